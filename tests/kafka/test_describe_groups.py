@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
@@ -59,10 +59,9 @@ class Members:
 
 @pytest.fixture
 def members(kafka: LocalKafka) -> Iterator[Members]:
-    with ExitStack() as held:
-        joined = Members(kafka.bootstrap_servers)
-        held.callback(joined.close)
-        yield joined
+    joined = Members(kafka.bootstrap_servers)
+    yield joined
+    joined.close()
 
 
 @pytest.mark.kafka

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import struct
 from contextlib import suppress
+from io import BytesIO
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -57,7 +59,7 @@ class Broker:
         ((group, of_group),) = groups.items()
         request = OffsetFetchRequest([group]).prepare({9: (0, self.version)})
         assert self.version == request.API_VERSION
-        response = request.RESPONSE_TYPE.decode(_Buffer(throttle + self.group(*of_group)))
+        response = request.RESPONSE_TYPE.decode(BytesIO(throttle + self.group(*of_group)))
         return cast(OffsetFetchResponse, response)
 
     def group(self, topics: Topics, error_code: int) -> bytes:
@@ -83,26 +85,13 @@ class Broker:
         return struct.pack(">h", -1 if text is None else len(raw)) + raw
 
 
-class _Buffer:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+def fetched(response: OffsetFetchResponse) -> BrokerConnection:
+    """Of a coordinator that gives this response."""
 
-    def read(self) -> bytes:
-        return self._data
+    async def send(request: Any) -> OffsetFetchResponse:
+        return response
 
-
-class Coordinator:
-    """Responds to each request with the next of these."""
-
-    def __init__(self, *responses: OffsetFetchResponse) -> None:
-        self._responses = list(responses)
-
-    async def send(self, request: Any) -> OffsetFetchResponse:
-        return self._responses.pop(0)
-
-
-def fetched(*responses: OffsetFetchResponse) -> BrokerConnection:
-    return cast(BrokerConnection, Coordinator(*responses))
+    return cast(BrokerConnection, SimpleNamespace(send=send))
 
 
 def unsigned(value: int) -> bytes:
@@ -111,23 +100,20 @@ def unsigned(value: int) -> bytes:
 
 
 def offsets_of(group: CommittedGroup) -> dict[str, dict[int, int]]:
-    return {name: topic.offsets for name, topic in group.topics.items() if topic.offsets}
+    return not_empty({name: topic.offsets for name, topic in group.topics.items()})
+
+
+def not_empty(by_topic: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
+    return {topic: numbers for topic, numbers in by_topic.items() if numbers}
 
 
 def expected_offsets(topics: Topics) -> dict[str, dict[int, int]]:
-    by_topic = {
-        topic: {n: offset for n, (offset, _, code) in rows.items() if offset >= 0 and not code}
-        for topic, rows in topics.items()
-    }
-    return {topic: offsets for topic, offsets in by_topic.items() if offsets}
-
-
-def expected_errors(topics: Topics) -> dict[str, dict[int, int]]:
-    by_topic = {
-        topic: {n: code for n, (_, _, code) in rows.items() if code}
-        for topic, rows in topics.items()
-    }
-    return {topic: codes for topic, codes in by_topic.items() if codes}
+    return not_empty(
+        {
+            topic: {n: offset for n, (offset, _, code) in rows.items() if offset >= 0 and not code}
+            for topic, rows in topics.items()
+        }
+    )
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
@@ -138,8 +124,10 @@ def test_what_a_broker_wrote_is_what_is_read(
     committed = Broker(version).respond({group: (topics, error_code)}).decode()[group]
     assert committed.error_code == error_code
     assert offsets_of(committed) == expected_offsets(topics)
-    errors = {t: topic.error_codes for t, topic in committed.topics.items() if topic.error_codes}
-    assert errors == expected_errors(topics)
+    errors = not_empty({t: topic.error_codes for t, topic in committed.topics.items()})
+    assert errors == not_empty(
+        {t: {n: code for n, (_, _, code) in rows.items() if code} for t, rows in topics.items()}
+    )
     for name, topic in committed.topics.items():
         metadata = {number: topics[name][number][1] for number in topic.offsets}
         assert topic.metadata == {number: text for number, text in metadata.items() if text}

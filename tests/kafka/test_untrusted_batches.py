@@ -10,13 +10,13 @@ from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from sparklag_kafka.clients.untrusted_batches import reading_untrusted
+from tests.kafka.batches import CODECS
 
-_CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _MOST_BYTES = 1024 * 1024
 
 
 def batch(codec: str, *values: bytes, header: str = "ce_id") -> bytes:
-    builder = DefaultRecordBatchBuilder(2, _CODECS[codec], 0, -1, -1, 0, 1 << 30)
+    builder = DefaultRecordBatchBuilder(2, CODECS[codec], 0, -1, -1, 0, 1 << 30)
     for offset, value in enumerate(values):
         assert builder.append(offset, 1, b"key", value, [(header, b"1")]) is not None
     return bytes(builder.build())
@@ -38,7 +38,7 @@ class Reading:
             self.next_offset = found.next_offset
 
 
-@pytest.mark.parametrize("codec", _CODECS)
+@pytest.mark.parametrize("codec", CODECS)
 def test_what_is_small_is_read(codec: str) -> None:
     reading = Reading(batch(codec, b"one", b"two") * 2)
     assert reading.values == [b"one", b"two"] * 2
