@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sparklag_offsets.checkpoints import CheckpointReader, CheckpointStore
+from sparklag_offsets.checkpoints import (
+    CheckpointPosition,
+    CheckpointReader,
+    CheckpointStore,
+    read_checkpoint,
+)
 from sparklag_schemas import Offsets
 
 METADATA = b'{"batchWatermarkMs":0,"batchTimestampMs":1790000000000,"conf":{}}'
@@ -47,6 +53,14 @@ def upload(filesystem: Any, sample: str, root: str) -> None:
         name = path.relative_to(SAMPLES / sample)
         if path.is_file() and not path.name.startswith(".") and name.parts[0] != "sources":
             filesystem.pipe(f"{root}/{name}", path.read_bytes())
+
+
+def check_is_sample(found: CheckpointPosition, sample: str) -> None:
+    """What is read elsewhere is what is read of the sample here, but for the times of its files."""
+    here = read_checkpoint(CheckpointStore({}, 1.0), str(SAMPLES / sample))
+    assert found.committed_at_ms is not None
+    times = {"committed_at_ms": here.committed_at_ms, "planned_at_ms": here.planned_at_ms}
+    assert replace(found, **times) == here
 
 
 class Checkpoint:

@@ -17,7 +17,7 @@ from sparklag_offsets.errors import (
     MalformedCheckpoint,
 )
 from tests.hdfs_cluster import HdfsCluster
-from tests.offsets.checkpoints.folders import COMMIT, SAMPLES, upload
+from tests.offsets.checkpoints.folders import COMMIT, check_is_sample, upload
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -35,18 +35,10 @@ def folder(hdfs: HdfsCluster) -> Iterator[str]:
 
 def test_every_way_to_name_a_location_reads_the_same(hdfs: HdfsCluster, folder: str) -> None:
     store = CheckpointStore(hdfs.storage(), 60.0)
-    here = read_checkpoint(CheckpointStore({}, 1.0), str(SAMPLES / "batch_fails"))
     for root in (f"hdfs://{hdfs.name_node}", "hdfs://", f"webhdfs://{hdfs.webhdfs}"):
         there = read_checkpoint(store, f"{root}{folder}/cps/batch_fails/")
-        assert (there.query_id, there.batch_id, there.planned_batch_id, there.sources) == (
-            here.query_id,
-            here.batch_id,
-            here.planned_batch_id,
-            here.sources,
-        )
-        assert there.committed_at_ms is not None
-        assert there.planned_at_ms is not None
-        assert there.committed_at_ms <= there.planned_at_ms
+        check_is_sample(there, "batch_fails")
+        assert (there.committed_at_ms or 0) <= (there.planned_at_ms or 0)
         assert store.find(f"{root}{folder}/*/*") == [
             f"{root}{folder}/cps/batch_fails",
             f"{root}{folder}/cps/union_two_kafka",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -49,17 +50,6 @@ def planned(position: CheckpointPosition) -> dict[int, Offsets | None]:
 
 def at(offset: int) -> Offsets:
     return {"orders": {0: offset}}
-
-
-def test_a_query_that_has_planned_nothing_yet_was_polled(checkpoint: Checkpoint) -> None:
-    reader = checkpoint.reader()
-    assert seen(reader) == CheckpointPosition(checkpoint.query_id, None, None, None, None, ())
-    assert reader.poll() is None
-    checkpoint.plan(0, at(5))
-    first = seen(reader)
-    assert batches(first) == (None, 0)
-    assert (processed(first), planned(first)) == ({0: None}, {0: at(5)})
-    assert first.sources[0].kafka
 
 
 def test_times_are_those_of_the_files(checkpoint: Checkpoint) -> None:
@@ -400,8 +390,6 @@ def test_after_an_error_the_position_is_returned_again(checkpoint: Checkpoint) -
 
 def test_a_poll_while_spark_purges_and_writes_is_always_right(checkpoint: Checkpoint) -> None:
     """A writer in another thread, as fast as it can; each position must be one that was."""
-    import threading
-
     stop = threading.Event()
     newest = 0
 

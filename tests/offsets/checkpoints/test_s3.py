@@ -19,7 +19,7 @@ from sparklag_offsets.errors import (
     CheckpointNotFound,
     MalformedCheckpoint,
 )
-from tests.offsets.checkpoints.folders import COMMIT, METADATA, SAMPLES, Line, upload, v1
+from tests.offsets.checkpoints.folders import COMMIT, METADATA, Line, check_is_sample, upload, v1
 from tests.s3_server import KEY, SECRET, RequestCounter, S3Server
 from tests.waiting import wait_for
 
@@ -85,15 +85,7 @@ def test_samples_are_read_as_on_a_disk_and_found_by_a_pattern(
     found = store.find(f"s3a://{bucket.name}/team/*/*")
     assert found == [f"s3://{bucket.name}/team/a b/{name}" for name in names]
     for name, location in zip(names, found, strict=True):
-        there = read_checkpoint(store, location.replace("s3://", "s3n://"))
-        here = read_checkpoint(CheckpointStore({}, 1.0), str(SAMPLES / name))
-        assert (there.query_id, there.batch_id, there.planned_batch_id, there.sources) == (
-            here.query_id,
-            here.batch_id,
-            here.planned_batch_id,
-            here.sources,
-        )
-        assert there.committed_at_ms is not None
+        check_is_sample(read_checkpoint(store, location.replace("s3://", "s3n://")), name)
 
 
 def test_each_look_costs_one_listing_and_at_most_two_reads(
@@ -108,8 +100,7 @@ def test_each_look_costs_one_listing_and_at_most_two_reads(
         return None if position is None else (position.batch_id, position.planned_batch_id)
 
     assert look() == (0, 1)
-    first = requests.take()
-    assert first == {LIST: 2, GET: 3}
+    assert requests.take() == {LIST: 2, GET: 3}
     assert look() is None
     assert requests.take() == {LIST: 1}
     bucket.commit("cp", 1)

@@ -23,7 +23,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
 from sparklag_offsets.checkpoints.store_failures import explain_store_failure
 from sparklag_offsets.errors import CheckpointAway, CheckpointError, CheckpointNotFound
-from tests.offsets.checkpoints.folders import SAMPLES, Checkpoint, upload
+from tests.offsets.checkpoints.folders import Checkpoint, check_is_sample, upload
 
 STORE = CheckpointStore({}, 10.0)
 
@@ -100,15 +100,7 @@ def test_stores_of_fsspec_are_searched_and_read_alike(memory: str) -> None:
     assert found == [f"{memory}/cps/batch_fails", f"{memory}/cps/union_two_kafka"]
     assert STORE.find(f"{memory}/*/batch*") == found[:1]
     for location in found:
-        there = read_checkpoint(STORE, location)
-        here = read_checkpoint(STORE, str(SAMPLES / os.path.basename(location)))
-        assert (there.query_id, there.batch_id, there.planned_batch_id, there.sources) == (
-            here.query_id,
-            here.batch_id,
-            here.planned_batch_id,
-            here.sources,
-        )
-        assert there.committed_at_ms is not None
+        check_is_sample(read_checkpoint(STORE, location), os.path.basename(location))
 
 
 def test_a_checkpoint_that_grows_in_a_store_is_followed(tmp_path: Path, memory: str) -> None:
