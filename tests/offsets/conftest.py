@@ -19,10 +19,16 @@ async def opened() -> AsyncIterator[AsyncExitStack]:
         yield opened
 
 
+def open_until_end(url: str, opened: AsyncExitStack, *, create: bool = False) -> OffsetStore:
+    """Closed after the test."""
+    store = open_store(url, create=create)
+    opened.push_async_callback(store.aclose)
+    return store
+
+
 @pytest.fixture
 async def sqlite_store(tmp_path: Path, opened: AsyncExitStack) -> OffsetStore:
     """In an empty file, with its tables."""
-    store = open_store(f"sqlite:///{tmp_path}/offsets.db", create=True)
-    opened.push_async_callback(store.aclose)
+    store = open_until_end(f"sqlite:///{tmp_path}/offsets.db", opened, create=True)
     await store.prepare()
     return store

@@ -9,6 +9,7 @@ from typing import Any
 
 from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges, encode_ranges
 from sparklag_offsets.store.batch_sequence import BatchSequence, NewRecords, next_records
+from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_schemas import Batch, Observation, Offsets, SourcePosition
 from tests.messages import QUERY_ID, RUN_ID, observation
 
@@ -113,6 +114,21 @@ def record(batch_id: int = 0, **fields: Any) -> BatchRecord:
             **fields,
         }
     )
+
+
+async def records_of(store: OffsetStore, query_id: str = QUERY_ID) -> list[BatchRecord]:
+    """All records of a query, of which no two completed at once."""
+    found: list[BatchRecord] = []
+    newest = await store.as_of(query_id, None)
+    while newest is not None:
+        found.insert(0, newest)
+        newest = await store.as_of(query_id, newest.processed_at - 1)
+    return found
+
+
+async def places(store: OffsetStore, query_id: str = QUERY_ID) -> list[tuple[int, int]]:
+    """Generation and batch of all its records."""
+    return [(found.generation, found.batch_id) for found in await records_of(store, query_id)]
 
 
 def new_query() -> str:

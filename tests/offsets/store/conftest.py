@@ -9,8 +9,8 @@ from typing import Protocol
 import pytest
 
 from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_offsets.store.stores import open_store
 from tests.databases.server import DatabaseServer
+from tests.offsets.conftest import open_until_end
 
 OF_SQL = [
     "sqlite",
@@ -49,8 +49,7 @@ def empty_database(request: pytest.FixtureRequest, folder: Path) -> str:
 @pytest.fixture
 async def another(url: str, opened: AsyncExitStack) -> Opening:
     async def open_another(*, prepared: bool = True) -> OffsetStore:
-        store = open_store(url, create=True)
-        opened.push_async_callback(store.aclose)
+        store = open_until_end(url, opened, create=True)
         if prepared:
             await store.prepare()
         return store

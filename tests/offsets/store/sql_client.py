@@ -12,11 +12,16 @@ from sqlalchemy.pool import NullPool
 _DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
 
 
+def with_driver(url: str) -> str:
+    """The same, as SQLAlchemy names it."""
+    scheme, _, rest = url.partition(":")
+    return f"{_DRIVERS[scheme]}:{rest}"
+
+
 @contextmanager
 def connected(url: str) -> Iterator[Connection]:
     """In a transaction, which is committed."""
-    scheme, _, rest = url.partition(":")
-    engine = create_engine(f"{_DRIVERS[scheme]}:{rest}", poolclass=NullPool)
+    engine = create_engine(with_driver(url), poolclass=NullPool)
     with engine.begin() as connection:
         yield connection
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, text
@@ -12,9 +13,9 @@ from sqlalchemy import Connection, text
 from sparklag_offsets.errors import StoreAway
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.sql import sql_store
-from sparklag_offsets.store.stores import open_store
-from tests.databases.server import DatabaseServer
+from tests.offsets.conftest import open_until_end
 from tests.offsets.store.batches import record
+from tests.offsets.store.conftest import empty_database
 from tests.offsets.store.sql_client import connected, rows, run
 from tests.waiting import holds
 
@@ -27,10 +28,8 @@ pytestmark = pytest.mark.packaging
 
 
 @pytest.fixture(params=list(WAITING))
-def url(request: pytest.FixtureRequest) -> str:
-    server = request.getfixturevalue(request.param)
-    assert isinstance(server, DatabaseServer)
-    return server.new_database()
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return empty_database(request, tmp_path)
 
 
 @pytest.fixture
@@ -40,8 +39,7 @@ async def store(url: str, opened: AsyncExitStack) -> OffsetStore:
         # Who is undone is who has waited for so long first.
         database = url.rpartition("/")[2]
         run(url, f"ALTER DATABASE {database} SET deadlock_timeout = '5s'")
-    store = open_store(url)
-    opened.push_async_callback(store.aclose)
+    store = open_until_end(url, opened)
     await store.prepare()
     await store.write([record(0, query_id=query_id) for query_id in ("first", "last")])
     return store

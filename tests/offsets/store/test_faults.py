@@ -17,7 +17,6 @@ from sparklag_offsets.errors import StoreAway, StoreError
 from sparklag_offsets.store import mongo_store, writer
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from sparklag_offsets.store.sql import sql_store
-from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import Settings
@@ -27,8 +26,8 @@ from tests.databases.mongo_protocol import MongoProtocolServer
 from tests.databases.postgresql import PostgreSQLServer
 from tests.databases.server import HOST, PASSWORD, DatabaseServer
 from tests.messages import QUERY_ID
-from tests.offsets.store.batches import check_whole, record, spans, told
-from tests.offsets.store.test_stores import places
+from tests.offsets.conftest import open_until_end
+from tests.offsets.store.batches import check_whole, places, record, spans, told
 from tests.waiting import DEADLINE_S, holds
 
 WRONG = "an@ther:p/w?#&+ %42"
@@ -76,19 +75,13 @@ def promise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mongo_store, "_CONNECT_S", PROMISED_S)
 
 
-def opened_store(url: str, opened: AsyncExitStack) -> OffsetStore:
-    store = open_store(url)
-    opened.push_async_callback(store.aclose)
-    return store
-
-
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb", "mongodb"])
 async def test_a_server_that_is_away_is_told_in_one_line(
     scheme: str, opened: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     promise(monkeypatch)
     url = f"{scheme}://sparklag:{quote(PASSWORD, safe='')}@{HOST}:{free_port()}/offsets"
-    store = opened_store(url, opened)
+    store = open_until_end(url, opened)
 
     for call in CALLS.values():
         with pytest.raises(StoreAway) as raised:
@@ -108,7 +101,7 @@ async def test_a_password_is_in_no_text_and_no_log(
     server: DatabaseServer = request.getfixturevalue(kind)
     port = f"{HOST}:{server.port}"
     url = f"{server.scheme}://sparklag:{quote(WRONG, safe='')}@{port}/{server.default_database}"
-    store = opened_store(url, opened)
+    store = open_until_end(url, opened)
 
     with pytest.raises(StoreAway) as raised:
         await store.prepare()
@@ -129,7 +122,7 @@ async def test_a_database_that_is_not_there_is_named(
     url = request.getfixturevalue(kind).database_url("nowhere")
 
     with pytest.raises(StoreAway, match=r"database .nowhere") as raised:
-        await opened_store(url, opened).prepare()
+        await open_until_end(url, opened).prepare()
     check_line(str(raised.value), url)
 
 
@@ -138,7 +131,7 @@ async def test_a_frozen_server_holds_nobody_up_longer_than_promised(
     server: DatabaseServer, opened: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = server.new_database()
-    connected, fresh = opened_store(url, opened), opened_store(url, opened)
+    connected, fresh = open_until_end(url, opened), open_until_end(url, opened)
     await connected.prepare()
     await connected.write([record(0)])
     server.freeze()
@@ -165,7 +158,7 @@ async def test_a_server_killed_while_batches_are_written_has_all_of_them_once(
     server: DatabaseServer, opened: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "_FIRST_PAUSE_S", 0.05)
-    store = opened_store(server.new_database(), opened)
+    store = open_until_end(server.new_database(), opened)
     batches = StoreWriter(store, Settings())
     total, is_over = 0, False
 

@@ -9,9 +9,9 @@ import pytest
 from sparklag_offsets.errors import NewerSchema, StoreError
 from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
 from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_offsets.store.stores import open_store
 from sparklag_schemas.redaction import shown_url
 from tests.messages import QUERY_ID, RUN_ID
+from tests.offsets.conftest import open_until_end
 from tests.offsets.store.batches import at_ms, record
 from tests.offsets.store.sql_client import rows, run
 
@@ -21,9 +21,7 @@ LARGEST = 2**63 - 1
 @pytest.fixture
 def store(sql_url: str, opened: AsyncExitStack) -> OffsetStore:
     """Without its tables."""
-    store = open_store(sql_url, create=True)
-    opened.push_async_callback(store.aclose)
-    return store
+    return open_until_end(sql_url, opened, create=True)
 
 
 async def test_the_view_shows_every_range_as_a_row(sql_url: str, store: OffsetStore) -> None:

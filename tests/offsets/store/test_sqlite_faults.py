@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing
@@ -20,12 +17,13 @@ from sparklag_offsets.store.sql import engine as sql_engine
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas.redaction import shown_url
 from tests.messages import QUERY_ID
-from tests.offsets.store.batches import record
-from tests.offsets.store.test_stores import places, wide
+from tests.offsets.conftest import open_until_end
+from tests.offsets.store.batches import places, record
+from tests.offsets.store.test_stores import wide
+from tests.scripts import run_script
 
-REPOSITORY = Path(__file__).parents[3]
 READ_ONLY = """
-import asyncio, os, pathlib, sys
+import asyncio, os, pathlib
 from sparklag_offsets.errors import StoreError
 from sparklag_offsets.store.stores import open_store
 from tests.offsets.store.batches import record
@@ -46,7 +44,7 @@ async def main(folder):
         except StoreError as error:
             print(type(error).__name__, error)
 
-asyncio.run(main(pathlib.Path(sys.argv[1])))
+asyncio.run(main(pathlib.Path(FOLDER)))
 """
 WITHOUT = """
 import sys
@@ -62,7 +60,7 @@ missing = Missing()
 sys.meta_path.insert(0, missing)
 from sparklag_offsets.errors import StoreError
 from sparklag_offsets.store.stores import open_store
-for missing.name, url in zip(sys.argv[1::2], sys.argv[2::2]):
+for missing.name, url, _ in MISSING:
     try:
         open_store(url, create=True)
     except StoreError as error:
@@ -86,8 +84,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(file: Path, opened: AsyncExitStack) -> OffsetStore:
-    store = open_store(f"sqlite:///{file}", create=True)
-    opened.push_async_callback(store.aclose)
+    store = open_until_end(f"sqlite:///{file}", opened, create=True)
     await store.prepare()
     return store
 
@@ -141,16 +138,10 @@ async def test_another_that_writes_for_too_long_is_told_and_then_it_goes_on(
     assert len(await places(store)) == 1
 
 
-@pytest.fixture
-def letter(tmp_path: Path) -> Path:
+async def test_a_file_that_is_no_database_is_told(tmp_path: Path, opened: AsyncExitStack) -> None:
     letter = tmp_path / "letter"
     letter.write_text("not a database, " * 100)
-    return letter
-
-
-async def test_a_file_that_is_no_database_is_told(letter: Path, opened: AsyncExitStack) -> None:
-    store = open_store(f"sqlite:///{letter}")
-    opened.push_async_callback(store.aclose)
+    store = open_until_end(f"sqlite:///{letter}", opened)
 
     with pytest.raises(StoreAway, match="file is not a database"):
         await store.prepare()
@@ -159,18 +150,16 @@ async def test_a_file_that_is_no_database_is_told(letter: Path, opened: AsyncExi
 
 
 async def test_a_folder_is_no_database(tmp_path: Path, opened: AsyncExitStack) -> None:
-    store = open_store(f"sqlite:///{tmp_path}")
-    opened.push_async_callback(store.aclose)
-
     with pytest.raises(StoreAway, match="unable to open database file"):
-        await store.queries()
+        await open_until_end(f"sqlite:///{tmp_path}", opened).queries()
 
 
 def test_what_may_not_be_written_is_told(folder_for_all: Path) -> None:
-    said = _python(READ_ONLY, str(folder_for_all))
+    ended = run_script(f"FOLDER = {str(folder_for_all)!r}\n{READ_ONLY}")
 
     folder_for_all.chmod(0o755)
-    for name, line in zip(("there", "absent"), said, strict=True):
+    assert ended.exit_code == 0, ended.errors
+    for name, line in zip(("there", "absent"), ended.lines, strict=True):
         assert line.startswith(
             f"StoreAway the offset store at sqlite:///{folder_for_all}/{name}.db"
         )
@@ -178,9 +167,10 @@ def test_what_may_not_be_written_is_told(folder_for_all: Path) -> None:
 
 
 def test_a_package_that_is_missing_is_named_with_what_brings_it() -> None:
-    said = _python(WITHOUT, *(word for missing, url, _ in MISSING for word in (missing, url)))
+    ended = run_script(f"MISSING = {MISSING!r}\n{WITHOUT}")
 
-    assert said == [
+    assert ended.exit_code == 0, ended.errors
+    assert ended.lines == [
         f"UnusableStore an offset store at {url.partition(':')[0]}:// needs {missing}:"
         f" pip install 'sparklag[{extra}]'"
         for missing, url, extra in MISSING
@@ -254,18 +244,3 @@ async def test_a_store_that_is_closed_opens_again(store: OffsetStore) -> None:
     await store.aclose()
 
     assert len(await places(store)) == 1
-
-
-def _python(program: str, *arguments: str) -> list[str]:
-    """What it prints, line by line."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()

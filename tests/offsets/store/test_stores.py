@@ -8,7 +8,7 @@ from dataclasses import replace
 from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges, encode_ranges
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from tests.messages import OTHER_RUN, QUERY_ID
-from tests.offsets.store.batches import at_ms, new_query, record
+from tests.offsets.store.batches import at_ms, new_query, places, record
 from tests.offsets.store.conftest import Opening
 
 LARGEST = 2**63 - 1
@@ -24,16 +24,6 @@ NAMES = [
     "x" * 700,
     "🚀" * 800,
 ]
-
-
-async def places(store: OffsetStore, query_id: str = QUERY_ID) -> list[tuple[int, int]]:
-    """Generation and batch of all its records, by asking for the last of each moment."""
-    found: list[tuple[int, int]] = []
-    newest = await store.as_of(query_id, None)
-    while newest is not None:
-        found.insert(0, (newest.generation, newest.batch_id))
-        newest = await store.as_of(query_id, newest.processed_at - 1)
-    return found
 
 
 async def test_it_is_prepared_twice_and_keeps_what_it_has(store: OffsetStore) -> None:

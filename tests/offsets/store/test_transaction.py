@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, select, text
-from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -25,10 +24,9 @@ from sparklag_offsets.store.sql import schema
 from sparklag_offsets.store.sql.transaction import prepare, record_batch, require_connection
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Observation
-from tests.databases.server import DatabaseServer
 from tests.messages import observation, position
+from tests.offsets.store.sql_client import with_driver
 
-DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
 BLOCKED_S = 0.5
 DEADLINE_S = 240.0
 
@@ -36,22 +34,10 @@ results = Table("results", MetaData(), Column("batch_id", Integer))
 Result = TypeVar("Result")
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=pytest.mark.packaging),
-        pytest.param("mariadb", marks=pytest.mark.packaging),
-    ]
-)
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+@pytest.fixture
+def empty(sql_url: str) -> Iterator[Engine]:
     """A database without tables of ours."""
-    if request.param == "sqlite":
-        url = make_url(f"sqlite:///{tmp_path}/results.db")
-    else:
-        server = request.getfixturevalue(request.param)
-        assert isinstance(server, DatabaseServer)
-        url = make_url(server.new_database()).set(drivername=DRIVERS[request.param])
-    engine = create_engine(url)
+    engine = create_engine(with_driver(sql_url))
     results.create(engine)
     yield engine
     engine.dispose()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -12,11 +11,8 @@ import pytest
 
 from sparklag_listener.publishing.offset_recorder import record_offsets
 from sparklag_listener.stats import Stats
-from sparklag_offsets.errors import StoreAway
 from sparklag_offsets.store import writer as writer_module
-from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.offset_store import OffsetStore, Retention
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.runtime.queue import NewestQueue
@@ -24,44 +20,16 @@ from sparklag_schemas.settings import StoreSettings
 from sparklag_schemas.timestamps import epoch_ms
 from tests.logged import logged
 from tests.messages import QUERY_ID
-from tests.offsets.store.batches import new_query, spans, told
-from tests.offsets.store.test_written_records import of
+from tests.offsets.conftest import open_until_end
+from tests.offsets.store.batches import new_query, records_of, spans, told
+from tests.offsets.store.faulty_store import FaultyStore
 from tests.waiting import DEADLINE_S, eventually, holds
 
 
-class LeavingStore:
-    """Not a store: passes on what it is asked while it is there."""
-
-    def __init__(self, store: OffsetStore) -> None:
-        self._store = store
-        self.away = False
-        self.shown = store.shown
-        self.newest, self.as_of, self.queries = store.newest, store.as_of, store.queries
-        self.aclose = store.aclose
-
-    async def prepare(self) -> None:
-        self._check("prepared")
-        await self._store.prepare()
-
-    async def write(self, records: Sequence[BatchRecord]) -> None:
-        self._check("written")
-        await self._store.write(records)
-
-    async def prune(self, retention: Retention) -> int:
-        self._check("pruned")
-        return await self._store.prune(retention)
-
-    def _check(self, what: str) -> None:
-        if self.away:
-            raise StoreAway(f"it cannot be {what}")
-
-
 @pytest.fixture
-async def store(tmp_path: Path, opened: AsyncExitStack) -> LeavingStore:
+async def store(tmp_path: Path, opened: AsyncExitStack) -> FaultyStore:
     """Without its tables."""
-    store = open_store(f"sqlite:///{tmp_path}/offsets.db", create=True)
-    opened.push_async_callback(store.aclose)
-    return LeavingStore(store)
+    return FaultyStore(open_until_end(f"sqlite:///{tmp_path}/offsets.db", opened, create=True))
 
 
 @pytest.fixture(autouse=True)
@@ -71,17 +39,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "_PRUNE_S", 0.05)
 
 
-async def test_it_makes_the_tables_and_writes(store: LeavingStore) -> None:
-    writer = StoreWriter(store, Settings())
-    await writer.write([told(0), told(1)])
-    await writer.write([told(1), told(2)])
-
-    assert writer.counts.batches == 3
-    assert spans(await of(store)) == [(0, 0, 0), (0, 1, 1), (0, 2, 2)]
-
-
 async def test_it_tries_until_it_is_written_and_says_so_once_each(
-    store: LeavingStore, caplog: pytest.LogCaptureFixture
+    store: FaultyStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "sparklag")
     reasons: list[str] = []
@@ -103,10 +62,10 @@ async def test_it_tries_until_it_is_written_and_says_so_once_each(
         f"sparklag: offsets are recorded again in {store.shown}",
     ]
     assert len(reasons) == writer.counts.failures
-    assert spans(await of(store)) == [(0, 0, 0), (0, 1, 1)]
+    assert spans(await records_of(store)) == [(0, 0, 0), (0, 1, 1)]
 
 
-async def test_after_another_has_written_it_goes_on_from_there(store: LeavingStore) -> None:
+async def test_after_another_has_written_it_goes_on_from_there(store: FaultyStore) -> None:
     writer, other = (StoreWriter(store, Settings()) for _ in range(2))
     await writer.write([told(0)])
     await other.write([told(1), told(2)])
@@ -114,10 +73,10 @@ async def test_after_another_has_written_it_goes_on_from_there(store: LeavingSto
     writer.forget()
     await writer.write([told(5)])
 
-    assert spans(await of(store)) == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 3, 4), (0, 5, 5)]
+    assert spans(await records_of(store)) == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 3, 4), (0, 5, 5)]
 
 
-async def test_it_prunes_again_and_again(store: LeavingStore) -> None:
+async def test_it_prunes_again_and_again(store: FaultyStore) -> None:
     settings = Settings(store=StoreSettings(keep_s=None, keep_batches=2))
     writer = StoreWriter(store, settings)
     pruning = asyncio.create_task(writer.prune_regularly())
@@ -136,10 +95,10 @@ async def test_it_prunes_again_and_again(store: LeavingStore) -> None:
             await pruning
 
     assert writer.counts.pruned == 13
-    assert spans(await of(store)) == [(0, 13, 13), (0, 14, 14)]
+    assert spans(await records_of(store)) == [(0, 13, 13), (0, 14, 14)]
 
 
-async def test_it_prunes_what_is_older_than_it_is_to_be_kept(store: LeavingStore) -> None:
+async def test_it_prunes_what_is_older_than_it_is_to_be_kept(store: FaultyStore) -> None:
     writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=3_600)))
     now_ms = epoch_ms()
     hours = [told(n, processed_at=now_ms - (3 - n) * 3_000_000) for n in range(4)]
@@ -152,17 +111,17 @@ async def test_it_prunes_what_is_older_than_it_is_to_be_kept(store: LeavingStore
         with suppress(asyncio.CancelledError):
             await pruning
 
-    assert spans(await of(store)) == [(0, 2, 2), (0, 3, 3)]
+    assert spans(await records_of(store)) == [(0, 2, 2), (0, 3, 3)]
 
 
-async def test_who_keeps_all_prunes_nothing(store: LeavingStore) -> None:
+async def test_who_keeps_all_prunes_nothing(store: FaultyStore) -> None:
     writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=None)))
 
     await asyncio.wait_for(writer.prune_regularly(), DEADLINE_S)
 
 
 async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_could_not(
-    store: LeavingStore,
+    store: FaultyStore,
 ) -> None:
     queue: NewestQueue[Observation] = NewestQueue(1, key=lambda one: one.query_id)
     stats = Stats()
@@ -184,7 +143,7 @@ async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_
         with suppress(asyncio.CancelledError):
             await recording
 
-    records = await of(store)
+    records = await records_of(store)
     assert records[-1].batch_id == 29
     covered = [n for one in records for n in range(one.first_batch_id, one.batch_id + 1)]
     assert covered == list(range(30))
@@ -193,7 +152,7 @@ async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_
 
 
 async def _are_left(store: OffsetStore, number: int) -> bool:
-    return len(await of(store)) == number
+    return len(await records_of(store)) == number
 
 
 @pytest.mark.packaging
@@ -204,8 +163,7 @@ async def test_what_a_database_does_not_take_holds_up_nothing(
     opened: AsyncExitStack,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = open_store(request.getfixturevalue(kind).new_database())
-    opened.push_async_callback(store.aclose)
+    store = open_until_end(request.getfixturevalue(kind).new_database(), opened)
     writer = StoreWriter(store, Settings())
     others = [told(number, query_id=new_query()) for number in range(3)]
     too_long = told(1, query_id="x" * 300, query="long")
