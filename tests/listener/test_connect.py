@@ -354,7 +354,6 @@ def test_embedded_it_answers_for_a_query_on_a_server(client: Client) -> None:
     query = client.query()
     wait_for(lambda: handle.stats().url is not None, "it serves")
     url = f"{handle.stats().url}/lag/{query.id}"
-
     wait_for(lambda: (answer(url) or {}).get("total_lag") == 0, "its lag")
     assert (answer(url) or {})["query"] == "orders"
 

@@ -241,7 +241,6 @@ async def test_while_nothing_leaves_the_newest_of_each_query_stays_and_the_rest_
     settings = Settings(bootstrap_servers="broker:9092", queue_size=10)
     async with running(sink, settings=settings) as pipeline:
         pipeline.receive(progress(0, 0))
-
         await holds(lambda: bool(sink.observations), "the first one is taken")
         for batch in range(1, 50):
             for query in range(3):

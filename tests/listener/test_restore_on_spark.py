@@ -81,17 +81,14 @@ def test_a_window_is_read_again_and_a_new_query_begins_where_the_old_one_ended(
     assert last.batch_id > first.batch_id
     assert not last.is_inferred
     assert first.processed_at < last.processed_at
-
     starting = starting_offsets("orders", store=store, at=first.processed_at)
     read_again = window(driver, starting, ending_offsets("orders", store=store))
     assert sum(read_again.values()) == 20
     assert set(read_again.values()) == {1}
-
     # The same from the checkpoint alone.
     checkpoint = str(driver.checkpoints / "query")
     from_checkpoint = starting_offsets(checkpoint=checkpoint, bootstrap_servers=driver.servers)
     assert from_checkpoint == starting_offsets("orders", store=store)
-
     query.stop()
     driver.client.add_partitions(driver.topic, 3)
     driver.send(30)

@@ -92,14 +92,12 @@ def test_a_service_answers_by_rest_where_its_address_is_known_else_the_topic_doe
             by_topic.lag("never started", timeout_s=DEADLINE_S)
         assert sparklag.lag("orders", timeout_s=DEADLINE_S).query_id == query.id
         by_topic.close()
-
         # This process observes nothing now: from the topic, then from the service.
         named = partial(sparklag.lag, "orders", timeout_s=DEADLINE_S)
         assert named(driver.servers, lag_topic=topics.lag).total_lag == 7
         assert named(service_url=url).total_lag == 7
         with pytest.raises(SettingsError, match="bootstrap_servers is not set"):
             named()
-
         by_rest = driver.observe(driver.servers, service_url=url, **own_topics(topics))
         wait_for(lambda: shows(by_rest, "orders", 7), "the service says the same")
         assert by_rest.lag(query.id[:8], timeout_s=DEADLINE_S).query_id == query.id

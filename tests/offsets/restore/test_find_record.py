@@ -22,7 +22,6 @@ def later(batch_id: int, at: int) -> BatchRecord:
 
 async def test_a_query_is_found_by_name_and_by_id(sqlite_store: OffsetStore) -> None:
     await sqlite_store.write([record(0), record(1), record(2)])
-
     for asked in ("orders", QUERY_ID, QUERY_ID[:4]):
         assert (await find_record(sqlite_store, asked, None)).batch_id == 2
         assert (await find_record(sqlite_store, asked, at_ms(1))).batch_id == 1
@@ -31,7 +30,6 @@ async def test_a_query_is_found_by_name_and_by_id(sqlite_store: OffsetStore) -> 
 async def test_the_beginning_of_several_ids_lists_them(sqlite_store: OffsetStore) -> None:
     others = ["dd8b7777", "dd8bffff"]
     await sqlite_store.write([record(0), *(record(0, query_id=other) for other in others)])
-
     with pytest.raises(AmbiguousQuery) as raised:
         await find_record(sqlite_store, "dd8b", None)
     assert raised.value.query_ids == [QUERY_ID, *others]
@@ -48,7 +46,6 @@ async def test_a_query_nobody_kept_is_told_with_the_store(sqlite_store: OffsetSt
 
 async def test_a_moment_before_the_first_batch_is_told_with_that(sqlite_store: OffsetStore) -> None:
     await sqlite_store.write([record(0), later(0, 9)])
-
     with pytest.raises(BeforeFirstBatch) as raised:
         await find_record(sqlite_store, "orders", at_ms(0) - 1)
     assert str(raised.value) == (
@@ -80,7 +77,6 @@ async def test_two_that_bear_the_name_at_the_same_time_are_listed(
     sqlite_store: OffsetStore,
 ) -> None:
     await sqlite_store.write([record(0), record(1), record(7), later(0, 5), later(1, 6)])
-
     for at in (None, at_ms(7)):
         with pytest.raises(AmbiguousQuery) as raised:
             await find_record(sqlite_store, "orders", at)

@@ -101,7 +101,6 @@ class TestOnKafka:
         second_client.add_partitions(topic, 3)
         # A producer that has not written to the topic before sees all of it.
         SecondClient(keeper.bootstrap_servers).produce(topic, [b"x"] * 4, partition=2)
-
         assert started(keeper) == {topic: {"0": 5, "1": -2, "2": -2}}
         assert ended(keeper) == {topic: {"0": 5, "1": 0, "2": 0}}
 
@@ -114,7 +113,6 @@ class TestOnKafka:
     ) -> None:
         keeper.keep({topic: {0: 5}})
         second_client.delete_records(topic, {0: 8})
-
         with pytest.raises(PositionDeleted) as raised:
             started(keeper)
         assert f"{topic}[0] 3 records; on_deleted='earliest'" in line(raised)
@@ -134,7 +132,6 @@ class TestOnKafka:
         second_client.delete(topic)
         second_client.create(topic)
         second_client.produce(topic, [b"x"] * records)
-
         for on_deleted in ("error", "earliest"):
             with pytest.raises(TopicChanged) as raised:
                 started(keeper, on_deleted=on_deleted)
@@ -145,7 +142,6 @@ class TestOnKafka:
     ) -> None:
         keeper.keep({topic: {0: 5}})
         second_client.delete(topic)
-
         with pytest.raises(TopicChanged, match="there is no such topic") as raised:
             started(keeper)
         assert topic in line(raised)
@@ -157,7 +153,6 @@ class TestOnKafka:
     ) -> None:
         new = second_client.create(f"{topic}-new", 2)
         keeper.keep({topic: {0: 5}}, {new: {0: 0, 1: 0}})
-
         with pytest.raises(SourceNotNamed) as raised:
             started(keeper)
         assert f"(0: {topic}; 1: {new})" in line(raised)
@@ -174,7 +169,6 @@ class TestOnKafka:
     ) -> None:
         keeper = Keeper(tmp_path, kafka.bootstrap_servers)
         await asyncio.to_thread(keeper.keep, {topic: {0: 5}})
-
         assert started(keeper) == {topic: {"0": 5}}
 
     def test_the_topics_may_be_elsewhere_than_where_they_were_read(
@@ -182,7 +176,6 @@ class TestOnKafka:
     ) -> None:
         keeper = Keeper(tmp_path, NOWHERE)
         keeper.keep({topic: {0: 5}})
-
         assert started(keeper, bootstrap_servers=kafka.bootstrap_servers) == {topic: {"0": 5}}
 
     @pytest.fixture
@@ -199,7 +192,6 @@ class TestOnKafka:
             "checkpoint": str(SAMPLES / "available_now"),
             "bootstrap_servers": kafka.bootstrap_servers,
         }
-
         assert json.loads(starting_offsets(**at)) == {an: {"0": 25, "1": 25}}
         assert json.loads(ending_offsets(**at)) == {an: {"0": 25, "1": 25}}
 
@@ -229,7 +221,6 @@ def test_a_moment_is_taken_in_all_ways(tmp_path: Path, at: Any) -> None:
             processed_at=epoch_ms() - hours * HOUR_MS,
             observed_at=epoch_ms() - hours * HOUR_MS + 5,
         )
-
     if isinstance(at, datetime) and at.tzinfo is None:
         # Without a zone it is UTC, not the time here.
         at = at.astimezone(timezone.utc).replace(tzinfo=None)
@@ -249,7 +240,6 @@ def test_brokers_that_are_away_are_told(away: Keeper) -> None:
 
 def test_a_checkpoint_is_read_without_kafka_where_it_is_not_to_be_checked() -> None:
     found = starting_offsets(checkpoint=str(SAMPLES / "single_kafka"), on_deleted="unchecked")
-
     assert json.loads(found) == {"s1": {"0": 10, "1": 10}}
 
 
@@ -294,6 +284,5 @@ def test_a_query_nobody_kept_is_told(away: Keeper) -> None:
 
 def test_the_url_may_be_a_setting(away: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARKLAG_STORE__URL", away.url)
-
     found = starting_offsets("orders", source=0, on_deleted="unchecked")
     assert json.loads(found) == {"orders": {"0": 5}}

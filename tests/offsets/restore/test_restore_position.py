@@ -30,7 +30,6 @@ def test_a_record_says_where_it_ends() -> None:
         TopicRanges(0, "orders", "an-id", "b:9092", [(0, 1, 5), (1, None, 6)]),
         TopicRanges(1, "users", None, None, [(0, 2, 2)], assigned=True),
     )
-
     assert position_of_record(record(4, ranges=encode_ranges(topics))) == at(*topics)
 
 
@@ -42,7 +41,6 @@ def test_a_checkpoint_says_where_its_newest_committed_batch_ends() -> None:
     found = position_of_checkpoint(
         CheckpointPosition(QUERY_ID, 4, 5, at_ms(4), None, sources), "/here"
     )
-
     assert found == RestorePosition(QUERY_ID, None, 4, at_ms(4), (ORDERS,))
     assert found.shown == f"query {QUERY_ID}"
 
@@ -51,14 +49,12 @@ def test_a_checkpoint_says_where_its_newest_committed_batch_ends() -> None:
 def test_a_checkpoint_without_a_batch_of_kafka_is_told(batch_id: int | None) -> None:
     sources = (SourceOffsets(0, None, {"orders": {0: 5}}, True),)
     nothing = CheckpointPosition(QUERY_ID, batch_id, 0, None, None, sources)
-
     with pytest.raises(BeforeFirstBatch, match=r"/here: no batch with a Kafka source"):
         position_of_checkpoint(nothing, "/here")
 
 
 def test_the_only_source_is_meant() -> None:
     position = at(ORDERS, CLICKS)
-
     assert position.of_source(None, None) == position
     assert position.of_source(0, None) == position
     # What the new query is to read may be new altogether.
@@ -67,7 +63,6 @@ def test_the_only_source_is_meant() -> None:
 
 def test_of_several_it_is_named_by_its_number_or_by_a_topic() -> None:
     position = at(ORDERS, CLICKS, USERS)
-
     assert position.of_source(2, None) == at(USERS)
     assert position.of_source(None, ["users"]) == at(USERS)
     assert position.of_source(None, ["clicks", "new"]) == at(ORDERS, CLICKS)
@@ -89,7 +84,6 @@ def test_else_they_are_listed(
 ) -> None:
     with pytest.raises(SourceNotNamed) as raised:
         at(*topics).of_source(source, named)
-
     text = str(raised.value)
     assert text.startswith(f"query orders has {asked}: name one of them (0: orders")
     assert "\n" not in text

@@ -44,7 +44,6 @@ def log(*bounds: tuple[int, int], **fields: Any) -> TopicBounds:
 @pytest.mark.parametrize("offset", [0, 5, 9])
 def test_a_position_that_is_there_is_given_as_it_is(offset: int) -> None:
     bounds = {"orders": log((0, 9))}
-
     assert checked_offsets(at(of({0: offset})), bounds, "starting", "error", None) == (
         {"orders": {0: offset}},
         [],
@@ -54,7 +53,6 @@ def test_a_position_that_is_there_is_given_as_it_is(offset: int) -> None:
 def test_partitions_come_in_order_and_added_ones_begin_at_earliest() -> None:
     bounds = {"orders": log((0, 9), (0, 9), (2, 9))}
     position = at(of({1: 6, 0: 5}))
-
     offsets, _ = checked_offsets(position, bounds, "starting", "error", None)
     assert list(offsets["orders"].items()) == [(0, 5), (1, 6), (2, -2)]
     # Nothing of it was in the window.
@@ -64,14 +62,12 @@ def test_partitions_come_in_order_and_added_ones_begin_at_earliest() -> None:
 
 def test_a_query_that_names_its_partitions_does_not_get_others() -> None:
     bounds = {"orders": log((0, 9), (0, 9))}
-
     offsets, _ = checked_offsets(at(of({0: 5}, assigned=True)), bounds, "starting", "error", None)
     assert offsets == {"orders": {0: 5}}
 
 
 def test_a_topic_that_is_new_to_the_query_begins_at_earliest() -> None:
     bounds = {"orders": log((0, 9)), "new": log((3, 9), (0, 0))}
-
     for edge, new in (("starting", {0: -2, 1: -2}), ("ending", {0: 3, 1: 0})):
         offsets, _ = checked_offsets(at(of({0: 5})), bounds, edge, "error", ["orders", "new"])  # type: ignore[arg-type]
         assert offsets == {"orders": {0: 5}, "new": new}
@@ -79,14 +75,12 @@ def test_a_topic_that_is_new_to_the_query_begins_at_earliest() -> None:
 
 def test_a_topic_that_is_not_wanted_is_left_out() -> None:
     position = at(of({0: 5}), of({0: 6}, "users"))
-
     offsets, _ = checked_offsets(position, {"users": log((0, 9))}, "starting", "error", ["users"])
     assert offsets == {"users": {0: 6}}
 
 
 def test_what_retention_deleted_is_refused_with_where_and_how_much() -> None:
     bounds = {"orders": log((1_305, 9_000), (0, 9))}
-
     with pytest.raises(PositionDeleted) as raised:
         checked_offsets(at(of({0: 5, 1: 5})), bounds, "starting", "error", None)
     assert str(raised.value) == (
@@ -98,7 +92,6 @@ def test_what_retention_deleted_is_refused_with_where_and_how_much() -> None:
 @pytest.mark.parametrize(("edge", "given"), [("starting", -2), ("ending", 7)])
 def test_or_is_begun_with_what_is_left_and_warned_of(edge: Any, given: int) -> None:
     bounds = {"orders": log((7, 9), (0, 9))}
-
     assert checked_offsets(at(of({0: 5, 1: 5})), bounds, edge, "earliest", None) == (
         {"orders": {0: given, 1: 5}},
         [
@@ -110,7 +103,6 @@ def test_or_is_begun_with_what_is_left_and_warned_of(edge: Any, given: int) -> N
 
 def test_of_many_partitions_three_are_named() -> None:
     bounds = {"orders": log(*[(7, 9)] * 8)}
-
     with pytest.raises(PositionDeleted, match=r"orders\[2\] 2 records and 5 more partitions;"):
         checked_offsets(at(of(dict.fromkeys(range(8), 5))), bounds, "starting", "error", None)
 
@@ -144,14 +136,12 @@ def test_an_id_that_one_of_them_does_not_know_decides_nothing(
     kept: str | None, now: str | None
 ) -> None:
     position, bounds = at(of({0: 5}, topic_id=kept)), {"orders": log((0, 9), topic_id=now)}
-
     assert checked_offsets(position, bounds, "starting", "error", None)[0] == {"orders": {0: 5}}
 
 
 def test_a_partition_nobody_answers_for_is_not_guessed() -> None:
     bounds = log((0, 9), (0, 9), unknown={1: "its leader does not answer"})
     del bounds.earliest[1], bounds.latest[1]
-
     with pytest.raises(
         KafkaUnavailable, match=r"partition 1: cannot check .*: its leader does not"
     ):
@@ -165,6 +155,5 @@ def test_a_partition_nobody_answers_for_is_not_guessed() -> None:
 
 def test_unchecked_gives_what_was_kept_in_order() -> None:
     position = at(of({1: 6, 0: 5}), of({0: 1}, "clicks"))
-
     assert list(unchecked_offsets(position, None)) == ["clicks", "orders"]
     assert list(unchecked_offsets(position, ["orders"])["orders"].items()) == [(0, 5), (1, 6)]

@@ -72,9 +72,7 @@ def test_records_are_whole_and_do_not_depend_on_what_was_repeated(
     runs: list[Run], repeats: list[Again]
 ) -> None:
     heard, ends = _played(runs)
-
     records = recorded(heard)
-
     check_whole(records)
     for record in records:
         if not record.is_inferred:

@@ -72,7 +72,6 @@ async def test_it_writes_again(url: str, store: OffsetStore, other: Connection) 
     keeping = await collide(url, store, other)
     other.commit()
     await keeping
-
     newest = await store.newest(["first", "last"])
     assert {query_id: (found.generation, found.batch_id) for query_id, found in newest.items()} == {
         "first": (0, 1),

@@ -82,7 +82,6 @@ async def test_a_server_that_is_away_is_told_in_one_line(
     promise(monkeypatch)
     url = f"{scheme}://sparklag:{quote(PASSWORD, safe='')}@{HOST}:{free_port()}/offsets"
     store = open_until_end(url, opened)
-
     for call in CALLS.values():
         with pytest.raises(StoreAway) as raised:
             await call(store)
@@ -102,10 +101,8 @@ async def test_a_password_is_in_no_text_and_no_log(
     port = f"{HOST}:{server.port}"
     url = f"{server.scheme}://sparklag:{quote(WRONG, safe='')}@{port}/{server.default_database}"
     store = open_until_end(url, opened)
-
     with pytest.raises(StoreAway) as raised:
         await store.prepare()
-
     check_line(str(raised.value), url)
     told = [repr(store), *map(repr, vars(store).values()), repr(raised.value)]
     told += traceback.format_exception(raised.value)
@@ -120,7 +117,6 @@ async def test_a_database_that_is_not_there_is_named(
     kind: str, request: pytest.FixtureRequest, opened: AsyncExitStack
 ) -> None:
     url = request.getfixturevalue(kind).database_url("nowhere")
-
     with pytest.raises(StoreAway, match=r"database .nowhere") as raised:
         await open_until_end(url, opened).prepare()
     check_line(str(raised.value), url)
@@ -147,7 +143,6 @@ async def test_a_frozen_server_holds_nobody_up_longer_than_promised(
     finally:
         monkeypatch.undo()
         server.thaw()
-
     for store in (connected, fresh):
         await asyncio.wait_for(_until_it_works(lambda: store.write([record(1)])), DEADLINE_S)  # noqa: B023 waited for here
     assert len(await places(connected)) == 2
@@ -179,7 +174,6 @@ async def test_a_server_killed_while_batches_are_written_has_all_of_them_once(
         await holds(lambda: batches.failing is None, "it goes on")
     is_over = True
     await asyncio.wait_for(writing, DEADLINE_S)
-
     assert batches.counts.batches == total
     records = [await store.as_of(QUERY_ID, told(n).processed_at) for n in range(total)]
     whole = [one for one in records if one is not None]

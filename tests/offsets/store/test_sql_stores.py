@@ -32,7 +32,6 @@ async def test_the_view_shows_every_range_as_a_row(sql_url: str, store: OffsetSt
     kept = record(4, generation=2, first_batch_id=3, is_inferred=True, ranges=encode_ranges(topics))
     await store.prepare()
     await store.write([kept])
-
     found = rows(
         sql_url,
         "SELECT query_id, query, run_id, generation, first_batch_id, batch_id, processed_at,"
@@ -51,7 +50,6 @@ async def test_a_newer_schema_is_refused_in_one_line(sql_url: str, store: Offset
     await store.prepare()
     await store.write([record(0)])
     run(sql_url, "UPDATE sparklag_schema_version SET version_num = '0999'")
-
     for refused in (store.prepare(), store.queries(), store.queries("orders")):
         with pytest.raises(NewerSchema) as raised:
             await refused
@@ -69,11 +67,9 @@ async def test_another_programs_alembic_tables_are_left_alone(
         "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)",
         "INSERT INTO alembic_version VALUES ('theirs')",
     )
-
     await store.prepare()
     await store.write([record(0)])
     await store.prepare()
-
     assert rows(sql_url, "SELECT version_num FROM alembic_version") == [("theirs",)]
     assert rows(sql_url, "SELECT version_num FROM sparklag_schema_version") == [("0001",)]
     assert await store.newest([QUERY_ID]) == {QUERY_ID: record(0)}
@@ -98,9 +94,7 @@ async def test_tables_whose_maker_was_killed_are_made_whole(
     await store.prepare()
     whole = rows(sql_url, "SHOW CREATE TABLE sparklag_batches")
     run(sql_url, *undone, "DELETE FROM sparklag_schema_version")
-
     await store.prepare()
-
     await store.write([record(0)])
     assert rows(sql_url, "SELECT until_offset FROM sparklag_ranges") == [(10,)]
     assert rows(sql_url, "SHOW CREATE TABLE sparklag_batches") == whole
@@ -112,7 +106,6 @@ async def test_ranges_that_somebody_broke_are_told_in_one_line(
     await store.prepare()
     await store.write([record(3)])
     run(sql_url, "DROP VIEW sparklag_ranges", "UPDATE sparklag_batches SET ranges = '[7]'")
-
     (found,) = (await store.newest([QUERY_ID])).values()
     with pytest.raises(StoreError, match=f"query {QUERY_ID}, batch 3, are broken") as raised:
         found.end_offsets()
@@ -123,7 +116,6 @@ async def test_the_newest_of_more_queries_than_go_into_one_statement(store: Offs
     await store.prepare()
     many = [record(0, query_id=f"query-{n}", query=f"name-{n}") for n in range(1_100)]
     await store.write(many)
-
     found = await store.newest([one.query_id for one in many])
     assert len(found) == 1_100
     assert found["query-1099"] == many[-1]

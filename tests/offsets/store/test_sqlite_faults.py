@@ -110,14 +110,12 @@ async def test_a_full_disk_is_told_and_what_was_written_stays(
     monkeypatch.setattr(sql_engine, "_prepare_sqlite", limited)
     full = open_store(store.shown)
     await full.write([record(0)])
-
     with pytest.raises(StoreAway, match="database or disk is full") as raised:
         await full.write([record(1), wide(2), wide(3), wide(4), wide(5)])
     assert "\n" not in str(raised.value)
     assert store.shown in str(raised.value)
     # All or nothing.
     assert [batch_id for _, batch_id in await places(store)] == [0]
-
     pages = 10_000
     await full.write([record(1), wide(2)])
     assert [batch_id for _, batch_id in await places(store)] == [0, 1, 2]
@@ -134,7 +132,6 @@ async def test_another_that_writes_for_too_long_is_told_and_then_it_goes_on(
         # Who only reads waits for nobody.
         assert await store.newest([QUERY_ID]) == {}
     await store.write([record(0)])
-
     assert len(await places(store)) == 1
 
 
@@ -142,7 +139,6 @@ async def test_a_file_that_is_no_database_is_told(tmp_path: Path, opened: AsyncE
     letter = tmp_path / "letter"
     letter.write_text("not a database, " * 100)
     store = open_until_end(f"sqlite:///{letter}", opened)
-
     with pytest.raises(StoreAway, match="file is not a database"):
         await store.prepare()
     with pytest.raises(StoreAway, match="file is not a database"):
@@ -156,7 +152,6 @@ async def test_a_folder_is_no_database(tmp_path: Path, opened: AsyncExitStack) -
 
 def test_what_may_not_be_written_is_told(folder_for_all: Path) -> None:
     ended = run_script(f"FOLDER = {str(folder_for_all)!r}\n{READ_ONLY}")
-
     folder_for_all.chmod(0o755)
     assert ended.exit_code == 0, ended.errors
     for name, line in zip(("there", "absent"), ended.lines, strict=True):
@@ -168,7 +163,6 @@ def test_what_may_not_be_written_is_told(folder_for_all: Path) -> None:
 
 def test_a_package_that_is_missing_is_named_with_what_brings_it() -> None:
     ended = run_script(f"MISSING = {MISSING!r}\n{WITHOUT}")
-
     assert ended.exit_code == 0, ended.errors
     assert ended.lines == [
         f"UnusableStore an offset store at {url.partition(':')[0]}:// needs {missing}:"
@@ -202,7 +196,6 @@ def test_a_package_that_is_missing_is_named_with_what_brings_it() -> None:
 def test_a_url_that_is_none_is_told_in_one_line(url: str, says: str) -> None:
     with pytest.raises(UnusableStore) as raised:
         open_store(url, create=True)
-
     text = str(raised.value)
     assert says in text
     assert shown_url(url) in text
@@ -242,5 +235,4 @@ async def test_a_store_that_is_closed_opens_again(store: OffsetStore) -> None:
     await store.write([record(0)])
     await store.aclose()
     await store.aclose()
-
     assert len(await places(store)) == 1

@@ -29,22 +29,18 @@ NAMES = [
 async def test_it_is_prepared_twice_and_keeps_what_it_has(store: OffsetStore) -> None:
     await store.write([record(0)])
     await store.prepare()
-
     assert await store.newest([QUERY_ID]) == {QUERY_ID: record(0)}
 
 
 async def test_six_prepare_it_at_once(another: Opening) -> None:
     stores = [await another(prepared=False) for _ in range(6)]
-
     await asyncio.gather(*(one.prepare() for one in stores))
-
     await stores[0].write([record(0)])
     assert await stores[5].newest([QUERY_ID]) == {QUERY_ID: record(0)}
 
 
 async def test_who_asks_before_it_is_prepared_is_told_of_no_queries(another: Opening) -> None:
     store = await another(prepared=False)
-
     assert await store.queries() == []
     assert await store.queries("orders") == []
 
@@ -75,7 +71,6 @@ async def test_what_is_kept_is_given_back_as_it_was(store: OffsetStore) -> None:
         ranges=encode_ranges(topics),
     )
     await store.write([whole])
-
     (found,) = (await store.newest([QUERY_ID])).values()
     assert found == whole
     assert found.topics == topics
@@ -86,7 +81,6 @@ async def test_the_newest_is_that_of_the_last_generation(store: OffsetStore) -> 
     back = record(3, generation=1, processed_at=at_ms(9))
     other = record(0, query_id=new_query())
     await store.write([*(record(n) for n in range(6)), back, other])
-
     wanted = [QUERY_ID, other.query_id, "nobody's"]
     assert await store.newest(wanted) == {QUERY_ID: back, other.query_id: other}
 
@@ -113,7 +107,6 @@ async def test_of_several_that_completed_at_once_it_is_the_later(store: OffsetSt
         record(2, generation=1, processed_at=at_ms(5)),
     ]
     await store.write(same)
-
     assert await store.as_of(QUERY_ID, at_ms(5)) == same[-1]
     assert await store.as_of(QUERY_ID, at_ms(5) - 1) is None
 
@@ -122,7 +115,6 @@ async def test_queries_are_found_by_id_and_by_exactly_their_name(store: OffsetSt
     named = {name: record(0, query_id=new_query(), query=name) for name in NAMES}
     unnamed = record(0, query_id=new_query(), query=None)
     await store.write([*named.values(), unnamed])
-
     for name, kept in named.items():
         assert [one.query_id for one in await store.queries(name)] == [kept.query_id], name[:20]
         assert [one.query_id for one in await store.queries(kept.query_id)] == [kept.query_id]
@@ -142,7 +134,6 @@ async def test_queries_come_by_name_with_their_first_and_last_moment(store: Offs
             record(9, query_id=other, query="clicks"),
         ]
     )
-
     assert [tuple(found) for found in await store.queries()] == [
         (other, "clicks", at_ms(9), at_ms(9)),
         (one, "orders", at_ms(0), at_ms(2)),
@@ -152,7 +143,6 @@ async def test_queries_come_by_name_with_their_first_and_last_moment(store: Offs
 
 async def test_an_id_is_taken_before_a_name(store: OffsetStore) -> None:
     await store.write([record(0), record(0, query_id=new_query(), query=QUERY_ID)])
-
     assert [one.query_id for one in await store.queries(QUERY_ID)] == [QUERY_ID]
 
 
@@ -164,7 +154,6 @@ async def test_a_renamed_query_goes_by_its_new_name(another: Opening) -> None:
     # Who did not hear of it calls it as before.
     await other.write([record(2)])
     await other.write([record(3, query="payments")])
-
     assert [one.query_id for one in await store.queries("payments")] == [QUERY_ID]
     assert [one.query for one in (await store.newest([QUERY_ID])).values()] == ["payments"]
 
@@ -172,9 +161,7 @@ async def test_a_renamed_query_goes_by_its_new_name(another: Opening) -> None:
 async def test_what_is_kept_twice_is_there_once_and_as_it_was_first(store: OffsetStore) -> None:
     await store.write([record(0), record(1)])
     otherwise = record(1, run_id=OTHER_RUN, ranges=encode_ranges([]), processed_at=at_ms(8))
-
     await store.write([record(0), otherwise, record(2)])
-
     assert await places(store) == [(0, 0), (0, 1), (0, 2)]
     assert await store.as_of(QUERY_ID, at_ms(1)) == record(1)
 
@@ -184,13 +171,11 @@ async def test_two_write_the_same_records_at_once(another: Opening) -> None:
     query_ids = [new_query() for _ in range(40)]
     for one in stores:
         await one.write([record(0, query_id=query_id) for query_id in query_ids])
-
     # In opposite orders of queries, where locks would cross.
     await asyncio.gather(
         stores[0].write([record(n, query_id=q) for n in (1, 2) for q in query_ids]),
         stores[1].write([record(n, query_id=q) for n in (1, 2) for q in reversed(query_ids)]),
     )
-
     for query_id in query_ids[::13]:
         assert await places(stores[0], query_id) == [(0, n) for n in range(3)]
 
@@ -203,21 +188,18 @@ async def test_two_write_to_the_same_queries_for_a_while(another: Opening) -> No
             await store.write([record(n), record(n, query_id="other", query=f"name-{n}")])
 
     await asyncio.gather(*map(write, stores))
-
     assert await places(stores[0]) == [(0, n) for n in range(20)]
 
 
 async def test_batches_of_two_thousand_partitions(store: OffsetStore) -> None:
     whole = wide(0), wide(1)
     await store.write(whole)
-
     assert await store.newest([QUERY_ID]) == {QUERY_ID: whole[1]}
     assert len(whole[1].topics[0].ranges) == 2_000
 
 
 async def test_by_age_all_but_the_last_go(store: OffsetStore) -> None:
     await store.write([record(n) for n in range(5)])
-
     assert await store.prune(Retention(before_ms=at_ms(3))) == 3
     assert await places(store) == [(0, 3), (0, 4)]
     assert await store.prune(Retention(before_ms=at_ms(99))) == 1
@@ -227,7 +209,6 @@ async def test_by_age_all_but_the_last_go(store: OffsetStore) -> None:
 async def test_by_count_the_last_ones_stay_through_generations(store: OffsetStore) -> None:
     back = [record(n, generation=1, processed_at=at_ms(10 + n)) for n in (1, 2)]
     await store.write([*(record(n) for n in range(5)), *back])
-
     assert await store.prune(Retention(keep_batches=3)) == 4
     assert await places(store) == [(0, 4), (1, 1), (1, 2)]
     assert await store.prune(Retention(keep_batches=3)) == 0
@@ -235,7 +216,6 @@ async def test_by_count_the_last_ones_stay_through_generations(store: OffsetStor
 
 async def test_by_both_goes_what_either_says(store: OffsetStore) -> None:
     await store.write([record(n) for n in range(6)])
-
     assert await store.prune(Retention(before_ms=at_ms(1), keep_batches=4)) == 2
     assert await store.prune(Retention(before_ms=at_ms(4), keep_batches=4)) == 2
     assert await places(store) == [(0, 4), (0, 5)]
@@ -244,7 +224,6 @@ async def test_by_both_goes_what_either_says(store: OffsetStore) -> None:
 async def test_each_query_is_pruned_for_itself(store: OffsetStore) -> None:
     other = new_query()
     await store.write([*(record(n) for n in range(3)), record(0, query_id=other)])
-
     assert await store.prune(Retention(before_ms=at_ms(99), keep_batches=1)) == 2
     assert await places(store) == [(0, 2)]
     assert await places(store, other) == [(0, 0)]
@@ -252,7 +231,6 @@ async def test_each_query_is_pruned_for_itself(store: OffsetStore) -> None:
 
 async def test_nothing_is_to_prune(store: OffsetStore) -> None:
     await store.write([record(n) for n in range(3)])
-
     for retention in (Retention(), Retention(at_ms(0), 3), Retention(0)):
         assert await store.prune(retention) == 0
     assert await places(store) == [(0, 0), (0, 1), (0, 2)]

@@ -54,7 +54,6 @@ async def test_it_tries_until_it_is_written_and_says_so_once_each(
         store.away = False
         await asyncio.wait_for(writing, DEADLINE_S)
         assert writer.failing is None
-
     assert logged(caplog) == [
         "sparklag: offsets are not recorded, retrying: it cannot be prepared",
         f"sparklag: offsets are recorded again in {store.shown}",
@@ -69,10 +68,8 @@ async def test_after_another_has_written_it_goes_on_from_there(store: FaultyStor
     writer, other = (StoreWriter(store, Settings()) for _ in range(2))
     await writer.write([told(0)])
     await other.write([told(1), told(2)])
-
     writer.forget()
     await writer.write([told(5)])
-
     assert spans(await records_of(store)) == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 3, 4), (0, 5, 5)]
 
 
@@ -93,7 +90,6 @@ async def test_it_prunes_again_and_again(store: FaultyStore) -> None:
         pruning.cancel()
         with suppress(asyncio.CancelledError):
             await pruning
-
     assert writer.counts.pruned == 13
     assert spans(await records_of(store)) == [(0, 13, 13), (0, 14, 14)]
 
@@ -110,13 +106,11 @@ async def test_it_prunes_what_is_older_than_it_is_to_be_kept(store: FaultyStore)
         pruning.cancel()
         with suppress(asyncio.CancelledError):
             await pruning
-
     assert spans(await records_of(store)) == [(0, 2, 2), (0, 3, 3)]
 
 
 async def test_who_keeps_all_prunes_nothing(store: FaultyStore) -> None:
     writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=None)))
-
     await asyncio.wait_for(writer.prune_regularly(), DEADLINE_S)
 
 
@@ -142,7 +136,6 @@ async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_
         recording.cancel()
         with suppress(asyncio.CancelledError):
             await recording
-
     records = await records_of(store)
     assert records[-1].batch_id == 29
     covered = [n for one in records for n in range(one.first_batch_id, one.batch_id + 1)]
@@ -168,7 +161,6 @@ async def test_what_a_database_does_not_take_holds_up_nothing(
     others = [told(number, query_id=new_query()) for number in range(3)]
     too_long = told(1, query_id="x" * 300, query="long")
     await writer.write([others[0], too_long, *others[1:]])
-
     assert (writer.counts.batches, writer.counts.refused) == (3, 1)
     assert len(await store.newest([other.query_id for other in others])) == 3
     (complaint,) = logged(caplog, logging.ERROR)

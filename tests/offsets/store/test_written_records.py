@@ -26,10 +26,8 @@ async def record(writer: StoreWriter, *observations: Observation) -> int:
 
 async def test_a_run_goes_on_after_batches_nobody_told_of(sqlite_store: OffsetStore) -> None:
     writer = StoreWriter(sqlite_store, Settings())
-
     assert await record(writer, told(0), told(3)) == 3
     assert await record(writer, told(4), told(5)) == 2
-
     records = await records_of(sqlite_store)
     assert spans(records) == [(0, 0, 0), (0, 1, 2), (0, 3, 3), (0, 4, 4), (0, 5, 5)]
 
@@ -38,9 +36,7 @@ async def test_after_a_restart_it_goes_on_from_what_is_in_the_store(
     sqlite_store: OffsetStore,
 ) -> None:
     await record(StoreWriter(sqlite_store, Settings()), *(told(n) for n in range(4)))
-
     added = await record(StoreWriter(sqlite_store, Settings()), *(told(n) for n in range(6)))
-
     assert added == 2
     records = await records_of(sqlite_store)
     check_whole(records)
@@ -60,9 +56,7 @@ async def test_what_failed_is_repeated_and_is_there_once(
     await holds(lambda: writer.counts.failures >= 2, "it fails again")
     setattr(failing, fault, False)
     await writing
-
     await record(writer, told(1), told(4), told(5))
-
     records = await records_of(sqlite_store)
     check_whole(records)
     assert spans(records) == [(0, 0, 0), (0, 1, 1), (0, 2, 3), (0, 4, 4), (0, 5, 5)]
@@ -75,7 +69,6 @@ async def test_the_store_is_asked_once_of_each_query(sqlite_store: OffsetStore) 
     await record(writer, told(0))
     await record(writer, told(1), told(0, query_id=other))
     await record(writer, told(2), told(1, query_id=other))
-
     assert asked.asked == [{QUERY_ID}, {other}]
 
 
@@ -88,7 +81,6 @@ async def test_of_the_queries_it_forgot_it_asks_again(
     for batch_id in range(3):
         for query_id in query_ids:
             await record(writer, told(batch_id, query_id=query_id))
-
     for query_id in query_ids:
         assert spans(await records_of(sqlite_store, query_id)) == [(0, n, n) for n in range(3)]
 
@@ -101,7 +93,6 @@ async def test_two_drivers_of_a_query_are_told_of_once(
     for n in range(2, 5):
         beside = told(n, batch=Batch(started_at=at_ms(n + 10), rows=1))
         assert await record(writer, beside, told(n, run_id=OTHER_RUN)) == 1
-
     (said,) = logged(caplog)
     assert said == (
         f"query orders is run by two drivers: run {RUN_ID} continues beside run {OTHER_RUN}, which"
@@ -115,6 +106,5 @@ async def test_nothing_to_add_writes_nothing(sqlite_store: OffsetStore) -> None:
     writer = StoreWriter(failing, Settings())
     await record(writer, told(0))
     failing.away = True
-
     assert await record(writer, told(0), told(None)) == 0
     assert await record(writer) == 0
