@@ -41,7 +41,7 @@ def extremes_of(message: MessageType) -> dict[str, list[bytes]]:
     """Messages by the field whose number is at its extremes."""
     document = _document_of(message)
     return {
-        name: [_with_number(document, paths, number) for number in EXTREMES.values()]
+        name: [with_number(document, paths, number) for number in EXTREMES.values()]
         for name, paths in _numbers_in(document).items()
     }
 
@@ -81,7 +81,8 @@ def _may_be_number(kind: inspect.Type) -> bool:
     return any(isinstance(one, inspect.IntType | inspect.FloatType) for one in options_of(kind))
 
 
-def _with_number(document: dict[str, Any], paths: list[Path], number: float) -> bytes:
+def with_number(document: dict[str, Any], paths: list[Path], number: float) -> bytes:
+    """The document in JSON, with that number in these places."""
     changed = copy.deepcopy(document)
     for path in paths:
         part: Any = changed

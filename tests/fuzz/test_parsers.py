@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -32,6 +30,7 @@ from sparklag_schemas.settings import load_settings
 from tests import samples
 from tests.fuzz.edits import as_json, changed, edited
 from tests.kafka.test_untrusted_batches import Reading, batch, checksum_of
+from tests.schemas.test_avro_encoder import by_fastavro
 
 NO_FIXTURES_RESET = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 """A temporary folder is written anew for each case."""
@@ -128,10 +127,8 @@ def test_a_message_in_json(message: MessageType, data: st.DataObject) -> None:
 @given(st.data())
 def test_a_message_in_avro(message: MessageType, data: st.DataObject) -> None:
     schema = schema_of(message)
-    written = BytesIO(b"\0\0\0\0\1")
-    written.seek(5)
-    fastavro.schemaless_writer(written, schema.parsed, example_value(message))
-    content = data.draw(edited(written.getvalue()))
+    written = b"\0\0\0\0\1" + by_fastavro(schema.parsed, example_value(message))
+    content = data.draw(edited(written))
     fails_in_one_line(lambda found: avro_codec._read(found, schema), content, MalformedMessage)
 
 

@@ -262,7 +262,7 @@ async def test_what_was_found_by_asking_counts_once_and_the_first_of_a_series_is
     async with running(sink) as pipeline:
         events = (STARTED, PROGRESS, ended)
         # The bus brings them late.
-        await receive(pipeline, *map(PolledEvent, events), *events)
+        await receive(pipeline, *[PolledEvent(event) for event in events], *events)
         stats = pipeline.stats()
     assert sink.causes() == ["started", "progress", "terminated"]
     assert sink.observations[-1].exception == "it broke"

@@ -11,10 +11,7 @@ import pytest
 from sparklag_listener import ObserverHandle
 from sparklag_listener.driver_pipeline import DriverPipeline
 from tests.listener.conftest import Driver, listeners
-from tests.listener.offsets_topic import OffsetsTopic
-from tests.local_kafka import LocalKafka
 from tests.logged import logged
-from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -90,35 +87,6 @@ def test_with_kafka_away_the_query_does_not_notice_and_closing_is_bounded_and_to
     assert len(told) == 2
     assert "cannot publish" in told[0]
     assert f"closed with {stats.dropped} observations not published" in told[1]
-
-
-@pytest.mark.slow
-def test_with_kafka_killed_in_the_middle_the_newest_position_arrives_once_it_is_back(
-    driver: Driver, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING, "sparklag")
-    with LocalKafka() as own_kafka:
-        handle = driver.observe(
-            own_kafka.bootstrap_servers, queue_size=2, kafka={"request_timeout_s": 2}
-        )
-        query = driver.start()
-        query.processAllAvailable()
-        wait_for(lambda: handle.stats().published >= 2, "it is published")
-        own_kafka.kill()
-        for _ in range(4):
-            driver.send(1)
-            query.processAllAvailable()
-        wait_for(lambda: handle.stats().dropped >= 1, "an older position gives way")
-        wait_for(lambda: handle.stats().failed >= 1, "a failure is counted")
-        assert query.isActive
-        own_kafka.restart()
-        published = OffsetsTopic(SecondClient(own_kafka.bootstrap_servers), driver.published.name)
-        published.until(query.id, driver.at_end(), "the newest position")
-        handle.close()
-    told = [line for line in logged(caplog) if "publish" in line]
-    assert len(told) == 2, told
-    assert "cannot publish" in told[0]
-    assert "again" in told[1]
 
 
 def test_closing_with_no_time_at_all_still_ends_it(driver: Driver) -> None:

@@ -25,21 +25,15 @@ ENUMERATIONS = {
 MOMENT = {"type": "long", "logicalType": "timestamp-millis"}
 
 
-def records(schema: Any) -> dict[str, dict[str, Any]]:
-    """Every record that is declared in it, by its name."""
-    found: dict[str, dict[str, Any]] = {}
+def parts(schema: Any, kind: str) -> list[dict[str, Any]]:
+    """Every record or enumeration that is declared in it."""
     match schema:
-        case {"type": "record", "name": name, "fields": fields}:
-            found[name] = schema
-            for field in fields:
-                found |= records(field["type"])
         case dict():
-            for inner in schema.values():
-                found |= records(inner)
+            inner = [part for value in schema.values() for part in parts(value, kind)]
+            return [schema, *inner] if schema.get("type") == kind else inner
         case list():
-            for inner in schema:
-                found |= records(inner)
-    return found
+            return [part for value in schema for part in parts(value, kind)]
+    return []
 
 
 def expected(kind: inspect.Type, field: str) -> Any:
@@ -92,7 +86,7 @@ def found(schema: Any) -> Any:
 
 @pytest.mark.parametrize("message", MESSAGES)
 def test_every_field_is_declared_as_the_type_has_it(message: MessageType) -> None:
-    schemas = records(declared(message))
+    schemas = {record["name"]: record for record in parts(declared(message), "record")}
     structs = _structs(message)
     assert set(schemas) == set(structs)
     for name, struct in structs.items():
@@ -113,7 +107,7 @@ def test_every_field_is_declared_as_the_type_has_it(message: MessageType) -> Non
 @pytest.mark.parametrize("message", MESSAGES)
 def test_every_word_is_declared(message: MessageType) -> None:
     for words, name in ENUMERATIONS.items():
-        for enumeration in _enumerations(declared(message)):
+        for enumeration in parts(declared(message), "enum"):
             if enumeration["name"] == name:
                 assert set(enumeration["symbols"]) == words
 
@@ -144,17 +138,6 @@ def _structs(message: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
                 todo.append(kind.item_type)
     assert set(kinds) == set(components)
     return kinds
-
-
-def _enumerations(schema: Any) -> list[dict[str, Any]]:
-    match schema:
-        case {"type": "enum"}:
-            return [schema]
-        case dict():
-            return [one for inner in schema.values() for one in _enumerations(inner)]
-        case list():
-            return [one for inner in schema for one in _enumerations(inner)]
-    return []
 
 
 @pytest.mark.parametrize(

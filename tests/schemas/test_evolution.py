@@ -21,6 +21,7 @@ from sparklag_schemas import SCHEMA_VERSION, Observation
 from sparklag_schemas.avro.schema import parse_schema
 from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.codec import JsonDecoder, converted, encode
+from tests.schemas.test_avro_encoder import by_fastavro
 
 PACKAGE = DOCUMENTS.parent
 RELEASED = PACKAGE.parent / "released"
@@ -40,10 +41,8 @@ def resolved(value: Any, writer: Any, reader: Any) -> Any:
     """A value that is written in one Avro schema and read in another, by Avro's own rules; its
     moments stay numbers."""
     written_in, read_in = (parse_schema(json.dumps(one)).parsed for one in (writer, reader))
-    buffer = BytesIO()
-    fastavro.schemaless_writer(buffer, written_in, value)
-    buffer.seek(0)
-    return fastavro.schemaless_reader(buffer, written_in, read_in)
+    written = BytesIO(by_fastavro(written_in, value))
+    return fastavro.schemaless_reader(written, written_in, read_in)
 
 
 def with_open_words(schema: Any) -> Any:

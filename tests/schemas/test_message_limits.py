@@ -24,19 +24,11 @@ from sparklag_schemas.errors import FutureTime, OutOfBounds
 from sparklag_schemas.message_limits import MessageLimits
 from sparklag_schemas.settings import LimitSettings
 from tests.fuzz.edits import places_in
+from tests.fuzz.extremes import with_number
 from tests.messages import lag_event, observation, position
 
 _HUGE = (2**63, -(2**63) - 1, 2**64, -(2**64), 10**30, 1e400)
 _NOW_MS = 1_800_000_000_000
-
-
-def with_number(document: Any, path: tuple[Any, ...], number: float) -> Any:
-    changed = json.loads(json.dumps(document))
-    place = changed
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = number
-    return changed
 
 
 _OBSERVED = json.loads(encode(observation()))
@@ -53,12 +45,12 @@ _NUMBERS = [
 def test_no_number_is_past_64_bits(kind: str, path: tuple[Any, ...]) -> None:
     is_event = kind == "event"
     for number in _HUGE:
-        changed = with_number(_EVENT if is_event else _OBSERVED, path, number)
-        text = json.dumps(changed).replace("Infinity", "1e400").encode()
+        written = with_number(_EVENT if is_event else _OBSERVED, [path], number)
+        text = written.replace(b"Infinity", b"1e400")
         with pytest.raises(MalformedMessage):
             decode_lag_event(text) if is_event else decode_observation(text)
         with pytest.raises(MalformedMessage):
-            converted(changed, LagEvent if is_event else Observation)
+            converted(json.loads(written), LagEvent if is_event else Observation)
 
 
 def test_what_is_not_a_number_is_refused() -> None:

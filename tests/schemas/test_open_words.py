@@ -16,6 +16,7 @@ from scripts.schema_documents import MESSAGES, json_schema
 from sparklag_schemas import LagEvent, MalformedMessage, Observation, PartitionRecord
 from sparklag_schemas.avro.schema import schema_of
 from sparklag_schemas.codec import JsonDecoder, converted, encode
+from tests.schemas.test_avro_encoder import by_fastavro
 
 NEW: str = "a word of 1.9"
 FIELDS: list[tuple[MessageType, tuple[str | int, ...]]] = [
@@ -66,12 +67,6 @@ def written(message: MessageType, path: tuple[str | int, ...], word: str) -> dic
     return value
 
 
-def in_avro(value: dict[str, Any], message: MessageType) -> bytes:
-    buffer = BytesIO()
-    fastavro.schemaless_writer(buffer, schema_of(message).parsed, value)
-    return buffer.getvalue()
-
-
 @each
 def test_in_json_it_is_read_and_written_again(
     message: MessageType, path: tuple[str | int, ...]
@@ -87,11 +82,12 @@ def test_in_avro_it_is_read_and_written_again(
     message: MessageType, path: tuple[str | int, ...]
 ) -> None:
     value = written(message, path, NEW)
-    data = in_avro(value, message)
-    found = fastavro.schemaless_reader(BytesIO(data), schema_of(message).parsed, None)
+    schema = schema_of(message).parsed
+    data = by_fastavro(schema, value)
+    found = fastavro.schemaless_reader(BytesIO(data), schema, None)
     read = converted(found, message)
     assert read == converted(value, message)
-    assert in_avro(msgspec.to_builtins(read, str_keys=True), message) == data
+    assert by_fastavro(schema, msgspec.to_builtins(read, str_keys=True)) == data
 
 
 @each

@@ -16,8 +16,6 @@ PLAIN = "hunter2Secr3t"
 RANDOM = "aB3dE6gH9jK2mN5pQ8sT1v"
 PARTS = ("S3CR", "ET; x", "hunter2", RANDOM)
 
-WRITABLE = sorted({chr(code) for code in range(33, 127)} - set("\"'\\"))
-
 FORMS = r"""
 PlainLoginModule required username="u" password="<ODD>";
 PlainLoginModule required username='u' password='<ODD>';

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 import sparklag
 import sparklag_listener
+from tests.scripts import run_script
 
 
 def test_it_has_what_a_driver_uses() -> None:
@@ -31,7 +29,4 @@ def test_the_import_alone_loads_nothing_else() -> None:
         "print(sorted(name for name in sys.modules if name.partition('.')[0] in"
         " ('sparklag_listener', 'sparklag_schemas', 'msgspec', 'py4j', 'aiokafka', 'pyspark')))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout == "[]\n"
+    assert run_script(code).lines == ["[]"]

@@ -110,17 +110,12 @@ def processed(observation: Observation) -> list[Any]:
 def test_a_started_query_says_what_it_reads_and_that_its_position_is_not_known() -> None:
     source = kafka_source("orders", isolation_level="read_committed")
     observation = seen(observer(source), started())
-    assert observation.cause == "started"
+    assert (observation.cause, observation.observed_at) == ("started", 10)
     assert (observation.query_id, observation.run_id, observation.query) == (QUERY, RUN, "orders")
-    assert observation.observed_at == 10
-    assert observation.batch_id is None
-    assert observation.processed_at is None
+    assert (observation.batch_id, observation.processed_at) == (None, None)
     assert observation.checkpoint_location == "file:/checkpoint"
-    (position,) = observation.sources
-    assert position.processed is None
-    assert position.topics == ["orders"]
-    assert position.bootstrap_servers == "broker:9092"
-    assert position.isolation_level == "read_committed"
+    assert source.processed is None
+    assert observation.sources == [source]
 
 
 def test_a_progress_says_the_position_and_its_batch() -> None:
@@ -206,12 +201,11 @@ def test_sources_numbered_otherwise_than_they_stand_are_told_apart_by_their_topi
         kafka_source("b", index=1, bootstrap_servers="elsewhere:9092"),
     )
     observation = seen(watching, progress(1, {"b": {0: 9}}, {"a": {0: 5}}))
-    by_topic = {next(iter(source.processed or {})): source for source in observation.sources}
-    assert by_topic["a"].isolation_level == "read_committed"
-    assert by_topic["a"].bootstrap_servers == "broker:9092"
-    assert by_topic["b"].isolation_level == "read_uncommitted"
-    assert by_topic["b"].bootstrap_servers == "elsewhere:9092"
-    assert [source.source for source in observation.sources] == [0, 1]
+    assert processed(observation) == [{"b": {0: 9}}, {"a": {0: 5}}]
+    assert [
+        (source.source, source.isolation_level, source.bootstrap_servers)
+        for source in observation.sources
+    ] == [(0, "read_uncommitted", "elsewhere:9092"), (1, "read_committed", "broker:9092")]
 
 
 def test_one_topic_read_twice_is_two_sources() -> None:

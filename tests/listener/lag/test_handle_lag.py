@@ -31,13 +31,6 @@ from tests.waiting import DEADLINE_S, wait_for
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-@pytest.fixture
-def embedded(driver: Driver) -> ObserverHandle:
-    return driver.observe(
-        driver.servers, embedded=True, http_port=0, lag_topic=f"{driver.topic}-lag"
-    )
-
-
 def own_topics(topics: Topics) -> dict[str, Any]:
     environment = topics.environment
     return {"offsets_topic": environment["SPARKLAG_OFFSETS_TOPIC"], "lag_topic": topics.lag}
@@ -58,9 +51,10 @@ def start_behind(driver: Driver) -> Any:
     return query
 
 
-def test_the_embedded_service_answers_from_its_view(
-    driver: Driver, embedded: ObserverHandle
-) -> None:
+def test_the_embedded_service_answers_from_its_view(driver: Driver) -> None:
+    embedded = driver.observe(
+        driver.servers, embedded=True, http_port=0, lag_topic=f"{driver.topic}-lag"
+    )
     query = start_behind(driver)
     wait_for(lambda: shows(embedded, "orders", 0), "the query has caught up")
     driver.send(7)

@@ -55,12 +55,17 @@ def upload(filesystem: Any, sample: str, root: str) -> None:
             filesystem.pipe(f"{root}/{name}", path.read_bytes())
 
 
+def batches(position: CheckpointPosition | None) -> tuple[int | None, int | None] | None:
+    """The newest that is committed, and the newest that is planned. None: nothing has changed."""
+    return None if position is None else (position.batch_id, position.planned_batch_id)
+
+
 def check_is_sample(found: CheckpointPosition, sample: str) -> None:
     """What is read elsewhere is what is read of the sample here, but for the times of its files."""
     here = read_checkpoint(CheckpointStore({}, 1.0), str(SAMPLES / sample))
     assert found.committed_at_ms is not None
-    times = {"committed_at_ms": here.committed_at_ms, "planned_at_ms": here.planned_at_ms}
-    assert replace(found, **times) == here
+    committed_at_ms, planned_at_ms = here.committed_at_ms, here.planned_at_ms
+    assert replace(found, committed_at_ms=committed_at_ms, planned_at_ms=planned_at_ms) == here
 
 
 class Checkpoint:

@@ -26,7 +26,7 @@ from sparklag_offsets.errors import (
     UnsupportedCheckpoint,
 )
 from sparklag_schemas import Offsets
-from tests.offsets.checkpoints.folders import COMMIT, Checkpoint, v1, v2
+from tests.offsets.checkpoints.folders import COMMIT, Checkpoint, batches, v1, v2
 
 
 def seen(reader: CheckpointReader) -> CheckpointPosition:
@@ -34,10 +34,6 @@ def seen(reader: CheckpointReader) -> CheckpointPosition:
     position = reader.poll()
     assert position is not None
     return position
-
-
-def batches(position: CheckpointPosition) -> tuple[int | None, int | None]:
-    return position.batch_id, position.planned_batch_id
 
 
 def processed(position: CheckpointPosition) -> dict[int, Offsets | None]:
@@ -112,7 +108,7 @@ def test_batches_with_holes_between_them_are_read(checkpoint: Checkpoint) -> Non
     reader = checkpoint.reader()
     for number in (0, 5, 10):
         checkpoint.plan(number, at(number))
-        assert batches(seen(reader))[1] == number
+        assert seen(reader).planned_batch_id == number
         checkpoint.commit(number)
         position = seen(reader)
         assert (batches(position), processed(position)) == ((number, None), {0: at(number)})

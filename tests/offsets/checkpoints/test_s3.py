@@ -19,7 +19,15 @@ from sparklag_offsets.errors import (
     CheckpointNotFound,
     MalformedCheckpoint,
 )
-from tests.offsets.checkpoints.folders import COMMIT, METADATA, Line, check_is_sample, upload, v1
+from tests.offsets.checkpoints.folders import (
+    COMMIT,
+    METADATA,
+    Line,
+    batches,
+    check_is_sample,
+    upload,
+    v1,
+)
 from tests.s3_server import KEY, SECRET, RequestCounter, S3Server
 from tests.waiting import wait_for
 
@@ -95,28 +103,24 @@ def test_each_look_costs_one_listing_and_at_most_two_reads(
     reader = store.reader(location)
     requests = RequestCounter(reader)
 
-    def look() -> tuple[int | None, int | None] | None:
-        position = reader.poll()
-        return None if position is None else (position.batch_id, position.planned_batch_id)
-
-    assert look() == (0, 1)
+    assert batches(reader.poll()) == (0, 1)
     assert requests.take() == {LIST: 2, GET: 3}
-    assert look() is None
+    assert batches(reader.poll()) is None
     assert requests.take() == {LIST: 1}
     bucket.commit("cp", 1)
-    assert look() == (1, None)
+    assert batches(reader.poll()) == (1, None)
     assert requests.take() == {LIST: 1, GET: 2}
-    assert look() is None
+    assert batches(reader.poll()) is None
     assert requests.take() == {LIST: 1, GET: 1}
     bucket.plan("cp", 2, {"fl": {0: 9, 1: 9}})
-    assert look() == (1, 2)
+    assert batches(reader.poll()) == (1, 2)
     assert requests.take() == {LIST: 1, GET: 1}
     bucket.commit("cp", 2)
     for number in range(3, 9):
         bucket.plan("cp", number, {"fl": {0: 9 + number, 1: 9}})
         bucket.commit("cp", number)
     bucket.plan("cp", 9, {"fl": {0: 99, 1: 99}})
-    assert look() == (8, 9)
+    assert batches(reader.poll()) == (8, 9)
     assert requests.take() == {LIST: 1, GET: 2}
 
 
@@ -134,16 +138,12 @@ def test_batches_with_holes_are_looked_for_in_one_listing(
     assert reader.poll() is None
     assert requests.take() == {LIST: 1}
     bucket.plan("cp", 12, at(12))
-    position = reader.poll()
-    assert position is not None
-    assert (position.batch_id, position.planned_batch_id) == (7, 12)
+    assert batches(reader.poll()) == (7, 12)
     assert requests.take() == {LIST: 2, GET: 1}
     assert reader.poll() is None
     assert requests.take() == {LIST: 1}
     bucket.commit("cp", 12)
-    position = reader.poll()
-    assert position is not None
-    assert (position.batch_id, position.planned_batch_id) == (12, None)
+    assert batches(reader.poll()) == (12, None)
     assert requests.take() == {LIST: 2, GET: 1}
 
 
@@ -160,9 +160,7 @@ def test_of_a_huge_file_no_more_is_read_than_shows_that(
 def test_a_plan_that_is_still_empty_is_none(bucket: Bucket, store: CheckpointStore) -> None:
     location = bucket.put("batch_fails", "cp")
     bucket.write("cp/offsets/1", b"")
-    position = store.reader(location).poll()
-    assert position is not None
-    assert (position.batch_id, position.planned_batch_id) == (0, None)
+    assert batches(store.reader(location).poll()) == (0, None)
 
 
 def test_neither_state_nor_sources_is_ever_listed(bucket: Bucket, store: CheckpointStore) -> None:

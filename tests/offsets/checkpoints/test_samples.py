@@ -11,86 +11,67 @@ import pytest
 
 from sparklag_offsets.checkpoints import CheckpointPosition, CheckpointStore, read_checkpoint
 from sparklag_schemas import Offsets
-from tests.offsets.checkpoints.folders import SAMPLES
+from tests.offsets.checkpoints.folders import SAMPLES, batches
 
 Sources = dict[int, tuple[Offsets | None, Offsets | None]]
 
+STORE = CheckpointStore({}, 10.0)
+
+
+def at(topic: str, *offsets: int) -> Offsets:
+    """Of each partition."""
+    return {topic: dict(enumerate(offsets))}
+
+
+def done(*processed: Offsets | None) -> Sources:
+    """Of sources for which nothing is planned."""
+    return {source: (offsets, None) for source, offsets in enumerate(processed)}
+
+
+ORDERS, PAYMENTS = at("orders", 12, 8), at("payments", 5)
 EXPECTED: dict[str, tuple[int | None, int | None, Sources]] = {
-    "assign": (0, None, {0: ({"asg": {0: 5}}, None)}),
-    "available_now": (2, None, {0: ({"an": {0: 25, 1: 25}}, None)}),
-    "batch_fails": (0, 1, {0: ({"fl": {0: 5, 1: 5}}, {"fl": {0: 7, 1: 7}})}),
-    "continuous": (8, None, {0: ({"ct": {0: 13, 1: 13}}, None)}),
-    "empty_topic": (0, None, {0: ({"emp": {0: 0, 1: 0}}, None)}),
-    "limited": (4, None, {0: ({"s2": {0: 50, 1: 50}}, None)}),
-    "offsets_v2": (2, None, {0: ({"orders": {0: 12, 1: 8}}, None)}),
-    "offsets_v2_in_flight": (
-        0,
-        1,
-        {0: ({"orders": {0: 12, 1: 8}}, {"payments": {0: 5}, "orders": {0: 12, 1: 8}})},
-    ),
-    "offsets_v2_named_sources": (
-        5,
-        None,
-        {
-            0: ({"payments": {0: 5}}, None),
-            1: ({"orders": {0: 12, 1: 8}}, None),
-            2: ({"orders": {0: 12, 1: 8}}, None),
-        },
-    ),
-    "offsets_v2_source_without_data": (0, None, {1: ({"orders": {0: 12, 1: 8}}, None)}),
-    "offsets_v2_topic_read_twice": (
-        0,
-        None,
-        {0: ({"payments": {0: 5}, "orders": {0: 12, 1: 8}}, None), 1: ({"payments": {0: 5}}, None)},
-    ),
-    "partitions_added": (1, None, {0: ({"grow": {0: 2, 1: 2, 2: 0, 3: 0}}, None)}),
-    "rate_only": (1, None, {0: (None, None)}),
-    "rate_plus_kafka": (2, None, {0: (None, None), 1: ({"ur": {0: 5, 1: 5}}, None)}),
-    "single_kafka": (2, None, {0: ({"s1": {0: 10, 1: 10}}, None)}),
-    "single_kafka_uncommitted_last": (1, 2, {0: ({"s1": {0: 8, 1: 8}}, {"s1": {0: 10, 1: 10}})}),
-    "spark_3_5": (0, None, {0: ({"orders": {0: 12, 1: 8}}, None)}),
-    "starting_latest": (1, None, {0: ({"lat": {0: 4, 1: 3}}, None)}),
-    "stateful_watermark": (3, None, {0: ({"st": {0: 7, 1: 7}}, None)}),
-    "subscribe_pattern": (1, None, {0: ({"pt-a": {0: 5, 1: 5}, "pt-b": {0: 0, 1: 0}}, None)}),
-    "topic_recreated_failOnDataLoss_false": (0, None, {0: ({"del-false": {0: 10, 1: 10}}, None)}),
-    "topic_recreated_failOnDataLoss_true": (0, None, {0: ({"del-true": {0: 10, 1: 10}}, None)}),
-    "topic_recreated_fewer_failOnDataLoss_false": (
-        1,
-        None,
-        {0: ({"rec-false-0": {0: 2, 1: 2}}, None)},
-    ),
+    "assign": (0, None, done(at("asg", 5))),
+    "available_now": (2, None, done(at("an", 25, 25))),
+    "batch_fails": (0, 1, {0: (at("fl", 5, 5), at("fl", 7, 7))}),
+    "continuous": (8, None, done(at("ct", 13, 13))),
+    "empty_topic": (0, None, done(at("emp", 0, 0))),
+    "limited": (4, None, done(at("s2", 50, 50))),
+    "offsets_v2": (2, None, done(ORDERS)),
+    "offsets_v2_in_flight": (0, 1, {0: (ORDERS, PAYMENTS | ORDERS)}),
+    "offsets_v2_named_sources": (5, None, done(PAYMENTS, ORDERS, ORDERS)),
+    "offsets_v2_source_without_data": (0, None, {1: (ORDERS, None)}),
+    "offsets_v2_topic_read_twice": (0, None, done(PAYMENTS | ORDERS, PAYMENTS)),
+    "partitions_added": (1, None, done(at("grow", 2, 2, 0, 0))),
+    "rate_only": (1, None, done(None)),
+    "rate_plus_kafka": (2, None, done(None, at("ur", 5, 5))),
+    "single_kafka": (2, None, done(at("s1", 10, 10))),
+    "single_kafka_uncommitted_last": (1, 2, {0: (at("s1", 8, 8), at("s1", 10, 10))}),
+    "spark_3_5": (0, None, done(ORDERS)),
+    "starting_latest": (1, None, done(at("lat", 4, 3))),
+    "stateful_watermark": (3, None, done(at("st", 7, 7))),
+    "subscribe_pattern": (1, None, done(at("pt-a", 5, 5) | at("pt-b", 0, 0))),
+    "topic_recreated_failOnDataLoss_false": (0, None, done(at("del-false", 10, 10))),
+    "topic_recreated_failOnDataLoss_true": (0, None, done(at("del-true", 10, 10))),
+    "topic_recreated_fewer_failOnDataLoss_false": (1, None, done(at("rec-false-0", 2, 2))),
     "topic_recreated_fewer_failOnDataLoss_true": (
-        0,
-        1,
-        {0: ({"rec-true-0": {0: 10, 1: 10}}, {"rec-true-0": {0: 2, 1: 2}})},
+        *(0, 1),
+        {0: (at("rec-true-0", 10, 10), at("rec-true-0", 2, 2))},
     ),
-    "union_two_kafka": (
-        1,
-        None,
-        {0: ({"ua": {0: 5, 1: 5}}, None), 1: ({"ub": {0: 7, 1: 7}}, None)},
-    ),
+    "union_two_kafka": (1, None, done(at("ua", 5, 5), at("ub", 7, 7))),
 }
 
 
-def sources_of(position: CheckpointPosition) -> Sources:
-    return {source.source: (source.processed, source.planned) for source in position.sources}
-
-
-def store() -> CheckpointStore:
-    return CheckpointStore({}, 10.0)
-
-
 def test_there_is_an_expectation_for_every_sample() -> None:
-    assert {Path(found).name for found in store().find(f"{SAMPLES}/*")} == EXPECTED.keys()
+    assert {Path(found).name for found in STORE.find(f"{SAMPLES}/*")} == EXPECTED.keys()
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_checkpoint_that_spark_wrote_is_read(name: str) -> None:
     batch_id, planned_batch_id, sources = EXPECTED[name]
-    position = read_checkpoint(store(), str(SAMPLES / name))
+    position = read_checkpoint(STORE, str(SAMPLES / name))
     assert position.query_id == json.loads((SAMPLES / name / "metadata").read_text())["id"]
-    assert (position.batch_id, position.planned_batch_id) == (batch_id, planned_batch_id)
-    assert sources_of(position) == sources
+    assert batches(position) == (batch_id, planned_batch_id)
+    assert {each.source: (each.processed, each.planned) for each in position.sources} == sources
     assert [source.kafka for source in position.sources] == [
         processed is not None for processed, _ in sources.values()
     ]
@@ -105,7 +86,7 @@ def test_read_while_it_grows_every_batch_is_seen_planned_and_then_committed(
     for log in ("offsets", "commits"):
         (grown / log).mkdir(parents=True)
     shutil.copy(sample / "metadata", grown)
-    reader = store().reader(str(grown))
+    reader = STORE.reader(str(grown))
     assert reader.poll() == CheckpointPosition(
         json.loads((sample / "metadata").read_text())["id"], None, None, None, None, ()
     )
@@ -114,20 +95,20 @@ def test_read_while_it_grows_every_batch_is_seen_planned_and_then_committed(
         shutil.copy(sample / "offsets" / str(batch_id), grown / "offsets")
         position = reader.poll()
         assert position is not None
-        assert (position.batch_id, position.planned_batch_id) == (committed, batch_id)
+        assert batches(position) == (committed, batch_id)
         planned = {source.source: source.planned for source in position.sources}
         if not (sample / "commits" / str(batch_id)).exists():
             break
         shutil.copy(sample / "commits" / str(batch_id), grown / "commits")
         position = reader.poll()
         assert position is not None
-        assert (position.batch_id, position.planned_batch_id) == (batch_id, None)
+        assert batches(position) == (batch_id, None)
         processed = {source.source: source.processed for source in position.sources}
         if name != "offsets_v2_named_sources":
             assert {number: processed[number] for number in planned} == planned
         assert reader.poll() is None
         committed = batch_id
-    whole = read_checkpoint(store(), str(sample))
+    whole = read_checkpoint(STORE, str(sample))
     assert position is not None
     assert (position.query_id, position.sources) == (whole.query_id, whole.sources)
 

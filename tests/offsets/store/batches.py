@@ -57,13 +57,8 @@ def repeated(batch_id: int, cause: str = "idle", **fields: Any) -> Observation:
     return told(batch_id, **{**later, **fields})
 
 
-def no_ids(bootstrap_servers: str | None, topic: str) -> str | None:
-    """Kafka is not asked."""
-    return None
-
-
 def linked(chain: BatchSequence, observation: Observation) -> tuple[BatchSequence, NewRecords]:
-    added = next_records(observation, chain, no_ids)
+    added = next_records(observation, chain, lambda *_: None)
     return chain.after(added.records), added
 
 

@@ -132,12 +132,6 @@ def test_kafkas_id_of_the_topic_and_its_brokers_are_kept() -> None:
     assert [topic.topic_id for topic in first.topics] == ["orders at b:9092"]
 
 
-def test_another_run_continues() -> None:
-    records = recorded([told(0), told(1, run_id=OTHER_RUN), told(2, run_id=OTHER_RUN)])
-    assert spans(records) == [(0, 0, 0), (0, 1, 1), (0, 2, 2)]
-    assert [r.run_id for r in records] == [RUN_ID, OTHER_RUN, OTHER_RUN]
-
-
 def test_another_run_that_repeats_the_last_batch_as_it_was_planned_adds_nothing() -> None:
     again = told(1, run_id=OTHER_RUN, observed_at=at_ms(5))
     assert spans(recorded([told(0), told(1), again])) == [(0, 0, 0), (0, 1, 1)]

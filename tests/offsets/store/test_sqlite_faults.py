@@ -48,23 +48,15 @@ asyncio.run(main(pathlib.Path(FOLDER)))
 """
 WITHOUT = """
 import sys
-
-class Missing:
-    name = ""
-
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == self.name:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-missing = Missing()
-sys.meta_path.insert(0, missing)
 from sparklag_offsets.errors import StoreError
 from sparklag_offsets.store.stores import open_store
-for missing.name, url, _ in MISSING:
+for missing, url, _ in MISSING:
+    sys.modules[missing] = None
     try:
         open_store(url, create=True)
     except StoreError as error:
         print(type(error).__name__, error)
+    del sys.modules[missing]
 """
 MISSING = [
     # In the order in which they are imported.
