@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import fastavro
-import msgspec
 import pytest
 
 from sparklag_schemas import Observation, RegistrySettings, Settings
@@ -81,8 +80,3 @@ def test_what_is_missing_is_named_with_how_to_get_it() -> None:
     assert done.lines == [
         "registry.url is set, and fastavro is missing: pip install 'sparklag[avro]'"
     ], done.errors
-
-
-def test_avro_without_a_registry_is_a_wrong_setting() -> None:
-    with pytest.raises(ValueError, match=r"format = 'avro' needs registry\.url"):
-        msgspec.structs.replace(Settings(), format="avro")

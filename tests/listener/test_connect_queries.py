@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from pyspark.sql.connect import proto
 
 from sparklag_listener.connect.client import ConnectClient
 from sparklag_listener.connect.queries import ConnectQueries
@@ -20,15 +21,11 @@ class StubClient:
     failure: Callable[[], Exception] | None = None
 
     def command(self) -> Any:
-        from pyspark.sql.connect import proto
-
         return proto.Command()
 
     def send(self, command: Any, result: str) -> Any:
         if self.failure is not None:
             raise self.failure()
-        from pyspark.sql.connect import proto
-
         return proto.StreamingQueryManagerCommandResult()
 
 

@@ -28,10 +28,6 @@ def refusal(**sources: Any) -> str:
     return line
 
 
-def test_without_any_source_the_defaults_stand() -> None:
-    assert load_settings(environ={}) == Settings()
-
-
 def test_each_source_wins_over_the_one_below_it(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text('group_id = "file"\nlag_topic = "file"\noffsets_topic = "file"\ncluster="file"')
@@ -141,11 +137,6 @@ def test_a_list_that_is_almost_json_is_refused(text: str) -> None:
     assert line.startswith("setting groups.allow begins like a JSON array")
 
 
-def test_the_file_here_is_read_without_being_named(tmp_path: Path) -> None:
-    (tmp_path / "sparklag.toml").write_text("[kafka]\nclient_id = 'mine'\n")
-    assert load_settings(environ={}).kafka.client_id == "mine"
-
-
 def test_what_kubernetes_says_of_a_service_called_sparklag_is_no_setting() -> None:
     links = {
         "SPARKLAG_SERVICE_HOST": "10.0.0.7",
@@ -201,6 +192,7 @@ def test_what_kubernetes_says_of_a_service_called_sparklag_is_no_setting() -> No
         ),
         ({"SPARKLAG_REFRESH_INTERVALS": "5"}, "setting refresh_intervals"),
         ({"SPARKLAG_CONFIG": "none.toml"}, "no settings file at none.toml"),
+        ({"SPARKLAG_FORMAT": "avro"}, "format = 'avro' needs registry.url"),
     ],
 )
 def test_a_wrong_setting_is_one_line_that_names_it(environ: dict[str, str], line: str) -> None:

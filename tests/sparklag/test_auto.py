@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+
+from tests.sparklag.test_run import run_program
 
 IMPORTED = "import sys; print([name for name in sys.modules if name.startswith('sparklag')])"
 HOOK = Path(__file__).parents[2] / "sparklag" / "sparklag-auto.pth"
@@ -16,15 +16,7 @@ HOOK = Path(__file__).parents[2] / "sparklag" / "sparklag-auto.pth"
 
 def run_python(*arguments: str, **variables: str) -> tuple[str, str]:
     """What it prints, and what it logs. It ends well."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-        env={**os.environ, **variables},
-        stdin=subprocess.DEVNULL,
-    )
+    done = run_program(sys.executable, *arguments, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 

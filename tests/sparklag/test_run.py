@@ -14,16 +14,21 @@ SPARKLAG_RUN = str(Path(sys.executable).with_name("sparklag-run"))
 SHOW = "import os, sys; print(os.environ['SPARKLAG_AUTO'], sys.argv[1:]); sys.exit(7)"
 
 
-def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_program(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """With these variables of the environment."""
     return subprocess.run(
-        [SPARKLAG_RUN, *arguments],
+        command,
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=400,
         env={**os.environ, **variables},
         stdin=subprocess.DEVNULL,
     )
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return run_program(SPARKLAG_RUN, *arguments, **variables)
 
 
 @pytest.mark.parametrize("before", [(), ("--",)])
