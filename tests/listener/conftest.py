@@ -84,7 +84,6 @@ class Driver:
         return query
 
     def close(self) -> None:
-        """Everything the test left."""
         for query in self._queries:
             query.stop()
         for handle in self._handles:
@@ -111,7 +110,6 @@ def driver(
 
 
 def listeners(spark: SparkSession) -> int:
-    """How many the JVM has."""
     return len(spark._jsparkSession.streams().listListeners())
 
 

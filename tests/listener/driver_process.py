@@ -67,7 +67,6 @@ class DriverProcess:
         self._process.kill()
 
     def prints(self, line: str) -> None:
-        """Wait until it has printed this."""
         wait_for(lambda: line in self.lines or not self._process.is_alive(), line, START_S)
         assert line in self.lines, self.output()
 
@@ -82,7 +81,6 @@ class DriverProcess:
 
     @property
     def lines(self) -> list[str]:
-        """What it has printed and logged."""
         return self.output().splitlines()
 
     def output(self) -> str:

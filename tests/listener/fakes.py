@@ -60,8 +60,6 @@ class FakeJavaSession:
 
 @dataclass
 class FakeSession:
-    """A PySpark session of any version."""
-
     version: str = "4.0.0"
     _jsparkSession: Any = field(default_factory=FakeJavaSession)  # noqa: N815 - PySpark's name
     _jvm: Any = field(default_factory=object)
@@ -74,8 +72,6 @@ def connect_session(stopped: bool = False) -> Any:
 
 
 class FakeMap(dict[str, str]):
-    """A Java map."""
-
     def keySet(self) -> list[str]:  # noqa: N802
         return list(self)
 
@@ -229,8 +225,6 @@ class FakeListener:
 
 @dataclass
 class FakeObservedSession:
-    """A session of either kind."""
-
     queries: FakeQueries = field(default_factory=FakeQueries)
     listener: FakeListener | None = None
     listener_method: Origin = "listener"

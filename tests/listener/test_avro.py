@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import fastavro
 import pytest
 
-from sparklag_schemas import Observation, RegistrySettings, Settings
+from sparklag_schemas import Observation, RegistrySettings
 from sparklag_schemas.avro.schema_files import declared
-from tests.listener.publishing.test_publisher import publishing_with
+from tests.listener.publishing.test_publisher import publishing
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.schema_registry import SchemaRegistryServer
@@ -39,12 +39,6 @@ def _batch_id(value: bytes) -> Any:
     return found["batch_id"]
 
 
-def avro(topic: str, url: str) -> Settings:
-    return Settings(
-        offsets_topic=topic, format="avro", registry=RegistrySettings(url=url, timeout_s=20.0)
-    )
-
-
 @pytest.mark.kafka
 async def test_observations_wait_for_the_registry_and_then_go_out_in_avro(
     kafka: LocalKafka,
@@ -56,7 +50,9 @@ async def test_observations_wait_for_the_registry_and_then_go_out_in_avro(
     with TcpProxy(urlsplit(registry.url).port or 0) as proxy:
         proxy.cut()
         url = urlsplit(registry.url)._replace(netloc=f"127.0.0.1:{proxy.port}").geturl()
-        async with publishing_with(avro(topic_name, url), kafka.bootstrap_servers) as publisher:
+        settings = RegistrySettings(url=url, timeout_s=20.0)
+        avro: dict[str, Any] = {"format": "avro", "registry": settings}
+        async with publishing(kafka.bootstrap_servers, topic_name, **avro) as publisher:
             publisher.put("query-a", 1)
             await publisher.failed(times=2)
             assert url in str(publisher.stats.last_error)

@@ -46,7 +46,6 @@ class Results:
             connection.execute(text("CREATE TABLE results (batch_id INTEGER, count INTEGER)"))
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        """For foreachBatch."""
         with self.engine.begin() as connection:
             try:
                 is_new = keep_offsets(connection, batch, batch_id)

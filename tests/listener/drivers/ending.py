@@ -35,8 +35,6 @@ ENDINGS: dict[str, Callable[[Driver], None]] = {}
 
 @dataclass
 class Driver:
-    """What an ending has to do with."""
-
     spark: SparkSession
     handle: ObserverHandle
     frame: DataFrame

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -57,31 +58,19 @@ class Publishing:
         )
 
     async def published(self) -> None:
-        """Wait until all that was put is."""
         await asyncio.wait_for(self.queue.join(), 120)
 
     async def failed(self, times: int = 1) -> None:
-        """Wait until so many attempts have failed."""
         await holds(lambda: self.stats.failed >= times, f"{times} failures")
 
 
 @asynccontextmanager
 async def publishing(
-    servers: str, topic: str, *, queue_size: int = 100, request_timeout_s: float = 30.0
+    servers: str, topic: str, *, request_timeout_s: float = 30.0, **settings: Any
 ) -> AsyncIterator[Publishing]:
-    settings = Settings(
-        offsets_topic=topic,
-        topic_partitions=3,
-        queue_size=queue_size,
-        kafka=KafkaSettings(request_timeout_s=request_timeout_s),
-    )
-    async with publishing_with(settings, servers) as made:
-        yield made
-
-
-@asynccontextmanager
-async def publishing_with(settings: Settings, servers: str) -> AsyncIterator[Publishing]:
-    made = Publishing(settings, servers)
+    kafka = KafkaSettings(request_timeout_s=request_timeout_s)
+    own = Settings(offsets_topic=topic, topic_partitions=3, kafka=kafka, **settings)
+    made = Publishing(own, servers)
     try:
         yield made
     finally:

@@ -27,7 +27,6 @@ def connected(url: str) -> Iterator[Connection]:
 
 
 def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
-    """What it answers."""
     with connected(url) as connection:
         return [tuple(row) for row in connection.execute(text(statement))]
 

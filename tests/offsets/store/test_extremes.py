@@ -14,18 +14,14 @@ from tests.offsets.store.batches import new_query, told
 from tests.waiting import DEADLINE_S
 
 
-def at_their_extremes() -> list[Observation]:
-    """Every field at each extreme that an observation may have, each of a query of its own."""
-    return [
+async def test_a_store_takes_them_or_refuses_each_by_itself(store: OffsetStore) -> None:
+    # Each of a query of its own.
+    extremes = [
         msgspec.structs.replace(found, query_id=new_query())
-        for extremes in extremes_of(Observation).values()
-        for written in extremes
+        for every in extremes_of(Observation).values()
+        for written in every
         if (found := taken(Observation, written)) is not None
     ]
-
-
-async def test_a_store_takes_them_or_refuses_each_by_itself(store: OffsetStore) -> None:
-    extremes = at_their_extremes()
     assert len(extremes) > 50
     ordinary = told(0, query_id=new_query())
     for _ in range(2):

@@ -75,13 +75,6 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def store(file: Path, opened: AsyncExitStack) -> OffsetStore:
-    store = open_until_end(f"sqlite:///{file}", opened, create=True)
-    await store.prepare()
-    return store
-
-
-@pytest.fixture
 def folder_for_all() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="sparklag-") as folder:
         Path(folder).chmod(0o755)
@@ -89,7 +82,7 @@ def folder_for_all() -> Iterator[Path]:
 
 
 async def test_a_full_disk_is_told_and_what_was_written_stays(
-    store: OffsetStore, monkeypatch: pytest.MonkeyPatch
+    sqlite_store: OffsetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # SQLite's own limit: it says the same as when the disk has no room.
     plain = sql_engine._prepare_sqlite
@@ -100,31 +93,31 @@ async def test_a_full_disk_is_told_and_what_was_written_stays(
         connection.execute(f"PRAGMA max_page_count = {pages}")
 
     monkeypatch.setattr(sql_engine, "_prepare_sqlite", limited)
-    full = open_store(store.shown)
+    full = open_store(sqlite_store.shown)
     await full.write([record(0)])
     with pytest.raises(StoreAway, match="database or disk is full") as raised:
         await full.write([record(1), wide(2), wide(3), wide(4), wide(5)])
     assert "\n" not in str(raised.value)
-    assert store.shown in str(raised.value)
+    assert sqlite_store.shown in str(raised.value)
     # All or nothing.
-    assert [batch_id for _, batch_id in await places(store)] == [0]
+    assert [batch_id for _, batch_id in await places(sqlite_store)] == [0]
     pages = 10_000
     await full.write([record(1), wide(2)])
-    assert [batch_id for _, batch_id in await places(store)] == [0, 1, 2]
+    assert [batch_id for _, batch_id in await places(sqlite_store)] == [0, 1, 2]
 
 
 async def test_another_that_writes_for_too_long_is_told_and_then_it_goes_on(
-    store: OffsetStore, file: Path, monkeypatch: pytest.MonkeyPatch
+    sqlite_store: OffsetStore, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql_engine, "_BUSY_MS", 50)
     with closing(sqlite3.connect(file)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreAway, match="database is locked"):
-            await store.write([record(0)])
+            await sqlite_store.write([record(0)])
         # Who only reads waits for nobody.
-        assert await store.newest([QUERY_ID]) == {}
-    await store.write([record(0)])
-    assert len(await places(store)) == 1
+        assert await sqlite_store.newest([QUERY_ID]) == {}
+    await sqlite_store.write([record(0)])
+    assert len(await places(sqlite_store)) == 1
 
 
 async def test_a_file_that_is_no_database_is_told(tmp_path: Path, opened: AsyncExitStack) -> None:
@@ -223,8 +216,8 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     assert shown_url(url) == shown
 
 
-async def test_a_store_that_is_closed_opens_again(store: OffsetStore) -> None:
-    await store.write([record(0)])
-    await store.aclose()
-    await store.aclose()
-    assert len(await places(store)) == 1
+async def test_a_store_that_is_closed_opens_again(sqlite_store: OffsetStore) -> None:
+    await sqlite_store.write([record(0)])
+    await sqlite_store.aclose()
+    await sqlite_store.aclose()
+    assert len(await places(sqlite_store)) == 1

@@ -14,8 +14,6 @@ from tests.waiting import wait_for
 
 
 class Kept(logging.Handler):
-    """Keeps the records that it is to write."""
-
     def __init__(self) -> None:
         super().__init__()
         self.records: list[logging.LogRecord] = []
