@@ -6,6 +6,7 @@ import asyncio
 import threading
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from queue import SimpleQueue
 
 import pytest
 
@@ -15,19 +16,16 @@ from tests.scripts import run_script
 
 def test_coroutines_and_calls_run_on_its_own_thread() -> None:
     loop = BackgroundLoop()
-    called = threading.Event()
-    names: list[str] = []
+    names: SimpleQueue[str] = SimpleQueue()
 
     def name_thread() -> None:
-        names.append(threading.current_thread().name)
-        called.set()
+        names.put(threading.current_thread().name)
 
     async def name_it() -> str:
         return threading.current_thread().name
 
     loop.call(name_thread)
-    assert called.wait(30)
-    assert loop.submit(name_it()).result(30) == "sparklag" == names[0]
+    assert loop.submit(name_it()).result(30) == "sparklag" == names.get(timeout=30)
     assert loop.stop(30)
 
 

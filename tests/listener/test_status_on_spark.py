@@ -24,26 +24,17 @@ class Gate:
     """A foreachBatch function that waits wherever it is told to."""
 
     def __init__(self) -> None:
-        self._open = threading.Event()
-        self._open.set()
-        self._closes_behind = False
-
-    def close(self) -> None:
-        self._open.clear()
-
-    def open(self) -> None:
-        self._open.set()
-
-    def close_after_one(self) -> None:
+        self.is_open = threading.Event()
+        self.is_open.set()
+        self.closes_after_one = False
         """The next batch passes; the one behind it waits."""
-        self._closes_behind = True
 
     def pass_through(self, batch: Any, batch_id: int) -> None:
         batch.count()
-        self._open.wait()
-        if self._closes_behind:
-            self._closes_behind = False
-            self.close()
+        self.is_open.wait()
+        if self.closes_after_one:
+            self.closes_after_one = False
+            self.is_open.clear()
 
 
 class Watched:
@@ -97,14 +88,14 @@ def watched(driver: Driver) -> Iterator[Watched]:
     )
     wait_for(lambda: handle.stats().url is not None, "the service answers")
     yield Watched(driver, handle, gate)
-    gate.open()
+    gate.is_open.set()
 
 
 def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: Driver) -> None:
     watched.start()
     for _ in range(3):
         watched.complete_batch()
-    watched.gate.close()
+    watched.gate.is_open.clear()
     driver.send(7)
     # On a busy machine it may have stalled before.
     stalled = watched.says(
@@ -114,13 +105,13 @@ def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: 
     assert stalled["reason"].startswith("no completed batch for ")
     assert stalled["reason"].endswith("; lag is 7 records")
     watched.says(lambda event: event["activity"] == "running", "it is in a batch")
-    watched.gate.open()
+    watched.gate.is_open.set()
     watched.says(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it goes on")
 
 
 @pytest.mark.slow
 def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) -> None:
-    watched.gate.close()
+    watched.gate.is_open.clear()
     watched.start()
     # On a busy machine it may have stalled in `batch.count()`.
     stalled = watched.says(
@@ -133,7 +124,7 @@ def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) 
     # Those of `batch.count()`.
     assert batch["tasks_done"] == batch["tasks_total"]
     assert batch["started_at"] <= batch["progressed_at"] <= batch["observed_at"]
-    watched.gate.open()
+    watched.gate.is_open.set()
     watched.says(
         lambda e: e["status"] == "OK" and e["total_lag"] == 0 and not e["running_batch"],
         "it goes on",
@@ -156,12 +147,12 @@ def test_one_that_starts_from_an_older_checkpoint_went_back_until_it_is_there_ag
     shutil.rmtree(checkpoint)
     shutil.copytree(older, checkpoint)
     driver.send()
-    watched.gate.close_after_one()
+    watched.gate.closes_after_one = True
     watched.start(maxOffsetsPerTrigger="10")
     back = watched.says(lambda event: event["status"] == "REWIND", "it went back")
     assert "went back from" in back["reason"]
     assert any(one["rewound_from"] for one in back["topics"][0]["partitions"])
-    watched.gate.open()
+    watched.gate.is_open.set()
     watched.says(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it is there again")
 
 
@@ -172,7 +163,7 @@ def test_records_deleted_before_a_batch_reads_them_are_lost_and_counted(
     watched.start(failOnDataLoss="false")
     watched.complete_batch()
     at = driver.client.end_offsets(driver.topic)
-    watched.gate.close()
+    watched.gate.is_open.clear()
     driver.send()
     watched.says(lambda event: event["total_lag"] == 10, "they are there")
     driver.client.delete_records(driver.topic, driver.client.end_offsets(driver.topic))
@@ -182,5 +173,5 @@ def test_records_deleted_before_a_batch_reads_them_are_lost_and_counted(
     assert {number: start - at[number] for number, start in starts.items()} == {
         one["partition"]: one["lost_records"] or 0 for one in lost["topics"][0]["partitions"]
     }
-    watched.gate.open()
+    watched.gate.is_open.set()
     watched.says(lambda event: event["status"] == "OK", "it goes on behind the gap")

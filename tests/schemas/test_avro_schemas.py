@@ -15,6 +15,7 @@ from sparklag_schemas import LagEvent, Observation, PartitionRecord, enumeration
 from sparklag_schemas.avro.schema import parse_schema
 from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.errors import MalformedMessage
+from tests.message_types import options_of
 
 MESSAGES: list[MessageType] = [Observation, LagEvent, PartitionRecord]
 ENUMERATIONS = {
@@ -126,16 +127,12 @@ def _structs(message: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
     kinds: dict[str, type[msgspec.Struct]] = {}
     todo: list[inspect.Type] = [inspect.type_info(message)]
     while todo:
-        match todo.pop():
-            case inspect.StructType() as kind:
-                kinds[kind.cls.__name__] = kind.cls
-                todo += [field.type for field in kind.fields]
-            case inspect.Metadata() as kind:
-                todo.append(kind.type)
-            case inspect.UnionType() as kind:
-                todo += kind.types
-            case inspect.ListType() as kind:
-                todo.append(kind.item_type)
+        for option in options_of(todo.pop()):
+            if isinstance(option, inspect.StructType):
+                kinds[option.cls.__name__] = option.cls
+                todo += [field.type for field in option.fields]
+            elif isinstance(option, inspect.ListType):
+                todo.append(option.item_type)
     assert set(kinds) == set(components)
     return kinds
 

@@ -87,7 +87,3 @@ def test_else_they_are_listed(
     text = str(raised.value)
     assert text.startswith(f"query orders has {asked}: name one of them (0: orders")
     assert "\n" not in text
-
-
-def test_a_source_that_reads_several_topics_is_named_by_any() -> None:
-    assert at(ORDERS, USERS, CLICKS).of_source(None, ["clicks"]) == at(ORDERS, CLICKS)
