@@ -30,7 +30,7 @@ from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, SourceContext, TrackedQuery, delivery_queue
 from sparklag_service.intakes.groups import GroupIntake
-from tests.waiting import eventually
+from tests.waiting import holds
 
 Offsets = dict[str, dict[int, int]]
 
@@ -123,11 +123,7 @@ class Watch:
         self, group: str, condition: Callable[[Observation], bool], what: str
     ) -> Observation:
         """The first observation that keeps `condition`."""
-
-        async def seen() -> bool:
-            return any(map(condition, self.of(group)))
-
-        await eventually(seen, what)
+        await holds(lambda: any(map(condition, self.of(group))), what)
         return next(filter(condition, self.of(group)))
 
     async def at(self, group: str, offsets: Offsets, cause: Cause = "group") -> Observation:
@@ -140,18 +136,14 @@ class Watch:
 
     async def fails(self, text: str) -> str:
         """The first reason with `text` in it."""
-
-        async def named() -> bool:
-            return any(text in reason for reason in self.intake.failing.values())
-
-        await eventually(named, f"failing: {text}")
+        await holds(
+            lambda: any(text in reason for reason in self.intake.failing.values()),
+            f"failing: {text}",
+        )
         return next(reason for reason in self.intake.failing.values() if text in reason)
 
     async def fails_no_more(self) -> None:
-        async def well() -> bool:
-            return not self.intake.failing
-
-        await eventually(well, "nothing fails")
+        await holds(lambda: not self.intake.failing, "nothing fails")
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from tests.logged import logged
 from tests.messages import lag_event, observation, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
-from tests.waiting import eventually
+from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
 
@@ -116,11 +116,10 @@ async def test_what_is_not_an_observation_is_counted_logged_with_its_place_and_s
                 second_client.produce(offsets_topic, [junk], partition=1)
             service.observe(good)
             await service.shows(good.query_id, lambda e: e.total_lag == 0, "the good one")
-
-            async def all_counted() -> bool:
-                return service.pipeline.counters.refusals.counts.total() == 4
-
-            await eventually(all_counted, "four messages are counted")
+            await holds(
+                lambda: service.pipeline.counters.refusals.counts.total() == 4,
+                "four messages are counted",
+            )
 
             async def committed() -> bool:
                 found = second_client.committed(service_settings.group_id, offsets_topic)
@@ -209,11 +208,9 @@ async def test_a_query_that_ended_is_shown_until_its_keep_time_and_then_forgotte
         service.observe(ended)
         event = await service.shows(ended.query_id, lambda e: e.status == "FAILED", "it failed")
         assert event.reason == "the query failed: boom"
-
-        async def gone() -> bool:
-            return service.pipeline.view.get(ended.query_id) is None
-
-        await eventually(gone, "the query is forgotten")
+        await holds(
+            lambda: service.pipeline.view.get(ended.query_id) is None, "the query is forgotten"
+        )
         assert service.published(ended.query_id)[-1] is None
 
 
@@ -289,11 +286,7 @@ async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
             service.observe(query)
             await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
             broker.kill()
-
-            async def says_why() -> bool:
-                return "kafka" in service.state.not_ready()
-
-            await eventually(says_why, "it says that Kafka is away")
+            await holds(lambda: "kafka" in service.state.not_ready(), "it says that Kafka is away")
             entry = service.pipeline.view.get(query.query_id)
             assert entry is not None
             assert entry.event.total_lag == 0
@@ -324,11 +317,9 @@ async def test_a_query_too_wide_for_the_topic_is_counted_and_the_others_go_on(
     with caplog.at_level(logging.ERROR):
         async with running(settings, second_client) as service:
             service.observe(wide, narrow)
-
-            async def counted() -> bool:
-                return service.pipeline.counters.too_large >= 2
-
-            await eventually(counted, "it is tried, and counted")
+            await holds(
+                lambda: service.pipeline.counters.too_large >= 2, "it is tried, and counted"
+            )
             await service.shows(narrow.query_id, lambda e: e.total_lag == 0, "the narrow one")
 
             async def committed() -> bool:

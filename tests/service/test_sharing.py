@@ -17,7 +17,7 @@ from tests.local_kafka import LocalKafka
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
-from tests.waiting import eventually
+from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
 
@@ -136,11 +136,10 @@ async def test_observations_that_are_read_again_do_not_take_a_query_back(
     # Another group has committed nothing: it reads all of them again.
     again = msgspec.structs.replace(settings, group_id=f"{settings.group_id}-again")
     async with running(again, second_client) as second:
-
-        async def read() -> bool:
-            return second.pipeline.counters.stale == 8
-
-        await eventually(read, "all eight are read again, and known already")
+        await holds(
+            lambda: second.pipeline.counters.stale == 8,
+            "all eight are read again, and known already",
+        )
         second_client.produce(topic_name, [b"x"])
         await second.shows(query.query_id, lambda e: e.total_lag == 4, "lag 4")
     processed = [
@@ -177,11 +176,9 @@ async def test_late_words_of_a_zombie_do_not_replace_what_is_newer(
         shown, event_id="zombie", observed_at=shown.observed_at - 5_000, total_lag=99
     )
     second_client.produce(service.settings.lag_topic, [encode(zombie)], key=key_of(query.query_id))
-
-    async def refused() -> bool:
-        return service.pipeline.counters.outdated_events == 1
-
-    await eventually(refused, "the zombie's event is read")
+    await holds(
+        lambda: service.pipeline.counters.outdated_events == 1, "the zombie's event is read"
+    )
     entry = service.pipeline.view.get(query.query_id)
     assert entry is not None
     assert entry.event.total_lag == 0
@@ -205,11 +202,10 @@ async def test_an_embedded_service_that_comes_back_gets_its_query_back(
             event, event_id="back", observed_at=epoch_ms() + 1, measured_at=epoch_ms()
         )
         second_client.produce(topic, [encode(back)], key=b"embedded")
-
-        async def released() -> bool:
-            return "embedded" not in service.pipeline.tracked.queries
-
-        await eventually(released, "it is measured by its own service again")
+        await holds(
+            lambda: "embedded" not in service.pipeline.tracked.queries,
+            "it is measured by its own service again",
+        )
 
 
 async def test_consumer_lag_deleted_under_a_running_service_is_made_and_filled_again(

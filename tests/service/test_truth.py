@@ -13,7 +13,7 @@ from tests.local_kafka import LocalKafka
 from tests.messages import position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
-from tests.waiting import eventually
+from tests.waiting import holds
 
 pytestmark = pytest.mark.kafka
 
@@ -186,11 +186,7 @@ async def test_another_cluster_is_measured_and_its_absence_touches_only_its_own_
             assert unknown.total_lag is None
             assert "no configured cluster" in str(unknown.reason)
             east.kill()
-
-            async def said() -> bool:
-                return "east" in service.state.degraded()
-
-            await eventually(said, "the cluster is named as away")
+            await holds(lambda: "east" in service.state.degraded(), "the cluster is named as away")
             assert service.state.not_ready() == {}
             second_client.produce(topic_name, [b"x"] * 3)
             await service.shows(here.query_id, lambda e: e.total_lag == 5, "lag 5")

@@ -76,11 +76,9 @@ async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_fo
         await eventually(known, "the near cluster is measured")
         unknown = unknown_of(enricher.offsets["away"])
         assert unknown == {TopicPartition("far", 0): "no broker answers"}
-
-        async def explained() -> bool:
-            return "connection refused" in enricher.unreachable["away"]
-
-        await eventually(explained, "why it is away is said")
+        await holds(
+            lambda: "connection refused" in enricher.unreachable["away"], "why it is away is said"
+        )
         assert "default" not in enricher.unreachable
 
 

@@ -25,7 +25,7 @@ from tests.secured_kafka import grant, login
 from tests.service.asking import ask, of_sources, query, source, watching
 from tests.service.second_broker import NODE_ID, frozen, place, second_broker
 from tests.service.states import latest_of, unknown_of
-from tests.waiting import eventually
+from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
 
@@ -78,11 +78,10 @@ async def test_healthy_partitions_are_answered_as_aiokafka_answers_them(
     await measured(cluster, query({topic_name: [0, 1, 2, 3, 4]}))
     assert latest(cluster) == expected
     assert sum(expected.values()) == 100
-
-    async def earliest_known() -> bool:
-        return cluster.offsets[topic_name].earliest == first
-
-    await eventually(earliest_known, "the earliest offsets come by themselves")
+    await holds(
+        lambda: cluster.offsets[topic_name].earliest == first,
+        "the earliest offsets come by themselves",
+    )
 
 
 async def test_more_partitions_than_one_request_holds_are_all_answered(
@@ -254,11 +253,7 @@ async def test_a_frozen_broker_costs_its_deadline_and_no_more_and_comes_back(
             # It may have answered a request that came before the signal.
             kept = cluster.offsets[topic_name].latest["read_uncommitted"][0]
             assert kept.offset == good.offset
-
-            async def given_up() -> bool:
-                return cluster.unreachable is not None
-
-            await eventually(given_up, "no broker of the cluster answers")
+            await holds(lambda: cluster.unreachable is not None, "no broker of the cluster answers")
             assert cluster.unreachable is not None
             assert cluster.unreachable.startswith("no broker answers")
         finally:

@@ -22,7 +22,7 @@ from sparklag_service.view.view import View
 from sparklag_service.view.view_reader import ViewReader
 from tests.messages import lag_event
 from tests.second_client import SecondClient
-from tests.waiting import DEADLINE_S, eventually
+from tests.waiting import DEADLINE_S, holds
 
 pytestmark = pytest.mark.kafka
 S, MINUTE, HOUR = 1_000, 60_000, 3_600_000
@@ -169,11 +169,7 @@ async def test_where_compaction_left_holes_it_says_since_when_nothing_is_missing
     for ago_ms in range(6 * HOUR, 4 * HOUR, -10 * MINUTE):
         for query in ("a", "b"):
             write(second_client, service_settings, query, [ago_ms])
-
-    async def compacted() -> bool:
-        return len(second_client.read_all(topic)) < 20
-
-    await eventually(compacted, "the broker has compacted it")
+    await holds(lambda: len(second_client.read_all(topic)) < 20, "the broker has compacted it")
     write(second_client, service_settings, "a", [3 * HOUR, 2 * HOUR, 5 * S])
     write(second_client, service_settings, "rare", [4 * S])
     async with refilled(service_settings) as instance:

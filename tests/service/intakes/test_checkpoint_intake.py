@@ -23,7 +23,7 @@ from sparklag_service.intakes import Delivery, SourceContext, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
 from sparklag_service.tracking.query_state import QueryState
 from tests.service.states import source, state
-from tests.waiting import eventually
+from tests.waiting import eventually, holds
 
 INTERVAL_S = 0.05
 
@@ -117,20 +117,13 @@ class Watching:
             lines = self.intake.failing.values()
             return [line for line in lines if all(word in line for word in words)]
 
-        async def failing() -> bool:
-            return bool(found())
-
-        await eventually(failing, f"a failure with {words}")
+        await holds(found, f"a failure with {words}")
         assert "\n" not in found()[0]
         return found()[0]
 
     async def is_well(self) -> None:
         """Wait until nothing fails."""
-
-        async def well() -> bool:
-            return not self.intake.failing
-
-        await eventually(well, "nothing fails")
+        await holds(lambda: not self.intake.failing, "nothing fails")
 
     async def looked(self, rounds: int = 4) -> None:
         """Let some intervals pass."""
@@ -180,11 +173,7 @@ async def test_a_batch_is_seen_when_it_begins_and_when_it_is_done(place: Path) -
     async with Watching(locations=[str(orders.folder)]).running() as watching:
         await watching.tells(orders, 0, 10)
         orders.plan(1, 25)
-
-        async def planned() -> bool:
-            return watching.of(orders)[-1].planned_batch_id == 1
-
-        await eventually(planned, "the batch is planned")
+        await holds(lambda: watching.of(orders)[-1].planned_batch_id == 1, "the batch is planned")
         assert watching.of(orders)[-1].sources[0].planned == {"orders": {0: 25}}
         orders.commit(1, 25)
         assert (await watching.tells(orders, 1, 25)).planned_batch_id is None
@@ -202,11 +191,7 @@ async def test_at_the_heartbeat_it_says_that_the_query_still_is_there(place: Pat
     orders = Checkpoint(place / "orders").commit(0, 10)
     settings = {"locations": [str(orders.folder)], "heartbeat_s": 0.2}
     async with Watching(**settings).running() as watching:
-
-        async def told() -> bool:
-            return len(watching.of(orders)) >= 3
-
-        await eventually(told, "it is told again")
+        await holds(lambda: len(watching.of(orders)) >= 3, "it is told again")
     first, *again = watching.of(orders)
     assert {one.cause for one in again} == {"refresh"}
     assert first.observed_at < again[0].observed_at
@@ -342,11 +327,9 @@ async def test_what_is_followed_is_not_repeated_while_a_driver_is_known(place: P
         await watching.looked(10)
         assert len(watching.of(orders)) == 1
         watching.queries[orders.query_id] = driven(orders, f"{place}/orders", run_id=None)
-
-        async def again() -> bool:
-            return len(watching.of(orders)) >= 2
-
-        await eventually(again, "it is repeated once no driver speaks of it")
+        await holds(
+            lambda: len(watching.of(orders)) >= 2, "it is repeated once no driver speaks of it"
+        )
 
 
 async def test_nothing_is_followed_unless_it_is_asked_for(place: Path) -> None:
@@ -379,11 +362,7 @@ async def test_a_folder_that_was_missing_for_weeks_is_found_too(place: Path) -> 
         await watching.fails(str(missing), "there is no checkpoint here")
         (checkpoint,) = watching.intake._watched.values()
         checkpoint._failures = 100_000
-
-        async def failed_again() -> bool:
-            return checkpoint._failures > 100_000
-
-        await eventually(failed_again, "it is polled and fails again")
+        await holds(lambda: checkpoint._failures > 100_000, "it is polled and fails again")
         later = Checkpoint(missing).commit(1, 11)
         await watching.tells(later, 1, 11)
         await watching.is_well()

@@ -19,7 +19,7 @@ from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
 from tests.service.groups import commit, member, speaking, watching
 from tests.service.states import state
-from tests.waiting import eventually
+from tests.waiting import holds
 
 pytestmark = pytest.mark.kafka
 
@@ -249,11 +249,7 @@ async def test_a_group_goes_to_another_instance_and_comes_back(
         await watch.at(marker, {topic_name: {0: 10}}, cause="refresh")
         assert len(watch.of(group)) == said
         owned.add("mine")
-
-        async def said_anew() -> bool:
-            return len(watch.of(group)) > said
-
-        await eventually(said_anew, "it is said at once")
+        await holds(lambda: len(watch.of(group)) > said, "it is said at once")
         anew = watch.of(group)[said]
         assert (anew.cause, anew.sources[0].processed) == ("group", {topic_name: {0: 5}})
 

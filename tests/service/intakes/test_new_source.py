@@ -21,7 +21,7 @@ from sparklag_service.view import lag_text
 from tests.messages import query_id_in
 from tests.second_client import SecondClient
 from tests.service.conftest import running
-from tests.waiting import eventually
+from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
 
@@ -104,11 +104,10 @@ async def test_its_queries_are_measured_published_and_shown_like_any_other(
         assert mark(event.status) == "ok"
         write(ledger, topic_name, {query_id: 8})
         await service.shows(query_id, lambda e: e.total_lag == 1, "its lag after it moved")
-
-        async def is_published() -> bool:
-            return any(e is not None and e.total_lag == 1 for e in service.published(query_id))
-
-        await eventually(is_published, "the event is on the topic")
+        await holds(
+            lambda: any(e is not None and e.total_lag == 1 for e in service.published(query_id)),
+            "the event is on the topic",
+        )
 
 
 async def test_each_query_is_watched_by_one_of_two_instances(

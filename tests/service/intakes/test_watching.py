@@ -16,7 +16,7 @@ from tests.local_kafka import LocalKafka
 from tests.messages import observation, position
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
-from tests.waiting import eventually
+from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
 
@@ -152,11 +152,10 @@ async def test_a_checkpoint_that_cannot_be_read_any_more_is_said_and_named(
         (checkpoint.folder / "metadata").rename(tmp_path / "kept")
         for file in (checkpoint.folder / "commits").iterdir():
             file.unlink()
-
-        async def named() -> bool:
-            return any(str(checkpoint.folder) in line for line in service.state.degraded())
-
-        await eventually(named, "the location is named")
+        await holds(
+            lambda: any(str(checkpoint.folder) in line for line in service.state.degraded()),
+            "the location is named",
+        )
         event = await service.shows(
             checkpoint.query_id, lambda e: e.status == "UNKNOWN", "its status says so"
         )
@@ -202,11 +201,7 @@ async def test_a_group_that_is_deleted_leaves_a_tombstone(
     async with grouped(kafka, second_client, group) as service:
         await service.shows(query, lambda e: e.total_lag == 70, "70 behind")
         second_client.delete_group(group)
-
-        async def gone() -> bool:
-            return service.pipeline.view.get(query) is None
-
-        await eventually(gone, "it is forgotten")
+        await holds(lambda: service.pipeline.view.get(query) is None, "it is forgotten")
         *events, tombstone = service.published(query)
         assert tombstone is None
         last = events[-1]

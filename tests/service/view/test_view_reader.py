@@ -19,7 +19,7 @@ from sparklag_service.view.view_reader import ViewReader
 from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.service.view.recorder import Recorder
-from tests.waiting import DEADLINE_S, eventually
+from tests.waiting import DEADLINE_S, holds
 
 pytestmark = pytest.mark.kafka
 MINUTE_MS = 60_000
@@ -117,11 +117,7 @@ async def test_of_a_long_minute_the_feed_gets_the_last_records_alone(
         assert followed.offsets == list(range(start, end))
         assert counters.outdated_events == 0
         write(second_client, service_settings, "busy", now_ms)
-
-        async def followed_too() -> bool:
-            return followed.offsets[-1] == end
-
-        await eventually(followed_too, "what is written later is handed on")
+        await holds(lambda: followed.offsets[-1] == end, "what is written later is handed on")
 
 
 async def test_an_empty_topic_is_read_at_once(
@@ -131,11 +127,7 @@ async def test_an_empty_topic_is_read_at_once(
     async with read(service_settings) as (view, _):
         assert len(view) == 0
         write(second_client, service_settings, "first", epoch_ms())
-
-        async def seen() -> bool:
-            return view.get("first") is not None
-
-        await eventually(seen, "what is written later is seen")
+        await holds(lambda: view.get("first") is not None, "what is written later is seen")
 
 
 async def test_a_key_that_is_no_query_id_is_refused_and_not_remembered(
