@@ -88,6 +88,12 @@ def settings_for(bootstrap_servers: str, **fields: Any) -> Settings:
     )
 
 
+@pytest.fixture
+def topic(second_client: SecondClient, topic_name: str) -> str:
+    """Of one partition; no other test uses it."""
+    return second_client.create(topic_name)
+
+
 @asynccontextmanager
 async def running(settings: Settings, client: SecondClient) -> AsyncIterator[RunningService]:
     """A ready service; afterwards it is drained and gone."""

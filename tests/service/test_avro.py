@@ -98,12 +98,11 @@ async def test_from_avro_to_avro_and_json_for_whoever_asks(
 
 
 async def test_a_change_of_format_and_back_loses_nobody(
-    avro_settings: Settings, second_client: SecondClient, topic_name: str
+    avro_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 9)
+    second_client.produce(topic, [b"x"] * 9)
     json_settings = msgspec.structs.replace(avro_settings, format="json")
-    early, late = seen(topic_name, {0: 1}), seen(topic_name, {0: 2})
+    early, late = seen(topic, {0: 1}), seen(topic, {0: 2})
     async with running(json_settings, second_client) as service:
         service.observe(early)
         await service.shows(early.query_id, lambda e: e.total_lag == 8, "JSON alone")
@@ -124,13 +123,12 @@ async def test_a_change_of_format_and_back_loses_nobody(
 
 
 async def test_a_registry_that_is_away_at_the_start_is_waited_for(
-    service_settings: Settings, second_client: SecondClient, topic_name: str
+    service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 3)
+    second_client.produce(topic, [b"x"] * 3)
     server = SchemaRegistryServer()
     settings = avro(service_settings, server.url, timeout_s=1.0)
-    query = seen(topic_name, {0: 0})
+    query = seen(topic, {0: 0})
     async with starting(settings, second_client) as service:
         await holds(
             lambda: "schema registry" in service.state.not_ready(), "it says what it waits for"
@@ -146,10 +144,9 @@ async def test_a_registry_that_is_away_at_the_start_is_waited_for(
 
 
 async def test_a_registry_that_goes_stops_nothing(
-    service_settings: Settings, second_client: SecondClient, topic_name: str
+    service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    query = seen(topic_name, {0: 0})
+    query = seen(topic, {0: 0})
     with SchemaRegistryServer() as server:
         settings = avro(service_settings, server.url)
         driver = AvroDriver(settings, second_client)
@@ -157,7 +154,7 @@ async def test_a_registry_that_goes_stops_nothing(
             await driver.observe(query)
             await service.shows(query.query_id, lambda e: e.total_lag == 0, "with the registry")
             server.stop()
-            second_client.produce(topic_name, [b"x"] * 9)
+            second_client.produce(topic, [b"x"] * 9)
             await driver.observe(moved(query, {0: 4}))
             await service.shows(query.query_id, lambda e: e.total_lag == 5, "without it")
             assert service.state.not_ready() == {}
@@ -202,10 +199,9 @@ async def test_what_nobody_can_read_is_counted_logged_with_its_place_and_passed_
 
 
 async def test_avro_that_comes_while_the_registry_is_away_is_read_when_it_is_back(
-    service_settings: Settings, second_client: SecondClient, topic_name: str
+    service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    query = seen(topic_name, {0: 0})
+    query = seen(topic, {0: 0})
     with SchemaRegistryServer() as server:
         settings = avro(service_settings, server.url, timeout_s=1.0)
         # The service writes JSON: it has asked for no schema yet.

@@ -23,13 +23,12 @@ OBSERVATIONS = 300
 
 
 async def test_a_flood_is_taken_in_by_and_by_and_only_the_newest_of_a_query_waits(
-    kafka: object, second_client: SecondClient, topic_name: str
+    kafka: object, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * OBSERVATIONS)
+    second_client.produce(topic, [b"x"] * OBSERVATIONS)
     settings = settings_for(second_client.bootstrap_servers)
     second_client.create(settings.offsets_topic, 2)
-    queries = [seen(topic_name, {0: 0}) for _ in range(QUERIES)]
+    queries = [seen(topic, {0: 0}) for _ in range(QUERIES)]
     for query in queries:
         second_client.produce(
             settings.offsets_topic,
@@ -39,7 +38,7 @@ async def test_a_flood_is_taken_in_by_and_by_and_only_the_newest_of_a_query_wait
                         query,
                         observed_at=epoch_ms(),
                         batch_id=number,
-                        sources=[position({topic_name: {0: number}})],
+                        sources=[position({topic: {0: number}})],
                     )
                 )
                 for number in range(1, OBSERVATIONS + 1)

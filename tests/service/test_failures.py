@@ -59,10 +59,9 @@ class Broken:
 
 @pytest.mark.parametrize("stage", _STAGES)
 async def test_a_query_that_fails_at_a_stage_is_unknown_and_the_others_go_on(
-    stage: str, service: RunningService, second_client: SecondClient, topic_name: str
+    stage: str, service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    well, ill = seen(topic_name, {0: 0}), seen(topic_name, {0: 0})
+    well, ill = seen(topic, {0: 0}), seen(topic, {0: 0})
     broken = Broken(service.pipeline, stage, ill.query_id)
     service.observe(ill, well)
 
@@ -70,12 +69,12 @@ async def test_a_query_that_fails_at_a_stage_is_unknown_and_the_others_go_on(
         return event.status == "UNKNOWN" and f"failed at its {stage}" in (event.reason or "")
 
     await service.shows(ill.query_id, is_told, "it is said what failed")
-    second_client.produce(topic_name, [b"x"] * 7)
+    second_client.produce(topic, [b"x"] * 7)
     event = await service.shows(well.query_id, lambda e: e.total_lag == 7, "the other one's lag")
     assert event.status == "OK"
     assert service.pipeline.tracked.failures.counts[stage]
     broken.mend()
-    service.observe(seen(topic_name, {0: 3}, query_id=ill.query_id, run_id=ill.run_id))
+    service.observe(seen(topic, {0: 3}, query_id=ill.query_id, run_id=ill.run_id))
     event = await service.shows(ill.query_id, lambda e: e.total_lag == 4, "its lag, once mended")
     assert event.status != "UNKNOWN"
     await holds(lambda: not service.state.unpublished, "nothing waits for ever")
@@ -101,7 +100,7 @@ async def test_a_task_that_dies_is_started_again(
     task: str,
     service_settings: Settings,
     second_client: SecondClient,
-    topic_name: str,
+    topic: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(supervision, "_FIRST_PAUSE_S", 0.1)
@@ -118,9 +117,8 @@ async def test_a_task_that_dies_is_started_again(
         await keep(self, name, dies_once)
 
     monkeypatch.setattr(supervision.Supervisor, "keep", keep_one_that_dies)
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 9)
-    query = seen(topic_name, {0: 4})
+    second_client.produce(topic, [b"x"] * 9)
+    query = seen(topic, {0: 4})
     async with starting(service_settings, second_client) as service:
         pipeline = service.pipeline
         await holds(lambda: pipeline.supervisor.restarts[task] == 1, "it died")

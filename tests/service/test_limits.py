@@ -21,33 +21,31 @@ def limited(settings: Settings, **limits: int) -> Settings:
 
 
 async def test_made_up_queries_change_nothing_of_those_that_came_first(
-    service_settings: Settings, second_client: SecondClient, topic_name: str
+    service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 5)
+    second_client.produce(topic, [b"x"] * 5)
     settings = limited(service_settings, queries=10)
-    first = seen(topic_name, {0: 0})
+    first = seen(topic, {0: 0})
     async with running(settings, second_client) as service:
         pipeline = service.pipeline
         service.observe(first)
         await service.shows(first.query_id, lambda e: e.total_lag == 5, "the first one's lag")
-        service.observe(*(seen(topic_name, {0: 0}) for _ in range(300)))
+        service.observe(*(seen(topic, {0: 0}) for _ in range(300)))
         refused = pipeline.counters.refusals.counts
         await holds(lambda: refused[settings.offsets_topic, "limit"] >= 291, "the rest is refused")
         assert len(pipeline.tracked.queries) == 10
         assert "10 of 10 (limits.queries)" in InstanceState(pipeline).degraded()["limits"]
-        second_client.produce(topic_name, [b"x"] * 5)
+        second_client.produce(topic, [b"x"] * 5)
         await service.shows(first.query_id, lambda e: e.total_lag == 10, "it is still measured")
         await holds(lambda: not InstanceState(pipeline).unpublished, "nothing waits for ever")
 
 
 async def test_queries_that_ended_make_room_for_one_that_lives(
-    service_settings: Settings, second_client: SecondClient, topic_name: str
+    service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
     settings = limited(service_settings, queries=2)
-    ended = seen(topic_name, {0: 0}, cause="terminated")
-    lives, new = seen(topic_name, {0: 0}), seen(topic_name, {0: 0})
+    ended = seen(topic, {0: 0}, cause="terminated")
+    lives, new = seen(topic, {0: 0}), seen(topic, {0: 0})
     async with running(settings, second_client) as service:
         service.observe(ended, lives)
         await service.shows(ended.query_id, lambda e: e.status == "FINISHED", "it has ended")
@@ -57,7 +55,7 @@ async def test_queries_that_ended_make_room_for_one_that_lives(
         await holds(lambda: view.get(ended.query_id) is None, "the ended one gives way")
         assert service.pipeline.counters.evicted == 1
         # As its driver's next report does.
-        service.observe(seen(topic_name, {0: 0}, query_id=new.query_id, run_id=new.run_id))
+        service.observe(seen(topic, {0: 0}, query_id=new.query_id, run_id=new.run_id))
         await service.shows(new.query_id, lambda e: e.status == "OK", "the new one has its place")
         assert view.get(lives.query_id) is not None
 

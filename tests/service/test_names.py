@@ -15,13 +15,12 @@ pytestmark = pytest.mark.kafka
 
 
 async def test_a_query_that_another_of_its_name_has_followed_says_so_as_long_as_it_is_dead(
-    service: RunningService, second_client: SecondClient, topic_name: str
+    service: RunningService, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    old, new = seen(topic_name, {0: 0}), seen(topic_name, {0: 0})
+    old, new = seen(topic, {0: 0}), seen(topic, {0: 0})
     service.observe(old)
     await service.shows(old.query_id, lambda e: e.status == "OK", "the first is there")
-    service.observe(seen(topic_name, {0: 0}, query_id=old.query_id, cause="terminated"))
+    service.observe(seen(topic, {0: 0}, query_id=old.query_id, cause="terminated"))
     ended = await service.shows(old.query_id, lambda e: e.status == "FINISHED", "it has ended")
     assert ended.superseded_by is None
     service.observe(new)
@@ -45,9 +44,8 @@ async def delete(service: RunningService, query_id: str) -> int:
 
 
 async def test_a_query_is_forgotten_by_every_instance_whichever_is_told_to(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
     # The owner publishes all the time: an event of it may follow the tombstone.
     settings = settings_for(
         kafka.bootstrap_servers, heartbeat_s=0.2, publish_interval_s=0.1, refresh_interval_s=0.1
@@ -56,7 +54,7 @@ async def test_a_query_is_forgotten_by_every_instance_whichever_is_told_to(
         both = (one, other)
         queries = [
             seen(
-                topic_name,
+                topic,
                 {0: 0},
                 cause="terminated",
                 query=None,

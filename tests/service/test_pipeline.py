@@ -38,13 +38,12 @@ async def test_an_observation_becomes_a_lag_event_that_is_published_and_shown(
 
 
 async def test_lag_grows_while_nothing_is_heard_of_the_query(
-    service: RunningService, second_client: SecondClient, topic_name: str
+    service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    stuck = seen(topic_name, {0: 0})
+    stuck = seen(topic, {0: 0})
     service.observe(stuck)
     await service.shows(stuck.query_id, lambda e: e.total_lag == 0, "no lag")
-    second_client.produce(topic_name, [b"x"] * 30)
+    second_client.produce(topic, [b"x"] * 30)
     grown = await service.shows(stuck.query_id, lambda e: e.total_lag == 30, "lag 30")
     assert grown.cause == "refresh"
     assert grown.observed_at == stuck.observed_at
@@ -52,15 +51,14 @@ async def test_lag_grows_while_nothing_is_heard_of_the_query(
 
 
 async def test_an_unchanged_query_is_measured_less_often_where_its_name_matches(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     """Until it completes a batch: then at once."""
-    second_client.create(topic_name, 1)
     settings = settings_for(
         kafka.bootstrap_servers, heartbeat_s=600, refresh_intervals={"archive-.*": 600}
     )
-    rare = seen(topic_name, {0: 0}, query="archive-orders")
-    usual = seen(topic_name, {0: 0}, query="orders")
+    rare = seen(topic, {0: 0}, query="archive-orders")
+    usual = seen(topic, {0: 0}, query="orders")
     async with running(settings, second_client) as service:
         service.observe(rare, usual)
         for each in (rare, usual):
@@ -72,7 +70,7 @@ async def test_an_unchanged_query_is_measured_less_often_where_its_name_matches(
             return not pipeline.publishing.refresh_due(state, time.monotonic())
 
         await eventually(at_rest, "the query is as it was published")
-        second_client.produce(topic_name, [b"x"] * 30)
+        second_client.produce(topic, [b"x"] * 30)
         await service.shows(usual.query_id, lambda e: e.total_lag == 30, "lag 30")
         entry = pipeline.view.get(rare.query_id)
         assert entry is not None
@@ -84,12 +82,11 @@ async def test_an_unchanged_query_is_measured_less_often_where_its_name_matches(
 
 
 async def test_a_topic_that_is_missing_leaves_the_other_queries_and_topics_alone(
-    service: RunningService, second_client: SecondClient, topic_name: str
+    service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 9)
-    well = seen(topic_name, {0: 4})
-    ill = seen(topic_name, {0: 4}, sources=[position({topic_name: {0: 4}, "gone": {0: 1, 1: 1}})])
+    second_client.produce(topic, [b"x"] * 9)
+    well = seen(topic, {0: 4})
+    ill = seen(topic, {0: 4}, sources=[position({topic: {0: 4}, "gone": {0: 1, 1: 1}})])
     service.observe(well, ill)
     await service.shows(well.query_id, lambda e: e.status == "OK" and e.total_lag == 5, "lag 5")
     event = await service.shows(ill.query_id, lambda e: e.total_lag == 5, "lag of what is there")
@@ -102,13 +99,12 @@ async def test_a_topic_that_is_missing_leaves_the_other_queries_and_topics_alone
 async def test_what_is_not_an_observation_is_counted_logged_with_its_place_and_skipped(
     service_settings: Settings,
     second_client: SecondClient,
-    topic_name: str,
+    topic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    second_client.create(topic_name, 1)
     offsets_topic = service_settings.offsets_topic
     second_client.create(offsets_topic, 2, max_message_bytes=str(64 * 1024 * 1024))
-    good = seen(topic_name, {0: 0})
+    good = seen(topic, {0: 0})
     oversized = b" " * (17 * 1024 * 1024)
     with caplog.at_level(logging.WARNING):
         async with running(service_settings, second_client) as service:
@@ -141,10 +137,9 @@ async def test_what_is_not_an_observation_is_counted_logged_with_its_place_and_s
 
 
 async def test_offsets_are_committed_once_their_events_are_acknowledged(
-    service: RunningService, second_client: SecondClient, topic_name: str
+    service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    queries = [seen(topic_name, {0: 0}) for _ in range(20)]
+    queries = [seen(topic, {0: 0}) for _ in range(20)]
     service.observe(*queries)
 
     async def all_committed() -> bool:
@@ -158,14 +153,13 @@ async def test_offsets_are_committed_once_their_events_are_acknowledged(
 
 
 async def test_a_service_that_starts_again_answers_and_goes_on_where_it_was(
-    service_settings: Settings, second_client: SecondClient, topic_name: str
+    service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    query = seen(topic_name, {0: 0})
+    query = seen(topic, {0: 0})
     async with running(service_settings, second_client) as first:
         first.observe(query)
         await first.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
-    second_client.produce(topic_name, [b"x"] * 7)
+    second_client.produce(topic, [b"x"] * 7)
     async with running(service_settings, second_client) as second:
         assert second.pipeline.view.get(query.query_id) is not None
         event = await second.shows(query.query_id, lambda e: e.total_lag == 7, "lag 7")
@@ -174,11 +168,10 @@ async def test_a_service_that_starts_again_answers_and_goes_on_where_it_was(
 
 
 async def test_a_query_that_restarts_without_data_stands_where_it_stood(
-    service_settings: Settings, second_client: SecondClient, topic_name: str
+    service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 9)
-    query = seen(topic_name, {0: 4})
+    second_client.produce(topic, [b"x"] * 9)
+    query = seen(topic, {0: 4})
     async with running(service_settings, second_client) as first:
         first.observe(query)
         await first.shows(query.query_id, lambda e: e.total_lag == 5, "lag 5")
@@ -190,7 +183,7 @@ async def test_a_query_that_restarts_without_data_stands_where_it_stood(
         batch_id=None,
         processed_at=None,
         batch=None,
-        sources=[msgspec.structs.replace(query.sources[0], processed=None, topics=[topic_name])],
+        sources=[msgspec.structs.replace(query.sources[0], processed=None, topics=[topic])],
     )
     async with running(service_settings, second_client) as second:
         second.observe(restarted)
@@ -199,12 +192,11 @@ async def test_a_query_that_restarts_without_data_stands_where_it_stood(
 
 
 async def test_a_query_that_ended_is_shown_until_its_keep_time_and_then_forgotten(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
     settings = settings_for(kafka.bootstrap_servers, keep_s=3, refresh_interval_s=0.2)
     async with running(settings, second_client) as service:
-        ended = seen(topic_name, {0: 0}, cause="terminated", exception="boom\nat line 1")
+        ended = seen(topic, {0: 0}, cause="terminated", exception="boom\nat line 1")
         service.observe(ended)
         event = await service.shows(ended.query_id, lambda e: e.status == "FAILED", "it failed")
         assert event.reason == "the query failed: boom"
@@ -215,11 +207,10 @@ async def test_a_query_that_ended_is_shown_until_its_keep_time_and_then_forgotte
 
 
 async def test_every_query_is_published_at_the_heartbeat_though_nothing_changed(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
     settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5, refresh_interval_s=0.1)
-    quiet = seen(topic_name, {0: 0})
+    quiet = seen(topic, {0: 0})
     async with running(settings, second_client) as service:
         service.observe(quiet)
         first = await service.shows(quiet.query_id, lambda e: True, "an event")
@@ -231,15 +222,14 @@ async def test_every_query_is_published_at_the_heartbeat_though_nothing_changed(
 
 
 async def test_a_query_of_a_driver_that_died_is_adopted_from_its_events(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 8)
+    second_client.produce(topic, [b"x"] * 8)
     settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5)
     second_client.create(settings.lag_topic, 2)
     orphan = msgspec.structs.replace(
         lag_event(query_id="orphan", measured_by="embedded", observed_at=epoch_ms()),
-        topics=[msgspec.structs.replace(lag_event().topics[0], topic=topic_name)],
+        topics=[msgspec.structs.replace(lag_event().topics[0], topic=topic)],
     )
     second_client.produce(settings.lag_topic, [msgspec.json.encode(orphan)], key=b"orphan")
     async with running(settings, second_client) as service:
@@ -305,15 +295,14 @@ async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
 async def test_a_query_too_wide_for_the_topic_is_counted_and_the_others_go_on(
     kafka: LocalKafka,
     second_client: SecondClient,
-    topic_name: str,
+    topic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    second_client.create(topic_name, 1)
     settings = settings_for(kafka.bootstrap_servers)
     # Compressed, 4,000 partitions still take more than this.
     second_client.create(settings.lag_topic, 2, max_message_bytes="2000")
-    wide = seen(topic_name, dict.fromkeys(range(4_000), 1))
-    narrow = seen(topic_name, {0: 0})
+    wide = seen(topic, dict.fromkeys(range(4_000), 1))
+    narrow = seen(topic, {0: 0})
     with caplog.at_level(logging.ERROR):
         async with running(settings, second_client) as service:
             service.observe(wide, narrow)

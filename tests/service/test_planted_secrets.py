@@ -92,23 +92,22 @@ def lines_of(records: list[logging.LogRecord]) -> list[str]:
 async def test_no_output_shows_one(
     service_settings: Settings,
     second_client: SecondClient,
-    topic_name: str,
+    topic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="sparklag_service")
     caplog.set_level(logging.DEBUG, logger="sparklag")
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 9)
+    second_client.produce(topic, [b"x"] * 9)
     settings = with_secrets(service_settings)
     assert PLANTED not in repr(settings)
-    observed = seen(topic_name, {0: 4}, cause="terminated", **WRITTEN)
+    observed = seen(topic, {0: 4}, cause="terminated", **WRITTEN)
     partition = PartitionLag(partition=0, reason=REASON)
     foreign = lag_event(
         query_id=str(uuid.uuid4()),
         observed_at=epoch_ms(),
         measured_at=epoch_ms(),
         processed_at=None,
-        topics=[TopicLag(topic=topic_name, source=0, partitions=[partition])],
+        topics=[TopicLag(topic=topic, source=0, partitions=[partition])],
         reason=REASON,
         catch_up_reason=REASON,
         **WRITTEN,

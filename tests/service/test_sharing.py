@@ -51,11 +51,10 @@ async def owned_together(services: list[RunningService], count: int) -> None:
 
 
 async def test_instances_of_one_group_share_the_queries_and_each_answers_for_all(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
     settings = settings_for(kafka.bootstrap_servers, topic_partitions=8)
-    queries = [seen(topic_name, {0: 0}) for _ in range(24)]
+    queries = [seen(topic, {0: 0}) for _ in range(24)]
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(running(settings, second_client))
         first.observe(*queries)
@@ -63,24 +62,23 @@ async def test_instances_of_one_group_share_the_queries_and_each_answers_for_all
         second = await stack.enter_async_context(running(settings, second_client))
         third = await stack.enter_async_context(running(settings, second_client))
         await owned_together([first, second, third], 24)
-        second_client.produce(topic_name, [b"x"] * 5)
+        second_client.produce(topic, [b"x"] * 5)
         for service in (first, second, third):
             for query in queries:
                 await service.shows(query.query_id, lambda e: e.total_lag == 5, "lag 5")
 
 
 async def test_queries_of_an_instance_that_leaves_are_measured_on_by_the_others_at_once(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
     settings = settings_for(kafka.bootstrap_servers, topic_partitions=8)
-    queries = [seen(topic_name, {0: 0}) for _ in range(24)]
+    queries = [seen(topic, {0: 0}) for _ in range(24)]
     async with running(settings, second_client) as stays:
         async with running(settings, second_client) as leaves:
             stays.observe(*queries)
             await owned_together([stays, leaves], 24)
         await owned_together([stays], 24)
-        second_client.produce(topic_name, [b"x"] * 7)
+        second_client.produce(topic, [b"x"] * 7)
         for query in queries:
             # Nobody has said anything new of it: its position comes from the view.
             event = await stays.shows(query.query_id, lambda e: e.total_lag == 7, "lag 7")
@@ -89,13 +87,12 @@ async def test_queries_of_an_instance_that_leaves_are_measured_on_by_the_others_
 
 @pytest.mark.blocks_loop("the test decodes every event of the topic")
 async def test_no_query_is_published_by_two_instances_beyond_the_hand_over(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
     settings = settings_for(
         kafka.bootstrap_servers, topic_partitions=8, publish_interval_s=0.05, refresh_interval_s=0.1
     )
-    queries = [seen(topic_name, {0: 0}) for _ in range(24)]
+    queries = [seen(topic, {0: 0}) for _ in range(24)]
     async with AsyncExitStack() as stack:
         services = [await stack.enter_async_context(running(settings, second_client))]
         services[0].observe(*queries)
@@ -104,9 +101,9 @@ async def test_no_query_is_published_by_two_instances_beyond_the_hand_over(
             services.append(await stack.enter_async_context(running(settings, second_client)))
             for _ in range(10):
                 batch_id += 1
-                second_client.produce(topic_name, [b"x"])
+                second_client.produce(topic, [b"x"])
                 services[0].observe(
-                    *(later(query, batch_id, topic_name, batch_id - 41) for query in queries)
+                    *(later(query, batch_id, topic, batch_id - 41) for query in queries)
                 )
                 await asyncio.sleep(0.1)
         await owned_together(services, 24)
@@ -123,13 +120,12 @@ async def test_no_query_is_published_by_two_instances_beyond_the_hand_over(
 
 
 async def test_observations_that_are_read_again_do_not_take_a_query_back(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 10)
+    second_client.produce(topic, [b"x"] * 10)
     settings = settings_for(kafka.bootstrap_servers)
-    query = seen(topic_name, {0: 0})
-    history = [later(query, 41 + n, topic_name, n) for n in range(1, 8)]
+    query = seen(topic, {0: 0})
+    history = [later(query, 41 + n, topic, n) for n in range(1, 8)]
     async with running(settings, second_client) as first:
         first.observe(query, *history)
         await first.shows(query.query_id, lambda e: e.total_lag == 3, "lag 3")
@@ -140,7 +136,7 @@ async def test_observations_that_are_read_again_do_not_take_a_query_back(
             lambda: second.pipeline.counters.stale == 8,
             "all eight are read again, and known already",
         )
-        second_client.produce(topic_name, [b"x"])
+        second_client.produce(topic, [b"x"])
         await second.shows(query.query_id, lambda e: e.total_lag == 4, "lag 4")
     processed = [
         event.topics[0].partitions[0].processed_offset
@@ -150,15 +146,14 @@ async def test_observations_that_are_read_again_do_not_take_a_query_back(
 
 
 async def test_a_driver_whose_clock_was_stepped_back_is_still_heard(
-    service: RunningService, second_client: SecondClient, topic_name: str
+    service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 10)
-    before = seen(topic_name, {0: 2})
+    second_client.produce(topic, [b"x"] * 10)
+    before = seen(topic, {0: 2})
     service.observe(before)
     first = await service.shows(before.query_id, lambda e: e.total_lag == 8, "lag 8")
     after = msgspec.structs.replace(
-        later(before, 42, topic_name, 6), observed_at=before.observed_at - 3_600_000
+        later(before, 42, topic, 6), observed_at=before.observed_at - 3_600_000
     )
     service.observe(after)
     event = await service.shows(before.query_id, lambda e: e.total_lag == 4, "lag 4")
@@ -166,10 +161,9 @@ async def test_a_driver_whose_clock_was_stepped_back_is_still_heard(
 
 
 async def test_late_words_of_a_zombie_do_not_replace_what_is_newer(
-    service: RunningService, second_client: SecondClient, topic_name: str
+    service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    query = seen(topic_name, {0: 0})
+    query = seen(topic, {0: 0})
     service.observe(query)
     shown = await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
     zombie = msgspec.structs.replace(
@@ -209,20 +203,19 @@ async def test_an_embedded_service_that_comes_back_gets_its_query_back(
 
 
 async def test_consumer_lag_deleted_under_a_running_service_is_made_and_filled_again(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
     settings = settings_for(kafka.bootstrap_servers, heartbeat_s=1.0)
     settings = msgspec.structs.replace(
         settings, kafka=msgspec.structs.replace(settings.kafka, request_timeout_s=2.0)
     )
-    queries = [seen(topic_name, {0: 0}) for _ in range(5)]
+    queries = [seen(topic, {0: 0}) for _ in range(5)]
     async with running(settings, second_client) as service:
         service.observe(*queries)
         for query in queries:
             await service.shows(query.query_id, lambda e: True, "an event")
         second_client.delete(settings.lag_topic)
-        second_client.produce(topic_name, [b"x"] * 3)
+        second_client.produce(topic, [b"x"] * 3)
         for query in queries:
             await service.shows(query.query_id, lambda e: e.total_lag == 3, "lag 3")
         assert second_client.partitions(settings.lag_topic) == settings.topic_partitions

@@ -19,11 +19,10 @@ pytestmark = pytest.mark.kafka
 
 
 async def test_a_query_restarted_from_older_offsets_is_rewound_until_it_is_there_again(
-    service: RunningService, second_client: SecondClient, topic_name: str
+    service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 10)
-    query = seen(topic_name, {0: 8})
+    second_client.produce(topic, [b"x"] * 10)
+    query = seen(topic, {0: 8})
     service.observe(query)
     await service.shows(query.query_id, lambda e: e.total_lag == 2, "lag 2")
 
@@ -33,7 +32,7 @@ async def test_a_query_restarted_from_older_offsets_is_rewound_until_it_is_there
                 query,
                 run_id="another run",
                 observed_at=epoch_ms(),
-                sources=[position({topic_name: {0: processed}})],
+                sources=[position({topic: {0: processed}})],
             )
         )
 
@@ -46,21 +45,20 @@ async def test_a_query_restarted_from_older_offsets_is_rewound_until_it_is_there
 
 
 async def test_a_topic_deleted_and_created_anew_is_told_apart_also_when_it_is_longer(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     settings = settings_for(kafka.bootstrap_servers, metadata_interval_s=1.0)
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 5)
-    query = seen(topic_name, {0: 5})
+    second_client.produce(topic, [b"x"] * 5)
+    query = seen(topic, {0: 5})
     async with running(settings, second_client) as service:
         service.observe(query)
         await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
-        second_client.delete(topic_name)
+        second_client.delete(topic)
         gone = await service.shows(query.query_id, lambda e: e.status == "GONE", "GONE")
         assert gone.total_lag is None
-        assert f"topic {topic_name} does not exist" in str(gone.reason)
-        second_client.create(topic_name, 1)
-        second_client.produce(topic_name, [b"x"] * 50)
+        assert f"topic {topic} does not exist" in str(gone.reason)
+        second_client.create(topic, 1)
+        second_client.produce(topic, [b"x"] * 50)
         anew = await service.shows(query.query_id, lambda e: e.status == "RECREATED", "RECREATED")
         assert anew.total_lag is None
         service.observe(
@@ -68,7 +66,7 @@ async def test_a_topic_deleted_and_created_anew_is_told_apart_also_when_it_is_lo
                 query,
                 observed_at=epoch_ms(),
                 batch_id=42,
-                sources=[position({topic_name: {0: 20}})],
+                sources=[position({topic: {0: 20}})],
             )
         )
         event = await service.shows(query.query_id, lambda e: e.batch_id == 42, "a new position")
@@ -76,12 +74,11 @@ async def test_a_topic_deleted_and_created_anew_is_told_apart_also_when_it_is_lo
 
 
 async def test_records_lost_to_retention_are_counted(
-    service: RunningService, second_client: SecondClient, topic_name: str
+    service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 10)
-    second_client.delete_records(topic_name, {0: 6})
-    query = seen(topic_name, {0: 2})
+    second_client.produce(topic, [b"x"] * 10)
+    second_client.delete_records(topic, {0: 6})
+    query = seen(topic, {0: 2})
     service.observe(query)
     event = await service.shows(query.query_id, lambda e: e.status == "DATA_LOSS", "DATA_LOSS")
     assert (event.lost_records, event.total_lag) == (4, 8)
@@ -89,20 +86,19 @@ async def test_records_lost_to_retention_are_counted(
 
 
 async def test_partitions_added_count_from_their_first_offset_before_spark_plans_them(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     settings = settings_for(kafka.bootstrap_servers, metadata_interval_s=1.0)
-    second_client.create(topic_name, 1)
-    query = seen(topic_name, {0: 0})
-    fixed = seen(topic_name, {0: 0})
+    query = seen(topic, {0: 0})
+    fixed = seen(topic, {0: 0})
     fixed = msgspec.structs.replace(
-        fixed, sources=[position({topic_name: {0: 0}}, assigned={topic_name: [0]})]
+        fixed, sources=[position({topic: {0: 0}}, assigned={topic: [0]})]
     )
     async with running(settings, second_client) as service:
         service.observe(query, fixed)
         await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
-        second_client.add_partitions(topic_name, 3)
-        second_client.produce(topic_name, [b"x"] * 4, partition=2)
+        second_client.add_partitions(topic, 3)
+        second_client.produce(topic, [b"x"] * 4, partition=2)
         event = await service.shows(query.query_id, lambda e: e.total_lag == 4, "lag 4")
         assert event.status == "OK"
         assert "added" in str(event.reason)
@@ -112,11 +108,8 @@ async def test_partitions_added_count_from_their_first_offset_before_spark_plans
         assert (named.total_lag, len(named.topics[0].partitions)) == (0, 1)
 
 
-async def test_two_runs_of_one_query_are_named(
-    service: RunningService, second_client: SecondClient, topic_name: str
-) -> None:
-    second_client.create(topic_name, 1)
-    first = seen(topic_name, {0: 0}, run_id="first")
+async def test_two_runs_of_one_query_are_named(service: RunningService, topic: str) -> None:
+    first = seen(topic, {0: 0}, run_id="first")
     second = msgspec.structs.replace(first, run_id="second", observed_at=first.observed_at + 10)
     again = msgspec.structs.replace(first, observed_at=first.observed_at + 20)
     service.observe(first, second, again)
@@ -125,10 +118,9 @@ async def test_two_runs_of_one_query_are_named(
 
 
 async def test_a_query_renamed_is_known_by_its_new_name_only(
-    service: RunningService, second_client: SecondClient, topic_name: str
+    service: RunningService, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    query = seen(topic_name, {0: 0}, query="before")
+    query = seen(topic, {0: 0}, query="before")
     service.observe(query)
     await service.shows(query.query_id, lambda e: e.query == "before", "the name")
     service.observe(msgspec.structs.replace(query, query="after", observed_at=epoch_ms()))
@@ -138,17 +130,16 @@ async def test_a_query_renamed_is_known_by_its_new_name_only(
 
 
 async def test_a_driver_that_falls_silent_stops_the_query_whose_lag_goes_on_growing(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     settings = settings_for(kafka.bootstrap_servers, heartbeat_s=2.0)
-    second_client.create(topic_name, 1)
     async with running(settings, second_client) as service:
-        query = seen(topic_name, {0: 0})
+        query = seen(topic, {0: 0})
         service.observe(query)
         await service.shows(query.query_id, lambda e: e.status == "OK", "OK")
         event = await service.shows(query.query_id, lambda e: e.status == "STOP", "STOP")
         assert "the driver stopped reporting" in str(event.reason)
-        second_client.produce(topic_name, [b"x"] * 3)
+        second_client.produce(topic, [b"x"] * 3)
         await service.shows(query.query_id, lambda e: e.total_lag == 3, "lag 3")
         alive = msgspec.structs.replace(query, cause="refresh", observed_at=epoch_ms(), batch=None)
         service.observe(alive)

@@ -231,10 +231,9 @@ def test_avro_with_a_registry_that_is_away_is_one_line(kafka: LocalKafka) -> Non
 
 
 def test_sigterm_drains_commits_and_ends_with_zero(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     settings = settings_for(kafka.bootstrap_servers)
-    second_client.create(topic_name, 1)
     with serving(settings) as (process, url):
         wait_for(
             lambda: httpx.get(f"{url}/health/ready", timeout=DEADLINE_S).is_success, "it is ready"
@@ -243,7 +242,7 @@ def test_sigterm_drains_commits_and_ends_with_zero(
             seen = observation(
                 query_id=f"query-{number}",
                 observed_at=epoch_ms(),
-                sources=[position({topic_name: {0: 0}})],
+                sources=[position({topic: {0: 0}})],
             )
             second_client.produce(settings.offsets_topic, [encode(seen)], key=key_of(seen.query_id))
         wait_for(

@@ -95,11 +95,10 @@ def test_with_a_broker_the_lag_is_shown_and_what_is_not_known_is_null(
 
 
 def test_storage_options_and_the_cluster_s_security_come_from_the_settings(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, tmp_path: Path
+    kafka: LocalKafka, topic: str, tmp_path: Path
 ) -> None:
-    second_client.create(topic_name, 1)
     checkpoint = Checkpoint(tmp_path / "cp")
-    checkpoint.run(0, {topic_name: {0: 0}})
+    checkpoint.run(0, {topic: {0: 0}})
     config = tmp_path / "own.toml"
     config.write_text(
         f"""
@@ -117,7 +116,7 @@ def test_storage_options_and_the_cluster_s_security_come_from_the_settings(
     )
     named = ("--config", str(config), "--bootstrap-servers", kafka.bootstrap_servers, "--json")
     done = sparklag("checkpoint", str(checkpoint.folder), *named)
-    assert json.loads(done.stdout)["sources"][0]["lag"] == {topic_name: {"0": 0}}
+    assert json.loads(done.stdout)["sources"][0]["lag"] == {topic: {"0": 0}}
     line = refused(sparklag("checkpoint", "s3a://lake/cp", "--config", str(config)))
     assert line.startswith("sparklag: s3://lake/cp: the store cannot be reached")
     assert "127.0.0.1:1" in line

@@ -57,15 +57,14 @@ def about_queries(log: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.kafka
 def test_each_line_of_a_run_is_one_json_object_and_those_about_a_query_name_it(
-    kafka: LocalKafka, second_client: SecondClient, tmp_path: Path, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, tmp_path: Path, topic: str
 ) -> None:
     settings, log = settings_for(kafka.bootstrap_servers), tmp_path / "log"
-    second_client.create(topic_name)
     second_client.create(settings.offsets_topic, 2)
     # No lag event fits.
     second_client.create(settings.lag_topic, 2, **{"max.message.bytes": "200"})
     with serving(log, settings) as process:
-        observed = seen(topic_name, {0: 0}, observed_at=epoch_ms())
+        observed = seen(topic, {0: 0}, observed_at=epoch_ms())
         for key, value in ((QUERY_ID, encode(observed)), ("other", b"{}")):
             second_client.produce(settings.offsets_topic, [value], key=key_of(key))
         wait_for(lambda: len(about_queries(log)) >= 2, "both are logged")

@@ -60,10 +60,9 @@ async def test_a_query_on_a_healthy_broker_never_waits_for_a_frozen_one() -> Non
 
 
 async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_for_long(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    here = source(0, processed={topic_name: {0: 0}})
+    here = source(0, processed={topic: {0: 0}})
     away = source(1, processed={"far": {0: 0}}, cluster="away")
     clusters = {"away": ClusterSettings(bootstrap_servers="127.0.0.1:1")}
     async with enriching(kafka.bootstrap_servers, clusters=clusters) as enricher:
@@ -71,7 +70,7 @@ async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_fo
         async def known() -> bool:
             states = (of_sources("near", here), of_sources("both", here, away))
             await measured_in_order(enricher, *states)
-            return latest(enricher, topic_name) == 0 and "away" in enricher.unreachable
+            return latest(enricher, topic) == 0 and "away" in enricher.unreachable
 
         await eventually(known, "the near cluster is measured")
         unknown = unknown_of(enricher.offsets["away"])
@@ -83,16 +82,15 @@ async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_fo
 
 
 async def test_two_clusters_are_measured_each_by_its_alias(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 2)
+    second_client.produce(topic, [b"x"] * 2)
     with LocalKafka() as other:
         client = SecondClient(other.bootstrap_servers)
-        client.create(topic_name, 1)
-        client.produce(topic_name, [b"x"] * 5)
+        client.create(topic, 1)
+        client.produce(topic, [b"x"] * 5)
         clusters = {"other": ClusterSettings(bootstrap_servers=other.bootstrap_servers)}
-        position = {topic_name: {0: 0}}
+        position = {topic: {0: 0}}
         state = of_sources(
             "both", source(0, processed=position), source(1, processed=position, cluster="other")
         )
@@ -100,7 +98,7 @@ async def test_two_clusters_are_measured_each_by_its_alias(
 
             async def known() -> bool:
                 await measured_in_order(enricher, state)
-                both = latest(enricher, topic_name), latest(enricher, topic_name, "other")
+                both = latest(enricher, topic), latest(enricher, topic, "other")
                 return both == (2, 5)
 
             await eventually(known, "each cluster has its own offsets")
@@ -119,12 +117,11 @@ async def test_a_query_of_no_configured_cluster_is_told_at_once(kafka: LocalKafk
 
 
 async def test_what_nobody_took_is_told_once_as_it_was_asked_for_last(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
     async with enriching(kafka.bootstrap_servers) as enricher:
-        old, new = query({topic_name: [0]}), query({topic_name: [0]})
-        nowhere = query({topic_name: [0]}, "nowhere", cluster=None)
+        old, new = query({topic: [0]}), query({topic: [0]})
+        nowhere = query({topic: [0]}, "nowhere", cluster=None)
         enricher.request(old)
         last_s = time.monotonic()
         enricher.request(new, nowhere)

@@ -95,16 +95,15 @@ async def test_more_partitions_than_one_request_holds_are_all_answered(
 
 
 async def test_an_offset_was_asked_for_after_its_query_was(
-    second_client: SecondClient, cluster: WatchedCluster, topic_name: str
+    second_client: SecondClient, cluster: WatchedCluster, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    state = query({topic_name: [0]})
+    state = query({topic: [0]})
     await measured(cluster, state)
     for count in range(1, 4):
-        second_client.produce(topic_name, [b"x"])
+        second_client.produce(topic, [b"x"])
         asked_s = time.monotonic()
         await ask(cluster, state)
-        found = cluster.offsets[topic_name].latest["read_uncommitted"][0]
+        found = cluster.offsets[topic].latest["read_uncommitted"][0]
         assert found.offset == count
         assert found.requested_s >= asked_s
 
@@ -197,36 +196,31 @@ async def test_a_topic_created_anew_is_told_by_its_id_and_starts_without_old_val
 
 
 async def test_partitions_added_later_are_found(
-    second_client: SecondClient, kafka: LocalKafka, cluster: WatchedCluster, topic_name: str
+    kafka: LocalKafka, cluster: WatchedCluster, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    state = of_sources("new", source(topics=(topic_name,)))
+    state = of_sources("new", source(topics=(topic,)))
     await asked_until(cluster, state, lambda: len(latest(cluster)) == 1, "one is measured")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_partitions([NewPartitions(topic_name, 3)])[topic_name].result(60)
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
     await asked_until(cluster, state, lambda: len(latest(cluster)) == 3, "three are measured")
-    assert cluster.offsets[topic_name].description.partitions == (0, 1, 2)
+    assert cluster.offsets[topic].description.partitions == (0, 1, 2)
 
 
 async def test_a_partition_the_topic_does_not_have_is_named(
-    second_client: SecondClient, cluster: WatchedCluster, topic_name: str
+    cluster: WatchedCluster, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    beyond = TopicPartition(topic_name, 7)
-    state = query({topic_name: [0, 7]})
+    beyond = TopicPartition(topic, 7)
+    state = query({topic: [0, 7]})
     await asked_until(
-        cluster, state, lambda: latest(cluster) == {TopicPartition(topic_name, 0): 0}, "measured"
+        cluster, state, lambda: latest(cluster) == {TopicPartition(topic, 0): 0}, "measured"
     )
-    assert unknown(cluster) == {beyond: f"topic {topic_name} has no such partition"}
+    assert unknown(cluster) == {beyond: f"topic {topic} has no such partition"}
 
 
-async def test_a_topic_that_appears_later_is_found(
-    second_client: SecondClient, cluster: WatchedCluster, topic_name: str
-) -> None:
-    state = query({topic_name: [0]})
-    partition = TopicPartition(topic_name, 0)
+async def test_a_topic_that_appears_later_is_found(cluster: WatchedCluster, topic: str) -> None:
+    state = query({topic: [0]})
+    partition = TopicPartition(topic, 0)
     await asked_until(cluster, state, lambda: partition in unknown(cluster), "missing")
-    second_client.create(topic_name, 1)
     await measured(cluster, state)
     assert unknown(cluster) == {}
 
@@ -289,22 +283,21 @@ async def test_a_cluster_that_is_away_at_first_and_later_again_is_measured_when_
 
 
 async def test_read_committed_ends_at_the_last_stable_offset(
-    kafka: LocalKafka, second_client: SecondClient, cluster: WatchedCluster, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, cluster: WatchedCluster, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"settled"] * 3)
-    partition = TopicPartition(topic_name, 0)
-    position = {topic_name: {0: 0}}
+    second_client.produce(topic, [b"settled"] * 3)
+    partition = TopicPartition(topic, 0)
+    position = {topic: {0: 0}}
     state = of_sources(
         "both",
         source(0, processed=position),
         source(1, processed=position, isolation_level="read_committed"),
     )
     async with AIOKafkaProducer(
-        bootstrap_servers=kafka.bootstrap_servers, transactional_id=topic_name
+        bootstrap_servers=kafka.bootstrap_servers, transactional_id=topic
     ) as producer:
         async with producer.transaction():
-            await producer.send_and_wait(topic_name, b"open", partition=0)
+            await producer.send_and_wait(topic, b"open", partition=0)
             await measured(cluster, state)
             assert latest(cluster) == {partition: 4}
             assert latest(cluster, committed=True) == {partition: 3}

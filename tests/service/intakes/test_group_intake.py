@@ -61,22 +61,21 @@ async def test_a_group_without_members_is_observed_in_all_of_its_topics(
 
 
 async def test_a_commit_of_a_member_is_seen_within_the_interval_and_then_repeated_by_heartbeats(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str, group: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 9)
+    second_client.produce(topic, [b"x"] * 9)
     async with (
-        member(kafka.bootstrap_servers, group, topic_name) as consumer,
+        member(kafka.bootstrap_servers, group, topic) as consumer,
         watching(kafka.bootstrap_servers, re.escape(group), heartbeat_s=1.0) as watch,
     ):
         await consumer.getone()
         await consumer.commit()
-        first = await watch.at(group, {topic_name: {0: 1}})
+        first = await watch.at(group, {topic: {0: 1}})
         await consumer.getone()
         await consumer.commit()
-        second = await watch.at(group, {topic_name: {0: 2}})
+        second = await watch.at(group, {topic: {0: 2}})
         assert second.processed_at == second.observed_at > first.observed_at
-        repeated = await watch.at(group, {topic_name: {0: 2}}, cause="refresh")
+        repeated = await watch.at(group, {topic: {0: 2}}, cause="refresh")
         assert repeated.processed_at == second.processed_at
         assert repeated.observed_at >= second.observed_at
         assert [o.cause for o in watch.of(group)].count("group") == 2
@@ -84,9 +83,8 @@ async def test_a_commit_of_a_member_is_seen_within_the_interval_and_then_repeate
 
 
 async def test_members_that_join_and_leave_are_observed_with_those_that_have_nothing_to_do(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+    kafka: LocalKafka, topic: str, group: str
 ) -> None:
-    second_client.create(topic_name, 1)
 
     def has(members: int, idle: int, state: str = "Stable") -> Callable[[Observation], bool]:
         described = ConsumerGroup(
@@ -95,49 +93,46 @@ async def test_members_that_join_and_leave_are_observed_with_those_that_have_not
         return lambda observation: observation.group == described
 
     async with watching(kafka.bootstrap_servers, re.escape(group)) as watch:
-        async with member(kafka.bootstrap_servers, group, topic_name) as consumer:
-            await consumer.commit({TopicPartition(topic_name, 0): 5})
+        async with member(kafka.bootstrap_servers, group, topic) as consumer:
+            await consumer.commit({TopicPartition(topic, 0): 5})
             await watch.shows(group, has(1, 0), "one member")
-            async with member(kafka.bootstrap_servers, group, topic_name):
+            async with member(kafka.bootstrap_servers, group, topic):
                 second = await watch.shows(group, has(2, 1), "a second member, without partitions")
         empty = await watch.shows(group, has(0, 0, "Empty"), "no member is left")
         # They are no commit.
         assert (second.cause, empty.cause) == ("refresh", "refresh")
-        assert empty.sources[0].processed == {topic_name: {0: 5}}
+        assert empty.sources[0].processed == {topic: {0: 5}}
 
 
 async def test_where_members_are_not_told_the_offsets_are_and_one_line_says_why(
     kafka: LocalKafka,
-    second_client: SecondClient,
-    topic_name: str,
+    topic: str,
     group: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    second_client.create(topic_name, 1)
-    await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5}})
+    await commit(kafka.bootstrap_servers, group, {topic: {0: 5}})
     speaking(monkeypatch, {15: (99, 99)})
     async with watching(kafka.bootstrap_servers, re.escape(group)) as watch:
-        observed = await watch.at(group, {topic_name: {0: 5}})
+        observed = await watch.at(group, {topic: {0: 5}})
         assert observed.group == ConsumerGroup(coordinator=1)
         await watch.fails("members of consumer groups are not known: broker 1: ")
         assert len(watch.intake.failing) == 1
-        await commit(kafka.bootstrap_servers, group, {topic_name: {0: 6}})
-        await watch.at(group, {topic_name: {0: 6}})
+        await commit(kafka.bootstrap_servers, group, {topic: {0: 6}})
+        await watch.at(group, {topic: {0: 6}})
 
 
 async def test_only_groups_that_are_allowed_and_not_denied_are_observed(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    names = {kind: f"{topic_name}-{kind}" for kind in ("yes", "no", "yes-but", "žluťoučký-ὕ-🐎")}
+    names = {kind: f"{topic}-{kind}" for kind in ("yes", "no", "yes-but", "žluťoučký-ὕ-🐎")}
     for name in names.values():
-        await commit(kafka.bootstrap_servers, name, {topic_name: {0: 5}})
-    prefix = re.escape(topic_name)
+        await commit(kafka.bootstrap_servers, name, {topic: {0: 5}})
+    prefix = re.escape(topic)
     async with watching(
         kafka.bootstrap_servers, f"{prefix}-yes.*", f"{prefix}-ž.*", "no", deny=(".*-but",)
     ) as watch:
         for kind in ("yes", "žluťoučký-ὕ-🐎"):
-            await watch.at(names[kind], {topic_name: {0: 5}})
+            await watch.at(names[kind], {topic: {0: 5}})
         assert not watch.of(names["no"])
         assert not watch.of(names["yes-but"])
 
@@ -150,51 +145,48 @@ async def test_without_a_pattern_no_group_is_looked_at() -> None:
 
 
 async def test_a_group_is_observed_from_its_first_commit_on(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str, group: str
 ) -> None:
     marker = f"{group}-marker"
-    second_client.create(topic_name, 1)
-    await commit(kafka.bootstrap_servers, marker, {topic_name: {0: 1}})
+    await commit(kafka.bootstrap_servers, marker, {topic: {0: 1}})
     async with (
-        member(kafka.bootstrap_servers, group, topic_name) as consumer,
+        member(kafka.bootstrap_servers, group, topic) as consumer,
         watching(kafka.bootstrap_servers, f"{re.escape(group)}.*") as watch,
     ):
-        await watch.at(marker, {topic_name: {0: 1}})
+        await watch.at(marker, {topic: {0: 1}})
         # Both were read several times.
         for offset in range(2, 6):
-            await commit(kafka.bootstrap_servers, marker, {topic_name: {0: offset}})
-            await watch.at(marker, {topic_name: {0: offset}})
+            await commit(kafka.bootstrap_servers, marker, {topic: {0: offset}})
+            await watch.at(marker, {topic: {0: offset}})
         assert not watch.of(group)
-        second_client.produce(topic_name, [b"x"])
+        second_client.produce(topic, [b"x"])
         await consumer.getone()
         await consumer.commit()
-        await watch.at(group, {topic_name: {0: 1}})
+        await watch.at(group, {topic: {0: 1}})
 
 
 async def test_a_deleted_group_is_said_to_have_ended_where_it_was_and_may_come_back(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+    kafka: LocalKafka, topic: str, group: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5}})
+    await commit(kafka.bootstrap_servers, group, {topic: {0: 5}})
     async with watching(kafka.bootstrap_servers, re.escape(group)) as watch:
-        await watch.at(group, {topic_name: {0: 5}})
+        await watch.at(group, {topic: {0: 5}})
         await asyncio.to_thread(delete, kafka.bootstrap_servers, group)
-        ended = await watch.at(group, {topic_name: {0: 5}}, cause="terminated")
+        ended = await watch.at(group, {topic: {0: 5}}, cause="terminated")
         assert ended.group == ConsumerGroup(state="Dead", members=0, members_without_partitions=0)
         # Nothing was said of an empty position in between.
-        assert watch.positions(group) == [{topic_name: {0: 5}}] * len(watch.of(group))
+        assert watch.positions(group) == [{topic: {0: 5}}] * len(watch.of(group))
         assert not watch.intake.failing
-        await commit(kafka.bootstrap_servers, group, {topic_name: {0: 6}})
-        await watch.at(group, {topic_name: {0: 6}})
+        await commit(kafka.bootstrap_servers, group, {topic: {0: 6}})
+        await watch.at(group, {topic: {0: 6}})
         assert [o.cause for o in watch.of(group)] == ["group", "terminated", "group"]
 
 
 async def test_a_group_that_was_deleted_while_nobody_looked_is_said_to_have_ended_once(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+    kafka: LocalKafka, topic: str, group: str
 ) -> None:
     query_ids = [f"group:default:{group}", f"group:west:{group}", "dd8b09d1"]
     queries = {query_id: state(query_id=query_id) for query_id in query_ids}
-    second_client.create(topic_name, 1)
     async with watching(kafka.bootstrap_servers, f"{re.escape(group)}.*", queries=queries) as watch:
         ended = await watch.shows(group, lambda o: o.cause == "terminated", "it has ended")
         assert ended.query_id == query_ids[0]
@@ -202,56 +194,54 @@ async def test_a_group_that_was_deleted_while_nobody_looked_is_said_to_have_ende
         assert ended.sources == []
         # Each is found when the groups are looked for again.
         for number in range(2):
-            await commit(kafka.bootstrap_servers, f"{group}-{number}", {topic_name: {0: 5}})
-            await watch.at(f"{group}-{number}", {topic_name: {0: 5}})
+            await commit(kafka.bootstrap_servers, f"{group}-{number}", {topic: {0: 5}})
+            await watch.at(f"{group}-{number}", {topic: {0: 5}})
         assert len(watch.of(group)) == 1
 
 
 async def test_a_group_whose_commits_vanish_while_it_has_members_has_no_position_any_more(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str, group: str
 ) -> None:
-    other = second_client.create(f"{topic_name}-other", 1)
-    second_client.create(topic_name, 1)
+    other = second_client.create(f"{topic}-other", 1)
     async with (
-        member(kafka.bootstrap_servers, group, topic_name, other) as consumer,
+        member(kafka.bootstrap_servers, group, topic, other) as consumer,
         watching(kafka.bootstrap_servers, re.escape(group)) as watch,
     ):
-        await consumer.commit({TopicPartition(topic_name, 0): 5})
-        await watch.at(group, {topic_name: {0: 5}})
+        await consumer.commit({TopicPartition(topic, 0): 5})
+        await watch.at(group, {topic: {0: 5}})
         # With the topic its commits go.
-        await asyncio.to_thread(second_client.delete, topic_name)
+        await asyncio.to_thread(second_client.delete, topic)
         await watch.at(group, {})
         assert "terminated" not in {o.cause for o in watch.of(group)}
 
 
 async def test_a_group_goes_to_another_instance_and_comes_back(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+    kafka: LocalKafka, topic: str, group: str
 ) -> None:
     owned = {"mine"}
-    second_client.create(topic_name, 1)
     marker = f"{group}-marker"
     for name in (group, marker):
-        await commit(kafka.bootstrap_servers, name, {topic_name: {0: 5}})
+        await commit(kafka.bootstrap_servers, name, {topic: {0: 5}})
     async with watching(
         kafka.bootstrap_servers,
         f"{re.escape(group)}.*",
         heartbeat_s=1.0,
         owns=lambda query_id: query_id.endswith("-marker") or "mine" in owned,
     ) as watch:
-        await watch.at(group, {topic_name: {0: 5}})
+        await watch.at(group, {topic: {0: 5}})
         owned.clear()
         for offset in range(6, 10):
-            await commit(kafka.bootstrap_servers, marker, {topic_name: {0: offset}})
-            await watch.at(marker, {topic_name: {0: offset}})
+            await commit(kafka.bootstrap_servers, marker, {topic: {0: offset}})
+            await watch.at(marker, {topic: {0: offset}})
         said = len(watch.of(group))
-        await commit(kafka.bootstrap_servers, marker, {topic_name: {0: 10}})
-        await watch.at(marker, {topic_name: {0: 10}})
-        await watch.at(marker, {topic_name: {0: 10}}, cause="refresh")
+        await commit(kafka.bootstrap_servers, marker, {topic: {0: 10}})
+        await watch.at(marker, {topic: {0: 10}})
+        await watch.at(marker, {topic: {0: 10}}, cause="refresh")
         assert len(watch.of(group)) == said
         owned.add("mine")
         await holds(lambda: len(watch.of(group)) > said, "it is said at once")
         anew = watch.of(group)[said]
-        assert (anew.cause, anew.sources[0].processed) == ("group", {topic_name: {0: 5}})
+        assert (anew.cause, anew.sources[0].processed) == ("group", {topic: {0: 5}})
 
 
 async def test_many_groups_are_read_together(
@@ -280,13 +270,12 @@ async def test_many_groups_are_read_together(
 async def test_a_group_that_was_dead_before_the_service_began_is_stopped(
     kafka: LocalKafka,
     second_client: SecondClient,
-    topic_name: str,
+    topic: str,
     group: str,
     evaluator: Literal["sparklag", "burrow"],
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 9)
-    await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5}})
+    second_client.produce(topic, [b"x"] * 9)
+    await commit(kafka.bootstrap_servers, group, {topic: {0: 5}})
     settings = settings_for(
         kafka.bootstrap_servers,
         groups=GroupSettings(allow=[re.escape(group)], interval_s=0.5, evaluator=evaluator),

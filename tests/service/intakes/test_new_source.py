@@ -89,20 +89,19 @@ def ledger(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_its_queries_are_measured_published_and_shown_like_any_other(
-    ledger: Path, service_settings: Settings, second_client: SecondClient, topic_name: str
+    ledger: Path, service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 9)
+    second_client.produce(topic, [b"x"] * 9)
     query_id = str(uuid.uuid4())
 
     async with running(service_settings, second_client) as service:
-        write(ledger, topic_name, {query_id: 4})
+        write(ledger, topic, {query_id: 4})
         event = await service.shows(query_id, lambda e: e.total_lag == 5, "its lag")
         assert (event.origin, event.cause, event.query) == (ORIGIN, "booked", "booked")
         assert event.status == "OK"
         assert "a ledger" in dict(lag_text.lines(event, epoch_ms()))["source"]
         assert mark(event.status) == "ok"
-        write(ledger, topic_name, {query_id: 8})
+        write(ledger, topic, {query_id: 8})
         await service.shows(query_id, lambda e: e.total_lag == 1, "its lag after it moved")
         await holds(
             lambda: any(e is not None and e.total_lag == 1 for e in service.published(query_id)),
@@ -111,11 +110,10 @@ async def test_its_queries_are_measured_published_and_shown_like_any_other(
 
 
 async def test_each_query_is_watched_by_one_of_two_instances(
-    ledger: Path, service_settings: Settings, second_client: SecondClient, topic_name: str
+    ledger: Path, service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
     ids = [query_id_in(n % 2, service_settings.topic_partitions) for n in range(12)]
-    write(ledger, topic_name, dict.fromkeys(ids, 0))
+    write(ledger, topic, dict.fromkeys(ids, 0))
     async with running(service_settings, second_client) as first:
         async with running(service_settings, second_client) as second:
             halves = ({*ids[::2]}, {*ids[1::2]})

@@ -110,16 +110,15 @@ async def test_a_record_that_waits_is_as_old_as_it_is(
 async def test_what_waited_before_anyone_looked_is_asked_of_kafka_by_time(
     kafka: LocalKafka,
     second_client: SecondClient,
-    topic_name: str,
+    topic: str,
     waits_s: int,
     method: TimeLagMethod,
 ) -> None:
     """A day back; what is older is a day old at least."""
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 10, at_ms=epoch_ms() - waits_s * 1_000)
-    second_client.produce(topic_name, [b"x"] * 10)
+    second_client.produce(topic, [b"x"] * 10, at_ms=epoch_ms() - waits_s * 1_000)
+    second_client.produce(topic, [b"x"] * 10)
     async with running(quick(kafka), second_client) as service:
-        query = Query(service, topic_name)
+        query = Query(service, topic)
         query.complete_batch(4)
         event = await service.shows(
             query.id, lambda e: (e.max_time_lag_s or 0) > 500, "it was looked up"
@@ -130,17 +129,16 @@ async def test_what_waited_before_anyone_looked_is_asked_of_kafka_by_time(
 
 
 async def test_a_query_stalls_whoever_measures_it_and_goes_on(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
     settings = quick(kafka, thresholds={".*": Thresholds(stall_after_s=1)}, heartbeat_s=60)
     async with running(settings, second_client) as service:
-        query = Query(service, topic_name)
+        query = Query(service, topic)
         for offset in (10, 20, 30):
-            second_client.produce(topic_name, [b"x"] * 10)
+            second_client.produce(topic, [b"x"] * 10)
             query.complete_batch(offset)
             await service.shows(query.id, lambda e: e.total_lag == 0, "it keeps up")
-        second_client.produce(topic_name, [b"x"] * 7)
+        second_client.produce(topic, [b"x"] * 7)
         stalled = await service.shows(query.id, lambda e: e.status == "STALL", "it stalls")
         assert stalled.reason is not None
         assert stalled.reason.startswith("no completed batch for ")
@@ -166,34 +164,32 @@ async def test_a_query_stalls_whoever_measures_it_and_goes_on(
 
 
 async def test_retention_that_comes_closer_is_told_and_what_it_took_too(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 100)
+    second_client.produce(topic, [b"x"] * 100)
     async with running(quick(kafka), second_client) as service:
-        query = Query(service, topic_name)
+        query = Query(service, topic)
         query.complete_batch(80)
         event = await service.shows(query.id, lambda e: e.min_headroom_records == 80, "headroom")
         assert event.min_headroom_s is None
         assert event.loss_expected_at is None
         for start in (10, 20, 30):
-            second_client.delete_records(topic_name, {0: start})
+            second_client.delete_records(topic, {0: start})
             await service.shows(query.id, has_left(80 - start), "less")
         event = await service.shows(query.id, lambda e: e.status == "WARN", "the loss is foreseen")
         assert event.min_headroom_s is not None
         assert event.loss_expected_at is not None
         assert event.loss_expected_at > event.measured_at
         assert "retention deletes unread records in" in str(event.reason)
-        second_client.delete_records(topic_name, {0: 95})
+        second_client.delete_records(topic, {0: 95})
         event = await service.shows(query.id, lambda e: e.status == "DATA_LOSS", "they are gone")
         assert event.lost_records == 15
 
 
 async def test_a_group_is_judged_by_burrows_rules_where_its_cluster_asks_for_them(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    group = f"group-of-{topic_name}"
+    group = f"group-of-{topic}"
     settings = quick(
         kafka,
         groups=GroupSettings(
@@ -207,8 +203,8 @@ async def test_a_group_is_judged_by_burrows_rules_where_its_cluster_asks_for_the
         committing(kafka.bootstrap_servers, group) as commit,
     ):
         for ends in range(10, 60, 10):
-            second_client.produce(topic_name, [b"x"] * 10)
-            await commit({topic_name: {0: ends - 5}})
+            second_client.produce(topic, [b"x"] * 10)
+            await commit({topic: {0: ends - 5}})
             await service.shows(query_id, is_at(ends - 5), "the commit is seen")
         # Ours warn only of a lag that grows.
         event = await service.shows(query_id, lambda e: e.status == "WARN", "it is warned of")

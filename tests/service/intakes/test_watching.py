@@ -40,11 +40,10 @@ class Checkpoint:
 
 
 @pytest.fixture
-def orders(second_client: SecondClient, topic_name: str) -> str:
+def orders(second_client: SecondClient, topic: str) -> str:
     """A topic with 100 records in its only partition."""
-    second_client.create(topic_name)
-    second_client.produce(topic_name, [b"order"] * 100)
-    return topic_name
+    second_client.produce(topic, [b"order"] * 100)
+    return topic
 
 
 @pytest.fixture

@@ -88,59 +88,56 @@ async def test_kafkas_own_command_shows_the_lag_that_rest_answers(
 
 
 async def test_a_service_that_restarts_goes_on_and_what_was_read_last_is_mirrored_as_it_ends(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    group = f"spark-{topic_name}"
-    settings = mirroring_settings(kafka, topic_name)
+    group = f"spark-{topic}"
+    settings = mirroring_settings(kafka, topic)
     settings = msgspec.structs.replace(
         settings, mirror=msgspec.structs.replace(settings.mirror, interval_s=600.0)
     )
-    query = seen(topic_name, {0: 1}, query=topic_name)
+    query = seen(topic, {0: 1}, query=topic)
     for offset in (1, 2):
         async with running(settings, second_client) as service:
-            service.observe(at(query, topic_name, offset))
+            service.observe(at(query, topic, offset))
             observed_at = query.observed_at + offset
             await service.shows(
                 query.query_id, partial(is_seen_at, observed_at=observed_at), "the position"
             )
-        await committed(second_client, group, topic_name, {0: offset})
+        await committed(second_client, group, topic, {0: offset})
     # Without anything new it knows from the view where the query is.
     await asyncio.to_thread(second_client.delete_group, group)
     async with running(settings, second_client):
         pass
-    await committed(second_client, group, topic_name, {0: 2})
+    await committed(second_client, group, topic, {0: 2})
 
 
 async def test_a_mirror_does_not_come_back_as_a_group_of_its_own(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    ordinary = f"spark-{topic_name}-ordinary"
-    second_client.commit(ordinary, {topic_name: {0: 0}})
-    allow = GroupSettings(allow=[f"spark-{topic_name}.*"], interval_s=0.2, find_interval_s=1.0)
-    settings = mirroring_settings(kafka, topic_name, groups=allow)
-    query = seen(topic_name, {0: 0}, query=topic_name)
+    ordinary = f"spark-{topic}-ordinary"
+    second_client.commit(ordinary, {topic: {0: 0}})
+    allow = GroupSettings(allow=[f"spark-{topic}.*"], interval_s=0.2, find_interval_s=1.0)
+    settings = mirroring_settings(kafka, topic, groups=allow)
+    query = seen(topic, {0: 0}, query=topic)
     async with running(settings, second_client) as service:
         service.observe(query)
-        await committed(second_client, f"spark-{topic_name}", topic_name, {0: 0})
+        await committed(second_client, f"spark-{topic}", topic, {0: 0})
         # Both are listed from here on.
-        newer = f"spark-{topic_name}-newer"
-        await asyncio.to_thread(second_client.commit, newer, {topic_name: {0: 0}})
+        newer = f"spark-{topic}-newer"
+        await asyncio.to_thread(second_client.commit, newer, {topic: {0: 0}})
         for group in (ordinary, newer):
             await service.shows(f"group:default:{group}", lambda e: e.total_lag == 0, "its lag")
-        assert service.pipeline.view.get(f"group:default:spark-{topic_name}") is None
+        assert service.pipeline.view.get(f"group:default:spark-{topic}") is None
         assert len(service.pipeline.tracked.queries) == 3
 
 
 async def test_a_cluster_that_is_away_is_named_and_lag_goes_on(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
     away = {"east": ClusterSettings(bootstrap_servers="127.0.0.1:1")}
     settings = mirroring_settings(kafka, ".*", clusters=away)
-    far = position({topic_name: {0: 0}}, bootstrap_servers="127.0.0.1:1")
-    near, gone = (seen(topic_name, {0: 0}, query=f"{topic_name}-{n}") for n in ("near", "gone"))
+    far = position({topic: {0: 0}}, bootstrap_servers="127.0.0.1:1")
+    near, gone = (seen(topic, {0: 0}, query=f"{topic}-{n}") for n in ("near", "gone"))
     async with running(settings, second_client) as service, rest_client(service.state) as http:
         service.observe(near, msgspec.structs.replace(gone, sources=[far]))
         await holds(lambda: "mirror of east" in service.state.degraded(), "it is named")
@@ -150,9 +147,9 @@ async def test_a_cluster_that_is_away_is_named_and_lag_goes_on(
             "Kafka cluster east: nothing is mirrored to it, no broker answers: 127.0.0.1:1:"
             " connection refused: is a broker listening there?",
         )
-        second_client.produce(topic_name, [b"x"] * 3)
+        second_client.produce(topic, [b"x"] * 3)
         await service.shows(near.query_id, lambda e: e.total_lag == 3, "lag 3")
-        await committed(second_client, f"spark-{near.query}", topic_name, {0: 0})
+        await committed(second_client, f"spark-{near.query}", topic, {0: 0})
 
 
 def is_seen_at(event: LagEvent, observed_at: int) -> bool:

@@ -117,14 +117,13 @@ async def test_a_query_that_is_forgotten_leaves_one_for_each_partition(
 
 
 async def test_another_instance_goes_on_with_the_same_table(
-    by_partition: Settings, second_client: SecondClient, topic_name: str
+    by_partition: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    query = seen(topic_name, {0: 0})
+    query = seen(topic, {0: 0})
     table = Table(by_partition, second_client)
     async with running(by_partition, second_client) as service:
         service.observe(query)
-        await table.comes_to(query.query_id, {f"0/{topic_name}/0": 0})
+        await table.comes_to(query.query_id, {f"0/{topic}/0": 0})
     settings = msgspec.structs.replace(by_partition, keep_s=0.0)
     async with running(settings, second_client) as service:
         service.observe(msgspec.structs.replace(moved(query, {0: 0}), cause="terminated"))
@@ -132,14 +131,13 @@ async def test_another_instance_goes_on_with_the_same_table(
 
 
 async def test_a_query_may_have_a_partition_of_consumer_lag_to_itself(
-    service_settings: Settings, second_client: SecondClient, topic_name: str
+    service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    by_name = seen(topic_name, {0: 0}, query=f"{topic_name}-alone")
-    by_id = seen(topic_name, {0: 0})
-    others = [seen(topic_name, {0: 0}) for _ in range(8)]
+    by_name = seen(topic, {0: 0}, query=f"{topic}-alone")
+    by_id = seen(topic, {0: 0})
+    others = [seen(topic, {0: 0}) for _ in range(8)]
     settings = msgspec.structs.replace(
-        service_settings, topic_partitions=4, own_partitions=[f"{topic_name}-alone", by_id.query_id]
+        service_settings, topic_partitions=4, own_partitions=[f"{topic}-alone", by_id.query_id]
     )
     queries = [by_name, by_id, *others]
     async with running(settings, second_client) as service:

@@ -72,11 +72,10 @@ def batches(topic: str, count: int) -> list[Observation]:
 
 @kafka
 async def test_every_batch_is_recorded_and_committed_after_that(
-    service_settings: Settings, second_client: SecondClient, topic_name: str, sqlite: str
+    service_settings: Settings, second_client: SecondClient, topic: str, sqlite: str
 ) -> None:
-    second_client.create(topic_name, 1)
     settings = storing(service_settings, sqlite)
-    said = batches(topic_name, 5)
+    said = batches(topic, 5)
     query_id = said[0].query_id
     async with running(settings, second_client) as service:
         service.observe(*said, said[2], said[4])
@@ -104,14 +103,13 @@ async def test_every_batch_is_recorded_and_committed_after_that(
 async def test_a_store_that_is_away_holds_up_its_own_progress_alone(
     service_settings: Settings,
     second_client: SecondClient,
-    topic_name: str,
+    topic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 70)
+    second_client.produce(topic, [b"x"] * 70)
     with PostgreSQLServer() as database:
         settings = storing(service_settings, database.url)
-        said = batches(topic_name, 7)
+        said = batches(topic, 7)
         query_id = said[0].query_id
         async with running(settings, second_client) as service:
             service.observe(*said[:2])
@@ -145,10 +143,9 @@ async def test_a_store_that_is_away_holds_up_its_own_progress_alone(
 
 @kafka
 async def test_a_service_that_comes_later_records_what_was_said_before(
-    service_settings: Settings, second_client: SecondClient, topic_name: str, sqlite: str
+    service_settings: Settings, second_client: SecondClient, topic: str, sqlite: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    said = batches(topic_name, 4)
+    said = batches(topic, 4)
     async with running(service_settings, second_client) as service:
         service.observe(*said[:2])
         await service.shows(said[0].query_id, lambda e: e.batch_id == 1, "the second batch")
@@ -163,7 +160,7 @@ async def test_a_service_that_comes_later_records_what_was_said_before(
             batch_id=4,
             processed_at=epoch_ms(),
             observed_at=epoch_ms(),
-            sources=[position({topic_name: {0: 50}})],
+            sources=[position({topic: {0: 50}})],
         )
         service.observe(later)
         await eventually(lambda: has_batch(sqlite, said[0].query_id, 4), "the next is recorded")
@@ -172,11 +169,10 @@ async def test_a_service_that_comes_later_records_what_was_said_before(
 
 @kafka
 async def test_two_services_share_the_recording_and_a_batch_is_there_once(
-    service_settings: Settings, second_client: SecondClient, topic_name: str, sqlite: str
+    service_settings: Settings, second_client: SecondClient, topic: str, sqlite: str
 ) -> None:
-    second_client.create(topic_name, 1)
     settings = storing(service_settings, sqlite)
-    queries = [batches(topic_name, 6) for _ in range(6)]
+    queries = [batches(topic, 6) for _ in range(6)]
     async with running(settings, second_client) as first:
         first.observe(*(query[0] for query in queries))
         async with running(settings, second_client):
@@ -197,12 +193,11 @@ async def test_two_services_share_the_recording_and_a_batch_is_there_once(
 
 @kafka
 async def test_a_checkpoint_that_nobody_speaks_for_is_recorded_too(
-    service_settings: Settings, second_client: SecondClient, topic_name: str, sqlite: str
+    service_settings: Settings, second_client: SecondClient, topic: str, sqlite: str
 ) -> None:
-    second_client.create(topic_name, 1)
     settings = storing(service_settings, sqlite)
     looked_at = seen(
-        topic_name, {0: 10}, run_id=None, origin="checkpoint", cause="checkpoint", batch_id=3
+        topic, {0: 10}, run_id=None, origin="checkpoint", cause="checkpoint", batch_id=3
     )
     async with running(settings, second_client) as service:
         recording = service.pipeline.recording

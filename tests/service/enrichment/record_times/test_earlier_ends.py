@@ -116,16 +116,15 @@ async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_i
 
 
 async def test_a_log_without_newer_records_ended_where_it_ends(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, topic: str
 ) -> None:
-    second_client.create(topic_name)
     old_ms = epoch_ms() - 5_000_000
-    await write_batches(kafka.bootstrap_servers, topic_name, [[old_ms], [old_ms], [old_ms]])
-    state = standing({topic_name: {0: 1}})
+    await write_batches(kafka.bootstrap_servers, topic, [[old_ms], [old_ms], [old_ms]])
+    state = standing({topic: {0: 1}})
     async with sampling(kafka.bootstrap_servers, time_lag=OFF) as sampled:
         counts = sampled.record_times.counts
         await sampled.until(lambda: counts.looked_up == 1, "it is looked up", state)
-        said = sampled.enricher.offsets["default"][topic_name]
+        said = sampled.enricher.offsets["default"][topic]
         times = said.log_ends["read_uncommitted"]
 
         def is_between() -> bool:

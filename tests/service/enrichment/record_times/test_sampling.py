@@ -66,20 +66,19 @@ async def test_at_each_position_it_is_the_time_of_the_record_there(
 
 
 async def test_a_position_that_moves_is_sampled_once_it_stands(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, topic: str
 ) -> None:
-    second_client.create(topic_name)
-    await write_batches(kafka.bootstrap_servers, topic_name, [[NOW_MS - 5, NOW_MS - 3]])
+    await write_batches(kafka.bootstrap_servers, topic, [[NOW_MS - 5, NOW_MS - 3]])
     async with sampling(kafka.bootstrap_servers) as sampled:
-        at_first = standing({topic_name: {0: 0}})
+        at_first = standing({topic: {0: 0}})
         await sampled.until(
-            lambda: sampled.times() == {(topic_name, 0): (0, NOW_MS - 5)}, "it is", at_first
+            lambda: sampled.times() == {(topic, 0): (0, NOW_MS - 5)}, "it is", at_first
         )
         # Its first batch in this instance's life.
-        later = replace(at_first, sources=standing({topic_name: {0: 1}}).sources, batch_id=1)
+        later = replace(at_first, sources=standing({topic: {0: 1}}).sources, batch_id=1)
         moved_s = time.monotonic()
         await sampled.until(
-            lambda: sampled.times() == {(topic_name, 0): (1, NOW_MS - 3)}, "it is", later
+            lambda: sampled.times() == {(topic, 0): (1, NOW_MS - 3)}, "it is", later
         )
         assert time.monotonic() - moved_s >= 1.0
 
@@ -100,12 +99,11 @@ async def test_where_the_broker_gives_the_time_it_is_that(
 
 @pytest.mark.parametrize("time_ms", [0, NOW_MS // 1000], ids=["zero", "seconds"])
 async def test_what_cannot_be_the_time_it_came_is_not_taken(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, time_ms: int
+    kafka: LocalKafka, topic: str, time_ms: int
 ) -> None:
-    second_client.create(topic_name)
-    await write_batches(kafka.bootstrap_servers, topic_name, [[time_ms]])
+    await write_batches(kafka.bootstrap_servers, topic, [[time_ms]])
     async with sampling(kafka.bootstrap_servers) as sampled:
-        state = standing({topic_name: {0: 0}})
+        state = standing({topic: {0: 0}})
         counts = sampled.record_times.counts
         await sampled.until(lambda: counts.unusable == 1, "it is read", state)
         await sampled.checks(3, state)
@@ -129,21 +127,18 @@ async def test_large_batches_among_small_ones_are_read_too_but_not_beyond_a_boun
 
 
 async def test_of_transactions_only_what_a_reader_gets_counts(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, topic: str
 ) -> None:
-    second_client.create(topic_name)
     servers = kafka.bootstrap_servers
     producer = AIOKafkaProducer(
-        bootstrap_servers=servers, transactional_id=topic_name, transaction_timeout_ms=600_000
+        bootstrap_servers=servers, transactional_id=topic, transaction_timeout_ms=600_000
     )
     await producer.start()
     try:
         for time_ms, commits in ((10, True), (20, False), (30, False), (40, True), (50, None)):
             await producer.begin_transaction()
             for _ in range(2):
-                await producer.send_and_wait(
-                    *(topic_name, b"x"), partition=0, timestamp_ms=T + time_ms
-                )
+                await producer.send_and_wait(*(topic, b"x"), partition=0, timestamp_ms=T + time_ms)
             if commits is not None:
                 await (producer.commit_transaction() if commits else producer.abort_transaction())
         # 0 1 committed, 3 4 and 6 7 aborted, 9 10 committed, a marker after each; 12 13 open.
@@ -151,17 +146,17 @@ async def test_of_transactions_only_what_a_reader_gets_counts(
             for committed in (False, True):
                 level = "read_committed" if committed else "read_uncommitted"
                 for position in range(14 if not committed else 11):
-                    expected = await first_times(servers, topic_name, {0: position}, level)
+                    expected = await first_times(servers, topic, {0: position}, level)
                     state = standing(
-                        *({topic_name: {0: position}}, f"{level}-{position}"), isolation_level=level
+                        *({topic: {0: position}}, f"{level}-{position}"), isolation_level=level
                     )
-                    wanted = {(topic_name, 0): (position, expected[0])}
+                    wanted = {(topic, 0): (position, expected[0])}
                     await sampled.until(
                         lambda wanted=wanted: sampled.times() == wanted, f"at {position}", state
                     )
                     sampled.forget()
             # The marker is all that is left for who waits for the end of the open one.
-            state = standing({topic_name: {0: 11}}, "waits", isolation_level="read_committed")
+            state = standing({topic: {0: 11}}, "waits", isolation_level="read_committed")
             counts = sampled.record_times.counts
             await sampled.until(lambda: counts.nothing_there > 0, "there is no record yet", state)
             assert sampled.times() == {}
@@ -201,15 +196,14 @@ async def test_a_partition_that_was_added_is_sampled_from_its_first_record(
 
 
 async def test_two_queries_at_different_positions_of_a_partition_both_get_their_time(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, topic: str
 ) -> None:
-    second_client.create(topic_name)
-    await write_batches(kafka.bootstrap_servers, topic_name, [[T + 7], [T + 8]])
-    one, two = standing({topic_name: {0: 0}}, "one"), standing({topic_name: {0: 1}}, "two")
+    await write_batches(kafka.bootstrap_servers, topic, [[T + 7], [T + 8]])
+    one, two = standing({topic: {0: 0}}, "one"), standing({topic: {0: 1}}, "two")
     seen: list[tuple[int, int]] = []
 
     def both() -> bool:
-        now = sampled.times().get((topic_name, 0))
+        now = sampled.times().get((topic, 0))
         if now is not None and now not in seen:
             seen.append(now)
         return len(seen) == 2
@@ -221,14 +215,11 @@ async def test_two_queries_at_different_positions_of_a_partition_both_get_their_
         assert sampled.record_times.counts.sampled == 2
 
 
-async def test_with_sampling_off_no_record_is_read(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
-) -> None:
-    second_client.create(topic_name)
-    await write_batches(kafka.bootstrap_servers, topic_name, [[T + 7], [T + 8]])
+async def test_with_sampling_off_no_record_is_read(kafka: LocalKafka, topic: str) -> None:
+    await write_batches(kafka.bootstrap_servers, topic, [[T + 7], [T + 8]])
     off = TimeLagSettings(sample=False, sample_interval_s=0.1)
     async with sampling(kafka.bootstrap_servers, time_lag=off) as sampled:
-        state = standing({topic_name: {0: 0}})
+        state = standing({topic: {0: 0}})
         counts = sampled.record_times.counts
         await sampled.until(lambda: counts.looked_up == 1, "it is looked up by time", state)
         for _ in range(20):
@@ -237,19 +228,16 @@ async def test_with_sampling_off_no_record_is_read(
 
 
 async def test_a_topic_created_anew_has_no_times_of_the_old_one(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name)
-    await write_batches(kafka.bootstrap_servers, topic_name, [[T + 7], [T + 8]])
+    await write_batches(kafka.bootstrap_servers, topic, [[T + 7], [T + 8]])
     async with sampling(kafka.bootstrap_servers, metadata_interval_s=0.2) as sampled:
-        state = standing({topic_name: {0: 0}})
-        await sampled.until(
-            lambda: sampled.times() == {(topic_name, 0): (0, T + 7)}, "it is", state
-        )
-        second_client.delete(topic_name)
-        second_client.create(topic_name)
-        await write_batches(kafka.bootstrap_servers, topic_name, [[T + 17], [T + 18], [T + 19]])
-        await sampled.until(lambda: sampled.times() == {(topic_name, 0): (0, T + 17)}, "new", state)
+        state = standing({topic: {0: 0}})
+        await sampled.until(lambda: sampled.times() == {(topic, 0): (0, T + 7)}, "it is", state)
+        second_client.delete(topic)
+        second_client.create(topic)
+        await write_batches(kafka.bootstrap_servers, topic, [[T + 17], [T + 18], [T + 19]])
+        await sampled.until(lambda: sampled.times() == {(topic, 0): (0, T + 17)}, "new", state)
 
 
 @pytest.fixture(scope="module")

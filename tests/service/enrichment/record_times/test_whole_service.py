@@ -20,19 +20,18 @@ AGE_S = 2 * 3_600
 
 @pytest.mark.parametrize("sample", [True, False])
 async def test_what_lags_since_before_the_service_started_has_its_age(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, sample: bool
+    kafka: LocalKafka, second_client: SecondClient, topic: str, sample: bool
 ) -> None:
-    second_client.create(topic_name)
     written_ms = epoch_ms() - AGE_S * 1_000
     batches = [[written_ms - 60_000], [written_ms], [epoch_ms()]]
-    await write_batches(kafka.bootstrap_servers, topic_name, batches)
+    await write_batches(kafka.bootstrap_servers, topic, batches)
     settings = settings_for(
         kafka.bootstrap_servers,
         time_lag=TimeLagSettings(sample=sample, sample_interval_s=1.0),
         refresh_interval_s=0.2,
     )
     async with running(settings, second_client) as service:
-        at = position({topic_name: {0: 1}})
+        at = position({topic: {0: 1}})
         service.observe(observation(observed_at=epoch_ms(), sources=[at]))
         method = "sampled" if sample else "interpolated"
         event = await service.shows(
