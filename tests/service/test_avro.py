@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Observation, RegistrySettings, Settings
 from sparklag_schemas.formats import MessageFormats
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.kafka
 
 
 def avro(settings: Settings, url: str, **registry: Any) -> Settings:
-    return msgspec.structs.replace(
+    return replace(
         settings,
         format="avro",
         registry=RegistrySettings(**{"url": url, "timeout_s": 20.0, **registry}),
@@ -101,7 +102,7 @@ async def test_a_change_of_format_and_back_loses_nobody(
     avro_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
     second_client.produce(topic, [b"x"] * 9)
-    json_settings = msgspec.structs.replace(avro_settings, format="json")
+    json_settings = replace(avro_settings, format="json")
     early, late = seen(topic, {0: 1}), seen(topic, {0: 2})
     async with running(json_settings, second_client) as service:
         service.observe(early)
@@ -205,7 +206,7 @@ async def test_avro_that_comes_while_the_registry_is_away_is_read_when_it_is_bac
     with SchemaRegistryServer() as server:
         settings = avro(service_settings, server.url, timeout_s=1.0)
         # The service writes JSON: it has asked for no schema yet.
-        json_settings = msgspec.structs.replace(settings, format="json")
+        json_settings = replace(settings, format="json")
         driver = AvroDriver(avro(service_settings, server.url), second_client)
         async with running(json_settings, second_client) as service:
             await driver._writer.prepare()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparklag_schemas import encode
 from sparklag_schemas.timestamps import epoch_ms
@@ -34,7 +34,7 @@ async def test_a_flood_is_taken_in_by_and_by_and_only_the_newest_of_a_query_wait
             settings.offsets_topic,
             (
                 encode(
-                    msgspec.structs.replace(
+                    replace(
                         query,
                         observed_at=epoch_ms(),
                         batch_id=number,

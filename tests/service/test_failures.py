@@ -8,9 +8,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from confluent_kafka import Producer
+from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Observation, Settings, StoreSettings
 from sparklag_schemas.timestamps import epoch_ms
@@ -154,7 +154,7 @@ async def test_no_number_ends_an_instance_or_changes_another_query(
     service_settings: Settings, second_client: SecondClient, topic_name: str, tmp_path: Path
 ) -> None:
     store = StoreSettings(url=f"sqlite:///{tmp_path}/offsets.db")
-    settings = msgspec.structs.replace(service_settings, store=store)
+    settings = replace(service_settings, store=store)
     second_client.create(topic_name, 1)
     second_client.produce(topic_name, [b"x"] * 9)
     query = seen(topic_name, {0: 4})
@@ -169,9 +169,7 @@ async def test_no_number_ends_an_instance_or_changes_another_query(
                 other = str(uuid.uuid4())
                 changed = [one.replace(QUERY_ID.encode(), other.encode()) for one in extremes]
                 second_client.produce(topic, changed, key=key_of(other))
-        moved = msgspec.structs.replace(
-            query, observed_at=epoch_ms(), sources=[position({topic_name: {0: 7}})]
-        )
+        moved = replace(query, observed_at=epoch_ms(), sources=[position({topic_name: {0: 7}})])
         service.observe(moved)
         await service.shows(query.query_id, lambda e: e.total_lag == 2, "lag 2")
         refusals = service.pipeline.counters.refusals

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparklag_schemas import Settings
 from sparklag_schemas.settings import LimitSettings
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kafka
 
 
 def limited(settings: Settings, **limits: int) -> Settings:
-    return msgspec.structs.replace(settings, limits=LimitSettings(**limits))
+    return replace(settings, limits=LimitSettings(**limits))
 
 
 async def test_made_up_queries_change_nothing_of_those_that_came_first(

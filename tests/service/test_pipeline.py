@@ -7,6 +7,7 @@ import time
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparklag_schemas import Settings
 from sparklag_schemas.timestamps import epoch_ms
@@ -76,7 +77,7 @@ async def test_an_unchanged_query_is_measured_less_often_where_its_name_matches(
         assert entry is not None
         assert entry.event.total_lag == 0
         at_ms = epoch_ms()
-        service.observe(msgspec.structs.replace(rare, observed_at=at_ms, batch_id=9))
+        service.observe(replace(rare, observed_at=at_ms, batch_id=9))
         event = await service.shows(rare.query_id, lambda e: e.total_lag == 30, "lag 30")
         assert event.measured_at >= at_ms
 
@@ -183,7 +184,7 @@ async def test_a_query_that_restarts_without_data_stands_where_it_stood(
         batch_id=None,
         processed_at=None,
         batch=None,
-        sources=[msgspec.structs.replace(query.sources[0], processed=None, topics=[topic])],
+        sources=[replace(query.sources[0], processed=None, topics=[topic])],
     )
     async with running(service_settings, second_client) as second:
         second.observe(restarted)
@@ -227,9 +228,9 @@ async def test_a_query_of_a_driver_that_died_is_adopted_from_its_events(
     second_client.produce(topic, [b"x"] * 8)
     settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5)
     second_client.create(settings.lag_topic, 2)
-    orphan = msgspec.structs.replace(
+    orphan = replace(
         lag_event(query_id="orphan", measured_by="embedded", observed_at=epoch_ms()),
-        topics=[msgspec.structs.replace(lag_event().topics[0], topic=topic)],
+        topics=[replace(lag_event().topics[0], topic=topic)],
     )
     second_client.produce(settings.lag_topic, [msgspec.json.encode(orphan)], key=b"orphan")
     async with running(settings, second_client) as service:
@@ -282,9 +283,7 @@ async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
             assert entry.event.total_lag == 0
             broker.restart()
             client.produce(topic_name, [b"x"] * 3)
-            newer = msgspec.structs.replace(
-                query, observation_id="2", observed_at=epoch_ms(), batch_id=42
-            )
+            newer = replace(query, observation_id="2", observed_at=epoch_ms(), batch_id=42)
             service.observe(newer)
             event = await service.shows(
                 query.query_id, lambda e: e.total_lag == 3 and e.batch_id == 42, "lag 3"

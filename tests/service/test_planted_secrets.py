@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import (
@@ -72,7 +72,7 @@ def with_secrets(settings: Settings) -> Settings:
     login = KafkaSettings(
         security_protocol="SASL_PLAINTEXT", sasl_username="me", sasl_password=PLANTED
     )
-    return msgspec.structs.replace(
+    return replace(
         settings,
         clusters={"east": ClusterSettings(bootstrap_servers=away, kafka=login)},
         checkpoints=CheckpointSettings(
@@ -141,7 +141,7 @@ async def test_no_output_shows_one(
             if message.key() == key_of(observed.query_id)
         ]
     # Another begins with what the topics hold.
-    async with instance(msgspec.structs.replace(settings, store=StoreSettings())) as (later, port):
+    async with instance(replace(settings, store=StoreSettings())) as (later, port):
         found = await outputs(later, port, queries)
         assert any("java.io.IOException" in text for text in found)
         shown += found

@@ -8,11 +8,11 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from msgspec.structs import replace
 
 from sparklag_kafka.clients.client_options import client_options, connection_problem
 from sparklag_listener.publishing.publisher import publish_offsets
@@ -174,7 +174,7 @@ async def test_a_mirror_names_the_right_that_is_missing_and_goes_on_once_it_is_g
 ) -> None:
     internal.create(topic_name, 1)
     group = f"spark-{topic_name}"
-    settings = msgspec.structs.replace(
+    settings = replace(
         granted_settings(scram_kafka, internal),
         mirror=MirrorSettings(queries=[topic_name], interval_s=0.1),
     )

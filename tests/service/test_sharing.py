@@ -6,8 +6,8 @@ import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Observation, decode_lag_event, encode
 from sparklag_schemas.timestamps import epoch_ms
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.kafka
 
 def later(observed: Observation, batch_id: int, topic: str, processed: int) -> Observation:
     """The same query, some batches on."""
-    return msgspec.structs.replace(
+    return replace(
         observed,
         observation_id=f"{observed.query_id}-{batch_id}",
         observed_at=epoch_ms(),
         batch_id=batch_id,
-        sources=[msgspec.structs.replace(observed.sources[0], processed={topic: {0: processed}})],
+        sources=[replace(observed.sources[0], processed={topic: {0: processed}})],
     )
 
 
@@ -130,7 +130,7 @@ async def test_observations_that_are_read_again_do_not_take_a_query_back(
         first.observe(query, *history)
         await first.shows(query.query_id, lambda e: e.total_lag == 3, "lag 3")
     # Another group has committed nothing: it reads all of them again.
-    again = msgspec.structs.replace(settings, group_id=f"{settings.group_id}-again")
+    again = replace(settings, group_id=f"{settings.group_id}-again")
     async with running(again, second_client) as second:
         await holds(
             lambda: second.pipeline.counters.stale == 8,
@@ -152,9 +152,7 @@ async def test_a_driver_whose_clock_was_stepped_back_is_still_heard(
     before = seen(topic, {0: 2})
     service.observe(before)
     first = await service.shows(before.query_id, lambda e: e.total_lag == 8, "lag 8")
-    after = msgspec.structs.replace(
-        later(before, 42, topic, 6), observed_at=before.observed_at - 3_600_000
-    )
+    after = replace(later(before, 42, topic, 6), observed_at=before.observed_at - 3_600_000)
     service.observe(after)
     event = await service.shows(before.query_id, lambda e: e.total_lag == 4, "lag 4")
     assert event.version > first.version
@@ -166,9 +164,7 @@ async def test_late_words_of_a_zombie_do_not_replace_what_is_newer(
     query = seen(topic, {0: 0})
     service.observe(query)
     shown = await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
-    zombie = msgspec.structs.replace(
-        shown, event_id="zombie", observed_at=shown.observed_at - 5_000, total_lag=99
-    )
+    zombie = replace(shown, event_id="zombie", observed_at=shown.observed_at - 5_000, total_lag=99)
     second_client.produce(service.settings.lag_topic, [encode(zombie)], key=key_of(query.query_id))
     await holds(
         lambda: service.pipeline.counters.outdated_events == 1, "the zombie's event is read"
@@ -184,17 +180,15 @@ async def test_an_embedded_service_that_comes_back_gets_its_query_back(
     second_client.create(topic_name, 1)
     settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5)
     async with running(settings, second_client) as service:
-        event = msgspec.structs.replace(
+        event = replace(
             lag_event(query_id="embedded", measured_by="embedded", observed_at=epoch_ms()),
-            topics=[msgspec.structs.replace(lag_event().topics[0], topic=topic_name)],
+            topics=[replace(lag_event().topics[0], topic=topic_name)],
         )
         topic = settings.lag_topic
         second_client.produce(topic, [encode(event)], key=b"embedded")
         dead = await service.shows("embedded", lambda e: e.measured_by == "service", "adopted")
         assert dead.status == "STOP"
-        back = msgspec.structs.replace(
-            event, event_id="back", observed_at=epoch_ms() + 1, measured_at=epoch_ms()
-        )
+        back = replace(event, event_id="back", observed_at=epoch_ms() + 1, measured_at=epoch_ms())
         second_client.produce(topic, [encode(back)], key=b"embedded")
         await holds(
             lambda: "embedded" not in service.pipeline.tracked.queries,
@@ -206,9 +200,7 @@ async def test_consumer_lag_deleted_under_a_running_service_is_made_and_filled_a
     kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     settings = settings_for(kafka.bootstrap_servers, heartbeat_s=1.0)
-    settings = msgspec.structs.replace(
-        settings, kafka=msgspec.structs.replace(settings.kafka, request_timeout_s=2.0)
-    )
+    settings = replace(settings, kafka=replace(settings.kafka, request_timeout_s=2.0))
     queries = [seen(topic, {0: 0}) for _ in range(5)]
     async with running(settings, second_client) as service:
         service.observe(*queries)

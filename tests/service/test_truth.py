@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparklag_schemas import ClusterSettings
 from sparklag_schemas.timestamps import epoch_ms
@@ -28,7 +28,7 @@ async def test_a_query_restarted_from_older_offsets_is_rewound_until_it_is_there
 
     def at(processed: int) -> None:
         service.observe(
-            msgspec.structs.replace(
+            replace(
                 query,
                 run_id="another run",
                 observed_at=epoch_ms(),
@@ -62,7 +62,7 @@ async def test_a_topic_deleted_and_created_anew_is_told_apart_also_when_it_is_lo
         anew = await service.shows(query.query_id, lambda e: e.status == "RECREATED", "RECREATED")
         assert anew.total_lag is None
         service.observe(
-            msgspec.structs.replace(
+            replace(
                 query,
                 observed_at=epoch_ms(),
                 batch_id=42,
@@ -91,9 +91,7 @@ async def test_partitions_added_count_from_their_first_offset_before_spark_plans
     settings = settings_for(kafka.bootstrap_servers, metadata_interval_s=1.0)
     query = seen(topic, {0: 0})
     fixed = seen(topic, {0: 0})
-    fixed = msgspec.structs.replace(
-        fixed, sources=[position({topic: {0: 0}}, assigned={topic: [0]})]
-    )
+    fixed = replace(fixed, sources=[position({topic: {0: 0}}, assigned={topic: [0]})])
     async with running(settings, second_client) as service:
         service.observe(query, fixed)
         await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
@@ -110,8 +108,8 @@ async def test_partitions_added_count_from_their_first_offset_before_spark_plans
 
 async def test_two_runs_of_one_query_are_named(service: RunningService, topic: str) -> None:
     first = seen(topic, {0: 0}, run_id="first")
-    second = msgspec.structs.replace(first, run_id="second", observed_at=first.observed_at + 10)
-    again = msgspec.structs.replace(first, observed_at=first.observed_at + 20)
+    second = replace(first, run_id="second", observed_at=first.observed_at + 10)
+    again = replace(first, observed_at=first.observed_at + 20)
     service.observe(first, second, again)
     event = await service.shows(first.query_id, lambda e: e.status == "CONFLICT", "CONFLICT")
     assert (event.run_id, event.other_run_id) == ("second", "first")
@@ -123,7 +121,7 @@ async def test_a_query_renamed_is_known_by_its_new_name_only(
     query = seen(topic, {0: 0}, query="before")
     service.observe(query)
     await service.shows(query.query_id, lambda e: e.query == "before", "the name")
-    service.observe(msgspec.structs.replace(query, query="after", observed_at=epoch_ms()))
+    service.observe(replace(query, query="after", observed_at=epoch_ms()))
     await service.shows(query.query_id, lambda e: e.query == "after", "the new name")
     assert service.pipeline.view.find("before") == []
     assert len(service.pipeline.view.find("after")) == 1
@@ -141,7 +139,7 @@ async def test_a_driver_that_falls_silent_stops_the_query_whose_lag_goes_on_grow
         assert "the driver stopped reporting" in str(event.reason)
         second_client.produce(topic, [b"x"] * 3)
         await service.shows(query.query_id, lambda e: e.total_lag == 3, "lag 3")
-        alive = msgspec.structs.replace(query, cause="refresh", observed_at=epoch_ms(), batch=None)
+        alive = replace(query, cause="refresh", observed_at=epoch_ms(), batch=None)
         service.observe(alive)
         await service.shows(query.query_id, lambda e: e.status == "OK", "it speaks again")
 
@@ -163,7 +161,7 @@ async def test_another_cluster_is_measured_and_its_absence_touches_only_its_own_
         )
         here = seen(topic_name, {0: 0})
         there = seen(topic_name, {0: 0})
-        there = msgspec.structs.replace(
+        there = replace(
             there,
             sources=[position({topic_name: {0: 0}}, bootstrap_servers=east.bootstrap_servers)],
         )

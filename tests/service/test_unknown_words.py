@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-import msgspec
+from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, decode_lag_event, decode_observation, encode
 from sparklag_schemas.formatting import mark
@@ -38,11 +38,9 @@ def event_of_tomorrow() -> LagEvent:
     event = lag_event(**WORDS)
     (topic,) = event.topics
     (partition,) = topic.partitions
-    partition = msgspec.structs.replace(
-        partition, status="SLEEPING", time_lag_method="guessed", time_lag_s=3.0
-    )
-    topic = msgspec.structs.replace(topic, partitions=[partition])
-    return decode_lag_event(encode(msgspec.structs.replace(event, topics=[topic])))
+    partition = replace(partition, status="SLEEPING", time_lag_method="guessed", time_lag_s=3.0)
+    topic = replace(topic, partitions=[partition])
+    return decode_lag_event(encode(replace(event, topics=[topic])))
 
 
 def test_the_view_has_the_event_and_its_document() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Settings
@@ -122,7 +122,7 @@ async def test_no_series_of_another_tools_name_is_shown_twice_while_queries_chan
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     second_client.create(topic_name, 2)
-    settings = msgspec.structs.replace(
+    settings = replace(
         settings_for(kafka.bootstrap_servers, topic_partitions=8),
         metrics=MetricsSettings(compat=["kafka-lag-exporter", "kafka_exporter"]),
     )

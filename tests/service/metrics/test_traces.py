@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparklag_listener.publishing.publisher import publish_offsets
 from sparklag_listener.stats import Stats
@@ -46,9 +47,7 @@ ORDER = ["callback", "observation", "measured", "published"]
 
 
 def tracing(settings: Settings, endpoint: str) -> Settings:
-    return msgspec.structs.replace(
-        settings, traces=TracesSettings(endpoint=endpoint, interval_s=0.2)
-    )
+    return replace(settings, traces=TracesSettings(endpoint=endpoint, interval_s=0.2))
 
 
 def completed(topic: str, offset: int = 3, **fields: object) -> Observation:
@@ -87,13 +86,13 @@ async def test_a_batch_is_one_trace_of_four_spans_and_the_records_link_to_it(
     second_client.create(topic_name)
     second_client.produce(topic_name, [b"record"] * 7)
     batches = [completed(topic_name, batch_id=batch) for batch in (41, 42)]
-    one_query = [msgspec.structs.replace(each, query_id=batches[0].query_id) for each in batches]
+    one_query = [replace(each, query_id=batches[0].query_id) for each in batches]
     with TraceCollector() as collector:
         settings = tracing(service_settings, collector.endpoint)
         async with instance(settings), driver(settings) as queue:
             for number, batch in enumerate(one_query, start=1):
                 # Its time is later than that of the one before.
-                later = msgspec.structs.replace(batch, observed_at=batch.observed_at + number)
+                later = replace(batch, observed_at=batch.observed_at + number)
                 queue.put_nowait(later)
                 # Else it would be left out for the next one.
                 await holds(partial(has_spans, collector, 4 * number), "its trace")

@@ -6,8 +6,8 @@ import asyncio
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparklag_schemas import (
     ClusterSettings,
@@ -92,9 +92,7 @@ async def test_a_service_that_restarts_goes_on_and_what_was_read_last_is_mirrore
 ) -> None:
     group = f"spark-{topic}"
     settings = mirroring_settings(kafka, topic)
-    settings = msgspec.structs.replace(
-        settings, mirror=msgspec.structs.replace(settings.mirror, interval_s=600.0)
-    )
+    settings = replace(settings, mirror=replace(settings.mirror, interval_s=600.0))
     query = seen(topic, {0: 1}, query=topic)
     for offset in (1, 2):
         async with running(settings, second_client) as service:
@@ -139,7 +137,7 @@ async def test_a_cluster_that_is_away_is_named_and_lag_goes_on(
     far = position({topic: {0: 0}}, bootstrap_servers="127.0.0.1:1")
     near, gone = (seen(topic, {0: 0}, query=f"{topic}-{n}") for n in ("near", "gone"))
     async with running(settings, second_client) as service, rest_client(service.state) as http:
-        service.observe(near, msgspec.structs.replace(gone, sources=[far]))
+        service.observe(near, replace(gone, sources=[far]))
         await holds(lambda: "mirror of east" in service.state.degraded(), "it is named")
         ready = await http.get("/health/ready")
         assert (ready.status_code, ready.json()["degraded"]["mirror of east"]) == (
@@ -158,7 +156,7 @@ def is_seen_at(event: LagEvent, observed_at: int) -> bool:
 
 def at(observed: Observation, topic: str, offset: int) -> Observation:
     """The same query, later."""
-    return msgspec.structs.replace(
+    return replace(
         observed,
         observed_at=observed.observed_at + offset,
         sources=[position({topic: {0: offset}})],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.partition_record import partition_key
@@ -137,4 +137,4 @@ def test_what_is_let_go_is_not_known_any_more() -> None:
 
 
 def test_an_event_without_partitions_says_nothing_of_any() -> None:
-    assert PartitionChanges(HEARTBEAT_S).due(msgspec.structs.replace(event(), topics=[]), 0.0) == []
+    assert PartitionChanges(HEARTBEAT_S).due(replace(event(), topics=[]), 0.0) == []

@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparklag_schemas import Settings
 from sparklag_schemas.topics import key_of, partition_of
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def by_partition(service_settings: Settings) -> Settings:
-    return msgspec.structs.replace(
+    return replace(
         service_settings,
         partition_records=True,
         partition_topic=service_settings.lag_topic.replace("lag", "lag-partitions"),
@@ -87,9 +87,7 @@ async def test_a_topic_that_is_read_no_more_leaves_a_tombstone(
     for name in (topic_name, f"{topic_name}-2"):
         second_client.create(name, 1)
     query = seen(topic_name, {0: 0})
-    both = msgspec.structs.replace(
-        query, sources=[position({topic_name: {0: 0}, f"{topic_name}-2": {0: 0}})]
-    )
+    both = replace(query, sources=[position({topic_name: {0: 0}, f"{topic_name}-2": {0: 0}})])
     table = Table(by_partition, second_client)
     async with running(by_partition, second_client) as service:
         service.observe(both)
@@ -106,7 +104,7 @@ async def test_a_query_that_is_forgotten_leaves_one_for_each_partition(
     second_client.create(topic_name, 2)
     query = seen(topic_name, {0: 0, 1: 0}, cause="terminated")
     table = Table(by_partition, second_client)
-    settings = msgspec.structs.replace(by_partition, keep_s=0.0)
+    settings = replace(by_partition, keep_s=0.0)
     async with running(settings, second_client) as service:
         service.observe(query)
         await holds(lambda: service.pipeline.counters.tombstones, "it is forgotten")
@@ -124,9 +122,9 @@ async def test_another_instance_goes_on_with_the_same_table(
     async with running(by_partition, second_client) as service:
         service.observe(query)
         await table.comes_to(query.query_id, {f"0/{topic}/0": 0})
-    settings = msgspec.structs.replace(by_partition, keep_s=0.0)
+    settings = replace(by_partition, keep_s=0.0)
     async with running(settings, second_client) as service:
-        service.observe(msgspec.structs.replace(moved(query, {0: 0}), cause="terminated"))
+        service.observe(replace(moved(query, {0: 0}), cause="terminated"))
         await table.comes_to(query.query_id, {})
 
 
@@ -136,7 +134,7 @@ async def test_a_query_may_have_a_partition_of_consumer_lag_to_itself(
     by_name = seen(topic, {0: 0}, query=f"{topic}-alone")
     by_id = seen(topic, {0: 0})
     others = [seen(topic, {0: 0}) for _ in range(8)]
-    settings = msgspec.structs.replace(
+    settings = replace(
         service_settings, topic_partitions=4, own_partitions=[f"{topic}-alone", by_id.query_id]
     )
     queries = [by_name, by_id, *others]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparklag_offsets.errors import UnusableStore
 from sparklag_offsets.store.batch_record import BatchRecord
@@ -25,7 +25,7 @@ kafka = pytest.mark.kafka
 
 
 def storing(settings: Settings, url: str) -> Settings:
-    return msgspec.structs.replace(settings, store=StoreSettings(url=url))
+    return replace(settings, store=StoreSettings(url=url))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def batches(topic: str, count: int) -> list[Observation]:
     first_ms = epoch_ms() - 1_000 * count
     first = seen(topic, {0: 10}, batch_id=0, processed_at=first_ms)
     return [first] + [
-        msgspec.structs.replace(
+        replace(
             first,
             batch_id=number,
             processed_at=first_ms + 1_000 * number,
@@ -155,7 +155,7 @@ async def test_a_service_that_comes_later_records_what_was_said_before(
         await eventually(lambda: has_batch(sqlite, said[0].query_id, 3), "all are recorded")
     # And one that comes again goes on where that one was.
     async with running(storing(service_settings, sqlite), second_client) as service:
-        later = msgspec.structs.replace(
+        later = replace(
             said[3],
             batch_id=4,
             processed_at=epoch_ms(),

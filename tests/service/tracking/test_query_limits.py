@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.settings import LimitSettings
@@ -61,14 +61,14 @@ def test_a_limit_that_is_nearly_reached_is_named() -> None:
 
 def test_of_an_observation_positions_plans_and_topics_count() -> None:
     source = observation().sources[0]
-    wide = msgspec.structs.replace(
+    wide = replace(
         source,
         topics=["a", "b"],
         processed={"a": {0: 1}},
         planned={"a": {0: 1, 1: 1}, "b": {0: 1}},
         assigned=None,
     )
-    assert observed_partitions(msgspec.structs.replace(observation(), sources=[wide])) == 5
+    assert observed_partitions(replace(observation(), sources=[wide])) == 5
 
 
 def test_of_a_query_every_partition_that_its_topics_have_counts() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from textual.pilot import Pilot
 from werkzeug import Request, Response
 
@@ -267,7 +268,7 @@ async def test_a_wide_terminal_shows_more_columns_and_a_narrow_one_fewer(fleet: 
     ],
 )
 async def test_nothing_that_others_wrote_is_obeyed(live: LiveServer, name: str) -> None:
-    live.show(msgspec.structs.replace(hostile_event(name), superseded_by=None))
+    live.show(replace(hostile_event(name), superseded_by=None))
     async with top(live.url, WIDE) as screen:
         await screen.shows("1 query")
         assert is_harmless(screen.text)
