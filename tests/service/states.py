@@ -20,7 +20,7 @@ from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator
 from sparklag_service.evaluation.query_history import resume_history
 from sparklag_service.tracking.query_state import QueryState, SourceState
 from sparklag_service.tracking.tracker import Tracker
-from tests.messages import QUERY_ID, RUN_ID
+from tests.messages import QUERY_ID, RUN_ID, observation
 
 NO_LEADER = "the partition has no leader"
 MAX_AGE_S = 60.0
@@ -205,3 +205,12 @@ class Follower:
     def state(self) -> QueryState:
         """The query's state."""
         return self.tracker.queries[QUERY_ID]
+
+
+def followed(offsets: OffsetsByCluster, *observations: Observation) -> Follower:
+    """A query of which these were heard, or that it is at 5, and which was then measured."""
+    query = Follower()
+    for observed in observations or (observation(),):
+        query.hear(observed)
+    query.measure(offsets)
+    return query

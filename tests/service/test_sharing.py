@@ -178,6 +178,7 @@ async def test_an_embedded_service_that_comes_back_gets_its_query_back(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 8)
     settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5)
     async with running(settings, second_client) as service:
         event = replace(
@@ -187,7 +188,7 @@ async def test_an_embedded_service_that_comes_back_gets_its_query_back(
         topic = settings.lag_topic
         second_client.produce(topic, [encode(event)], key=b"embedded")
         dead = await service.shows("embedded", lambda e: e.measured_by == "service", "adopted")
-        assert dead.status == "STOP"
+        assert (dead.status, dead.total_lag) == ("STOP", 3)
         back = replace(event, event_id="back", observed_at=epoch_ms() + 1, measured_at=epoch_ms())
         second_client.produce(topic, [encode(back)], key=b"embedded")
         await holds(

@@ -73,18 +73,6 @@ async def test_a_topic_deleted_and_created_anew_is_told_apart_also_when_it_is_lo
         assert (event.status, event.total_lag) == ("OK", 30)
 
 
-async def test_records_lost_to_retention_are_counted(
-    service: RunningService, second_client: SecondClient, topic: str
-) -> None:
-    second_client.produce(topic, [b"x"] * 10)
-    second_client.delete_records(topic, {0: 6})
-    query = seen(topic, {0: 2})
-    service.observe(query)
-    event = await service.shows(query.query_id, lambda e: e.status == "DATA_LOSS", "DATA_LOSS")
-    assert (event.lost_records, event.total_lag) == (4, 8)
-    assert "4 records were deleted" in str(event.reason)
-
-
 async def test_partitions_added_count_from_their_first_offset_before_spark_plans_them(
     kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:

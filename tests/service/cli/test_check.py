@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from werkzeug import Request, Response
 from werkzeug.serving import WSGIRequestHandler
@@ -26,10 +24,10 @@ from tests.http_server import JSON, HttpServer
 from tests.local_kafka import LocalKafka
 from tests.messages import observation, position, seen
 from tests.second_client import SecondClient
-from tests.service.cli.test_cli import SAMPLES, environment, serving, sparklag
+from tests.service.cli.test_cli import SAMPLES, becomes_ready, environment, serving, sparklag
 from tests.service.conftest import settings_for
 from tests.terminal import Terminal
-from tests.waiting import DEADLINE_S, wait_for
+from tests.waiting import wait_for
 
 NOWHERE = "http://127.0.0.1:1"
 """No service is there."""
@@ -70,10 +68,7 @@ def settings(kafka: LocalKafka) -> Settings:
 def url(settings: Settings, second_client: SecondClient) -> Iterator[str]:
     """A service that is ready."""
     with serving(settings) as (_, address):
-        wait_for(
-            lambda: httpx.get(f"{address}/health/ready", timeout=DEADLINE_S).is_success,
-            "it is ready",
-        )
+        becomes_ready(address)
         yield address
 
 
@@ -229,14 +224,7 @@ async def test_a_date_that_cannot_be_read_is_passed_over() -> None:
 
 
 def test_an_unreachable_broker_is_bad_and_says_why() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "sparklag_service", "check", "--bootstrap-servers", "127.0.0.1:1"],
-        env={**environment(None), "SPARKLAG_URL": NOWHERE},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    ended = sparklag("check", "--bootstrap-servers", "127.0.0.1:1", "--url", NOWHERE)
     assert ended.returncode == 1
     heading, *rows = ended.stdout.splitlines()
     assert heading.split() == ["CHECK", "STATE", "WHAT", "WHAT", "TO", "DO"]

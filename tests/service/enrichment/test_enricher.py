@@ -81,29 +81,6 @@ async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_fo
         assert "default" not in enricher.unreachable
 
 
-async def test_two_clusters_are_measured_each_by_its_alias(
-    kafka: LocalKafka, second_client: SecondClient, topic: str
-) -> None:
-    second_client.produce(topic, [b"x"] * 2)
-    with LocalKafka() as other:
-        client = SecondClient(other.bootstrap_servers)
-        client.create(topic, 1)
-        client.produce(topic, [b"x"] * 5)
-        clusters = {"other": ClusterSettings(bootstrap_servers=other.bootstrap_servers)}
-        position = {topic: {0: 0}}
-        state = of_sources(
-            "both", source(0, processed=position), source(1, processed=position, cluster="other")
-        )
-        async with enriching(kafka.bootstrap_servers, clusters=clusters) as enricher:
-
-            async def known() -> bool:
-                await measured_in_order(enricher, state)
-                both = latest(enricher, topic), latest(enricher, topic, "other")
-                return both == (2, 5)
-
-            await eventually(known, "each cluster has its own offsets")
-
-
 async def test_a_query_of_no_configured_cluster_is_told_at_once(kafka: LocalKafka) -> None:
     async with enriching(kafka.bootstrap_servers) as enricher:
         nowhere = query({"orders": [0]}, "nowhere", cluster=None)

@@ -9,10 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.cimpl import NewPartitions
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.metadata import MetadataRequest, PartitionReplicas
@@ -195,17 +193,6 @@ async def test_a_topic_created_anew_is_told_by_its_id_and_starts_without_old_val
         assert cluster.offsets[topic_name].description.partitions == (0,)
 
 
-async def test_partitions_added_later_are_found(
-    kafka: LocalKafka, cluster: WatchedCluster, topic: str
-) -> None:
-    state = of_sources("new", source(topics=(topic,)))
-    await asked_until(cluster, state, lambda: len(latest(cluster)) == 1, "one is measured")
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
-    await asked_until(cluster, state, lambda: len(latest(cluster)) == 3, "three are measured")
-    assert cluster.offsets[topic].description.partitions == (0, 1, 2)
-
-
 async def test_a_partition_the_topic_does_not_have_is_named(
     cluster: WatchedCluster, topic: str
 ) -> None:
@@ -215,14 +202,6 @@ async def test_a_partition_the_topic_does_not_have_is_named(
         cluster, state, lambda: latest(cluster) == {TopicPartition(topic, 0): 0}, "measured"
     )
     assert unknown(cluster) == {beyond: f"topic {topic} has no such partition"}
-
-
-async def test_a_topic_that_appears_later_is_found(cluster: WatchedCluster, topic: str) -> None:
-    state = query({topic: [0]})
-    partition = TopicPartition(topic, 0)
-    await asked_until(cluster, state, lambda: partition in unknown(cluster), "missing")
-    await measured(cluster, state)
-    assert unknown(cluster) == {}
 
 
 async def test_a_frozen_broker_costs_its_deadline_and_no_more_and_comes_back(

@@ -13,6 +13,7 @@ from tests.service.states import (
     NO_LEADER,
     Follower,
     evaluated,
+    followed,
     lags,
     moment,
     only,
@@ -41,11 +42,6 @@ def test_an_unknown_partition_is_left_out_of_the_sum_and_counted() -> None:
     assert (unknown.status, unknown.reason) == ("UNKNOWN", NO_LEADER)
     assert (found.total_lag, found.unknown_partitions) == (65, 1)
     assert found.reason == "1 of 2 partitions: the partition has no leader"
-
-
-def test_when_nothing_is_known_the_total_is_null_and_not_zero() -> None:
-    found = evaluated(state(), said({}, unknown={0: "no broker answers"}))
-    assert (found.total_lag, found.max_lag, found.status) == (None, None, "UNKNOWN")
 
 
 def test_before_kafka_was_asked_the_lag_is_unknown() -> None:
@@ -164,22 +160,18 @@ def test_a_topic_without_the_right_to_describe_it_is_unknown_and_not_gone() -> N
 # The query's own state comes first, its partitions' after.
 
 
-def test_a_query_that_failed_says_with_what_on_one_line() -> None:
-    query = state(ended=True, exception="\nboom\r\n\tat org.apache.spark")
-    found = evaluated(query, said({0: 70}))
-    assert (found.status, found.reason) == ("FAILED", "the query failed: boom")
-    assert found.total_lag == 65
-
-
-@pytest.mark.parametrize("text", ["", "\n"])
-def test_a_failure_without_a_text_is_still_one(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\nboom\r\n\tat org.apache.spark", "boom"),
+        ("", "no error message"),
+        ("\n", "no error message"),
+    ],
+)
+def test_a_query_that_failed_says_with_what_on_one_line(text: str, shown: str) -> None:
     found = evaluated(state(ended=True, exception=text), said({0: 70}))
-    assert (found.status, found.reason) == ("FAILED", "the query failed: no error message")
-
-
-def test_a_stopped_query_is_finished_and_its_lag_goes_on() -> None:
-    found = evaluated(state(ended=True), said({0: 70}))
-    assert (found.status, found.total_lag) == ("FINISHED", 65)
+    assert (found.status, found.reason) == ("FAILED", f"the query failed: {shown}")
+    assert found.total_lag == 65
 
 
 @pytest.mark.parametrize(
@@ -277,11 +269,8 @@ def test_a_partition_without_lag_that_did_not_change_is_the_same_object() -> Non
 
 
 def test_a_new_plan_makes_a_partition_another() -> None:
-    planned = [position(planned={"orders": {0: 8}})]
-    query = Follower()
-    query.hear(observation())
-    query.measure(said({0: 70}))
-    query.hear(observation(sources=planned))
+    query = followed(said({0: 70}))
+    query.hear(observation(sources=[position(planned={"orders": {0: 8}})]))
     assert only(query.measure(said({0: 70}))).planned_offset == 8
 
 

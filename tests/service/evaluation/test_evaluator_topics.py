@@ -3,9 +3,11 @@ back."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from sparklag_schemas import SourcePosition
+from sparklag_schemas import Observation, SourcePosition
 from sparklag_service.enrichment.cluster_offsets import (
     ClusterOffsets,
     OffsetsByCluster,
@@ -16,6 +18,7 @@ from tests.messages import OTHER_RUN, observation, position
 from tests.service.states import (
     Follower,
     evaluated,
+    followed,
     lags,
     moment,
     only,
@@ -24,6 +27,12 @@ from tests.service.states import (
     state,
     statuses,
 )
+
+
+def at(*offsets: int, **fields: Any) -> Observation:
+    """The query is there, in the partitions' order."""
+    return observation(sources=[position({"orders": dict(enumerate(offsets))})], **fields)
+
 
 # Records that were deleted.
 
@@ -73,11 +82,9 @@ def test_a_topic_created_anew_is_told_by_its_id_while_the_position_stands() -> N
 
 @pytest.mark.parametrize("reached", [3, 90], ids=["shorter", "longer"])
 def test_a_query_that_reads_on_in_the_new_topic_is_measured_in_it(reached: int) -> None:
-    query = Follower()
-    query.hear(observation())
-    query.measure(said({0: 70}))
+    query = followed(said({0: 70}))
     query.measure(said({0: 100}, topic_id="id-b"))
-    later = observation(observed_at=1_790_000_009_000, sources=[position({"orders": {0: reached}})])
+    later = at(reached, observed_at=1_790_000_009_000)
     query.hear(later)
     found = query.measure(said({0: 100}, topic_id="id-b"))
     assert (only(found).status, found.status, found.total_lag) == ("OK", "OK", 100 - reached)
@@ -85,39 +92,31 @@ def test_a_query_that_reads_on_in_the_new_topic_is_measured_in_it(reached: int) 
 
 
 def test_a_topic_created_anew_is_told_through_a_restart_without_data() -> None:
-    query = Follower()
-    query.hear(observation())
-    query.measure(said({0: 70}))
+    query = followed(said({0: 70}))
     query.restart()
     query.hear(observation(cause="started", run_id=OTHER_RUN, sources=[SourcePosition(source=0)]))
     assert query.measure(said({0: 900}, topic_id="id-b")).status == "RECREATED"
 
 
 def test_where_the_id_is_not_known_for_a_while_it_is_remembered() -> None:
-    query = Follower()
-    query.hear(observation())
-    query.measure(said({0: 70}))
+    query = followed(said({0: 70}))
     assert query.measure({}).topics[0].topic_id == "id-a"
     assert query.measure(said({}, missing="no broker answers")).topics[0].topic_id == "id-a"
     assert query.measure(said({0: 900}, topic_id="id-b")).status == "RECREATED"
 
 
 def test_after_the_topic_was_created_anew_an_id_not_known_is_not_taken_for_the_old_one() -> None:
-    query = Follower()
-    query.hear(observation())
-    query.measure(said({0: 70}))
+    query = followed(said({0: 70}))
     query.measure(said({0: 900}, topic_id="id-b"))
-    query.hear(observation(sources=[position({"orders": {0: 100}})]))
+    query.hear(at(100))
     assert query.measure({}).topics[0].topic_id is None
     assert query.measure(said({0: 900}, topic_id="id-b")).total_lag == 800
 
 
 def test_an_id_that_comes_with_newer_brokers_is_no_other_topic() -> None:
-    query = Follower()
-    query.hear(observation(sources=[position({"orders": {0: 50}})]))
-    query.measure(said({0: 70}, topic_id=None))
+    query = followed(said({0: 70}, topic_id=None), at(50))
     assert query.measure(said({0: 70})).total_lag == 20
-    query.hear(observation(sources=[position({"orders": {0: 40}})]))
+    query.hear(at(40))
     assert query.measure(said({0: 70})).status == "REWIND"
 
 
@@ -128,10 +127,8 @@ def test_without_ids_a_log_that_ends_before_the_position_was_created_anew() -> N
 
 
 def test_without_ids_the_first_position_in_a_new_topic_is_not_told_as_rewound() -> None:
-    query = Follower()
-    query.hear(observation())
-    query.measure(said({0: 3}, topic_id=None))
-    query.hear(observation(sources=[position({"orders": {0: 2}})]))
+    query = followed(said({0: 3}, topic_id=None))
+    query.hear(at(2))
     found = query.measure(said({0: 3}, topic_id=None))
     assert (found.status, found.total_lag, only(found).rewound_from) == ("OK", 1, None)
 
@@ -146,9 +143,7 @@ def test_with_the_same_id_a_shorter_log_is_its_leaders_and_the_lag_unknown() -> 
 
 
 def test_a_topic_that_is_gone_is_told_with_the_position_it_had() -> None:
-    query = Follower()
-    query.hear(observation())
-    query.measure(said({0: 70}))
+    query = followed(said({0: 70}))
     found = query.measure(said({}, missing="topic orders does not exist", gone=True))
     assert (only(found).processed_offset, only(found).lag) == (5, None)
     assert (only(found).status, found.status) == ("GONE", "GONE")
@@ -259,10 +254,8 @@ def test_a_topic_of_the_subscription_without_a_position_counts_whole() -> None:
 
 
 def test_an_added_partition_is_ordinary_once_spark_has_planned_it() -> None:
-    query = Follower()
-    query.hear(observation())
-    query.measure(said({0: 70, 1: 40}, {0: 0, 1: 10}))
-    query.hear(observation(sources=[position({"orders": {0: 5, 1: 12}})]))
+    query = followed(said({0: 70, 1: 40}, {0: 0, 1: 10}))
+    query.hear(at(5, 12))
     found = query.measure(said({0: 70, 1: 40}, {0: 0, 1: 10}))
     assert (lags(found), found.reason) == ([65, 28], None)
 
@@ -272,25 +265,23 @@ def test_an_added_partition_is_ordinary_once_spark_has_planned_it() -> None:
 
 def rewound(to: int = 20) -> Follower:
     """A query that was at 50 and has gone back, in a new run."""
-    query = Follower()
-    query.hear(observation(sources=[position({"orders": {0: 50}})]))
-    query.measure(said({0: 70}))
+    query = followed(said({0: 70}), at(50))
     query.hear(observation(cause="started", run_id=OTHER_RUN, sources=[SourcePosition(source=0)]))
     assert query.measure(said({0: 70})).status == "OK"
-    query.hear(observation(run_id=OTHER_RUN, sources=[position({"orders": {0: to}})]))
+    query.hear(at(to, run_id=OTHER_RUN))
     return query
 
 
 def test_a_query_that_went_back_says_from_where_until_it_is_there_again() -> None:
     query = rewound(to=20)
     for reached in (20, 30, 49):
-        query.hear(observation(run_id=OTHER_RUN, sources=[position({"orders": {0: reached}})]))
+        query.hear(at(reached, run_id=OTHER_RUN))
         found = query.measure(said({0: 70}))
         assert (only(found).status, only(found).rewound_from) == ("REWIND", 50)
         assert (found.status, found.total_lag) == ("REWIND", 70 - reached)
         assert only(found).reason == f"went back from offset 50, now at offset {reached}"
         query.restart()
-    query.hear(observation(run_id=OTHER_RUN, sources=[position({"orders": {0: 50}})]))
+    query.hear(at(50, run_id=OTHER_RUN))
     found = query.measure(said({0: 70}))
     assert (found.status, only(found).rewound_from) == ("OK", None)
 
@@ -330,10 +321,8 @@ def test_what_comes_between_does_not_make_a_query_forget_that_it_went_back(
 def test_only_in_one_and_the_same_topic_are_older_offsets_behind(
     first_id: str | None, then_id: str | None, status: str
 ) -> None:
-    query = Follower()
-    query.hear(observation(sources=[position({"orders": {0: 50}})]))
-    query.measure(said({0: 70}, topic_id=first_id))
-    query.hear(observation(sources=[position({"orders": {0: 20}})]))
+    query = followed(said({0: 70}, topic_id=first_id), at(50))
+    query.hear(at(20))
     found = query.measure(said({0: 70}, topic_id=then_id))
     assert (found.status, found.total_lag) == (status, 50)
 
@@ -341,13 +330,11 @@ def test_only_in_one_and_the_same_topic_are_older_offsets_behind(
 def test_a_query_that_goes_back_twice_says_the_farthest() -> None:
     query = rewound(to=40)
     query.measure(said({0: 70}))
-    query.hear(observation(run_id=OTHER_RUN, sources=[position({"orders": {0: 10}})]))
+    query.hear(at(10, run_id=OTHER_RUN))
     assert only(query.measure(said({0: 70}))).rewound_from == 50
 
 
 def test_only_the_partition_that_went_back_says_so() -> None:
-    query = Follower()
-    query.hear(observation(sources=[position({"orders": {0: 50, 1: 50}})]))
-    query.measure(said({0: 70, 1: 70}))
-    query.hear(observation(sources=[position({"orders": {0: 51, 1: 0}})]))
+    query = followed(said({0: 70, 1: 70}), at(50, 50))
+    query.hear(at(51, 0))
     assert statuses(query.measure(said({0: 70, 1: 70}))) == ["OK", "REWIND"]

@@ -314,7 +314,12 @@ async def test_a_service_measures_a_group_and_learns_that_it_was_deleted_while_i
         metadata = service.state.metadata["default"]
         assert metadata.group_poll_s is not None
         assert metadata.group_poll_s > 0
+        second_client.produce(topic_name, [b"x"] * 2, partition=0)
+        await service.shows(query_id, lambda e: e.total_lag == 6, "it grows")
+        await commit(kafka.bootstrap_servers, group, {topic_name: {0: 11}})
+        event = await service.shows(query_id, lambda e: e.total_lag == 0, "it has caught up")
+        assert event.processed_at is not None
     await asyncio.to_thread(delete, kafka.bootstrap_servers, group)
     async with running(settings, second_client) as service:
         ended = await service.shows(query_id, lambda e: e.cause == "terminated", "it has ended")
-        assert ended.topics[0].partitions[0].processed_offset == 5
+        assert ended.topics[0].partitions[0].processed_offset == 11

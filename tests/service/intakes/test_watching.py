@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,29 +11,12 @@ from sparklag_schemas import CheckpointSettings, GroupSettings, LagEvent, Settin
 from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
 from tests.messages import observation, position
+from tests.offsets.checkpoints.folders import Checkpoint
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
 from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
-
-
-class Checkpoint:
-    """A checkpoint of a query that reads partition 0 of one topic."""
-
-    def __init__(self, folder: Path, topic: str) -> None:
-        self.query_id = str(uuid.uuid4())
-        self.folder = folder
-        self._topic = topic
-        for log in ("offsets", "commits"):
-            (folder / log).mkdir(parents=True)
-        (folder / "metadata").write_text(json.dumps({"id": self.query_id}))
-
-    def commit(self, batch_id: int, offset: int) -> None:
-        """A batch is done."""
-        line = json.dumps({self._topic: {"0": offset}})
-        (self.folder / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{line}")
-        (self.folder / "commits" / str(batch_id)).write_text("v1\n{}")
 
 
 @pytest.fixture
@@ -65,23 +45,23 @@ def at(event: LagEvent) -> tuple[int | None, int | None, str]:
 async def test_lag_by_a_checkpoint_goes_on_growing_and_moves_with_it(
     watching: Settings, second_client: SecondClient, orders: str, tmp_path: Path
 ) -> None:
-    checkpoint = Checkpoint(tmp_path / "totals", orders)
-    checkpoint.commit(3, 40)
+    checkpoint = Checkpoint(tmp_path / "totals")
+    checkpoint.run(3, {orders: {0: 40}})
     query = checkpoint.query_id
     async with running(watching, second_client) as service:
         event = await service.shows(query, lambda e: at(e) == (3, 60, "checkpoint"), "60 behind")
         assert (event.query, event.run_id, event.status) == ("totals", None, "OK")
         second_client.produce(orders, [b"order"] * 11)
         await service.shows(query, lambda e: e.total_lag == 71, "it grows")
-        checkpoint.commit(4, 90)
+        checkpoint.run(4, {orders: {0: 90}})
         await service.shows(query, lambda e: at(e) == (4, 21, "checkpoint"), "it moves")
 
 
 async def test_a_driver_and_its_checkpoint_are_one_query(
     watching: Settings, second_client: SecondClient, orders: str, tmp_path: Path
 ) -> None:
-    checkpoint = Checkpoint(tmp_path / "totals", orders)
-    checkpoint.commit(3, 40)
+    checkpoint = Checkpoint(tmp_path / "totals")
+    checkpoint.run(3, {orders: {0: 40}})
     query = checkpoint.query_id
 
     def spoken(batch_id: int, offset: int) -> None:
@@ -101,7 +81,7 @@ async def test_a_driver_and_its_checkpoint_are_one_query(
         event = await service.shows(query, lambda e: at(e) == (4, 50, "listener"), "by its driver")
         assert event.query == "orders"
         # The driver is killed: what it did not say any more stands in its checkpoint.
-        checkpoint.commit(5, 70)
+        checkpoint.run(5, {orders: {0: 70}})
         await service.shows(query, lambda e: at(e) == (5, 30, "checkpoint"), "by its checkpoint")
         await service.shows(query, lambda e: e.status == "STOP", "its silence is noticed")
 
@@ -109,9 +89,9 @@ async def test_a_driver_and_its_checkpoint_are_one_query(
 async def test_two_instances_watch_each_checkpoint_once(
     watching: Settings, second_client: SecondClient, orders: str, tmp_path: Path
 ) -> None:
-    checkpoints = [Checkpoint(tmp_path / f"query-{number}", orders) for number in range(12)]
+    checkpoints = [Checkpoint(tmp_path / f"query-{number}") for number in range(12)]
     for checkpoint in checkpoints:
-        checkpoint.commit(0, 10)
+        checkpoint.run(0, {orders: {0: 10}})
 
     async def told(service: RunningService, batch_id: int) -> None:
         for checkpoint in checkpoints:
@@ -129,11 +109,11 @@ async def test_two_instances_watch_each_checkpoint_once(
 
             await eventually(shared, "both have some")
             for checkpoint in checkpoints:
-                checkpoint.commit(1, 20)
+                checkpoint.run(1, {orders: {0: 20}})
             await told(first, 1)
             await told(second, 1)
         for checkpoint in checkpoints:
-            checkpoint.commit(2, 30)
+            checkpoint.run(2, {orders: {0: 30}})
         await told(first, 2)
     for checkpoint in checkpoints:
         events = [event for event in first.published(checkpoint.query_id) if event is not None]
@@ -144,8 +124,8 @@ async def test_two_instances_watch_each_checkpoint_once(
 async def test_a_checkpoint_that_cannot_be_read_any_more_is_said_and_named(
     watching: Settings, second_client: SecondClient, orders: str, tmp_path: Path
 ) -> None:
-    checkpoint = Checkpoint(tmp_path / "totals", orders)
-    checkpoint.commit(3, 40)
+    checkpoint = Checkpoint(tmp_path / "totals")
+    checkpoint.run(3, {orders: {0: 40}})
     async with running(watching, second_client) as service:
         await service.shows(checkpoint.query_id, lambda e: e.total_lag == 60, "60 behind")
         (checkpoint.folder / "metadata").rename(tmp_path / "kept")
@@ -162,42 +142,17 @@ async def test_a_checkpoint_that_cannot_be_read_any_more_is_said_and_named(
         assert not service.state.not_ready()
 
 
-@asynccontextmanager
-async def grouped(
-    kafka: LocalKafka, client: SecondClient, group: str
-) -> AsyncIterator[RunningService]:
-    settings = settings_for(
-        kafka.bootstrap_servers,
-        heartbeat_s=1.0,
-        groups=GroupSettings(allow=[group], interval_s=0.2, find_interval_s=0.5),
-    )
-    async with running(settings, client) as service:
-        yield service
-
-
-async def test_a_groups_lag_is_an_event_like_any_other(
-    kafka: LocalKafka, second_client: SecondClient, orders: str
-) -> None:
-    group = f"billing-{uuid.uuid4().hex[:6]}"
-    query = f"group:default:{group}"
-    second_client.commit(group, {orders: {0: 30}})
-    async with grouped(kafka, second_client, group) as service:
-        event = await service.shows(query, lambda e: at(e) == (None, 70, "group"), "70 behind")
-        assert (event.query, event.status, event.run_id) == (group, "OK", None)
-        second_client.produce(orders, [b"order"] * 5)
-        await service.shows(query, lambda e: e.total_lag == 75, "it grows")
-        second_client.commit(group, {orders: {0: 105}})
-        event = await service.shows(query, lambda e: e.total_lag == 0, "it has caught up")
-        assert event.processed_at is not None
-
-
 async def test_a_group_that_is_deleted_leaves_a_tombstone(
     kafka: LocalKafka, second_client: SecondClient, orders: str
 ) -> None:
     group = f"billing-{uuid.uuid4().hex[:6]}"
     query = f"group:default:{group}"
     second_client.commit(group, {orders: {0: 30}})
-    async with grouped(kafka, second_client, group) as service:
+    settings = settings_for(
+        kafka.bootstrap_servers,
+        groups=GroupSettings(allow=[group], interval_s=0.2, find_interval_s=0.5),
+    )
+    async with running(settings, second_client) as service:
         await service.shows(query, lambda e: e.total_lag == 70, "70 behind")
         second_client.delete_group(group)
         await holds(lambda: service.pipeline.view.get(query) is None, "it is forgotten")

@@ -49,6 +49,11 @@ def show(pipeline: Pipeline, event: LagEvent) -> None:
     pipeline.view.put(Entry(event, b"", time.monotonic(), 0, 0))
 
 
+async def exposed(wanted: Settings, *events: LagEvent) -> bytes:
+    answer = await Exposition(InstanceState(showing(wanted, *events))).render("", "")
+    return b"".join(answer.chunks)
+
+
 def promtool_says(promtool: Path, text: bytes) -> list[str]:
     """Of an exposition; nothing where all is well."""
     done = subprocess.run(
@@ -172,14 +177,6 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
     assert await scrape() == {(1_003, 3)}
 
 
-async def test_a_clock_that_is_given_makes_the_ages() -> None:
-    pipeline = showing(settings(), lag_event(measured_at=NOW_MS - 4_000))
-    answer = await Exposition(InstanceState(pipeline), lambda: NOW_MS).render("", "")
-    text = b"".join(answer.chunks).decode()
-    (line,) = [line for line in text.splitlines() if line.startswith("sparklag_query_measured_age")]
-    assert line.endswith(" 4.000")
-
-
 async def test_only_owned_queries_are_shown_where_that_is_asked_for() -> None:
     pipeline = showing(settings(queries="owned"), lag_event(), lag_event(query_id="b"))
     pipeline.tracked.tracker.adopt(lag_event(query_id="b"))
@@ -201,8 +198,7 @@ async def test_an_empty_view_is_no_error_in_either_format() -> None:
 
 @pytest.mark.packaging
 async def test_promtool_has_nothing_to_say_of_our_own_names(programs: Programs) -> None:
-    answer = await Exposition(InstanceState(showing(settings(), full_event()))).render("", "")
-    text = b"".join(answer.chunks)
+    text = await exposed(settings(), full_event())
     assert await asyncio.to_thread(promtool_says, programs.promtool, text) == []
 
 
@@ -210,9 +206,8 @@ async def test_promtool_has_nothing_to_say_of_our_own_names(programs: Programs) 
 async def test_promtool_reads_the_other_tools_names_and_dislikes_what_they_are_known_for(
     programs: Programs,
 ) -> None:
-    exposition = Exposition(InstanceState(showing(settings(compat=COMPAT), full_event())))
-    answer = await exposition.render("", "")
-    said = await asyncio.to_thread(promtool_says, programs.promtool, b"".join(answer.chunks))
+    text = await exposed(settings(compat=COMPAT), full_event())
+    said = await asyncio.to_thread(promtool_says, programs.promtool, text)
     assert {line.partition(" ")[0] for line in said} <= {
         "kafka_consumergroup_lag_sum",
         "kafka_consumergroup_current_offset_sum",

@@ -23,6 +23,13 @@ from tests.service.metrics.scraped import (
 )
 
 QUERY = {"cluster": "default", "query": "orders", "query_id": QUERY_ID}
+FAMILIES = (
+    *ages(NOW_MS),
+    *NATIVE.query,
+    *NATIVE.topic,
+    *NATIVE.partition,
+    *NATIVE.partition_at_risk,
+)
 
 
 def full_event() -> LagEvent:
@@ -88,14 +95,7 @@ def full_event() -> LagEvent:
 
 
 def test_every_family_has_a_sample_where_everything_is_known() -> None:
-    families = (
-        *ages(NOW_MS),
-        *NATIVE.query,
-        *NATIVE.topic,
-        *NATIVE.partition,
-        *NATIVE.partition_at_risk,
-    )
-    assert scrape(full_event()).names() == {family.name for family in families}
+    assert scrape(full_event()).names() == {family.name for family in FAMILIES}
 
 
 def test_a_partition_says_its_offsets_its_lag_and_its_age() -> None:
@@ -318,13 +318,7 @@ def test_labels_are_escaped_whatever_is_in_a_name(name: str) -> None:
 
 def test_types_units_and_meanings_are_right_in_both_formats() -> None:
     found = scrape(full_event())
-    for family in (
-        *ages(NOW_MS),
-        *NATIVE.query,
-        *NATIVE.topic,
-        *NATIVE.partition,
-        *NATIVE.partition_at_risk,
-    ):
+    for family in FAMILIES:
         text = found.families[family.name]
         open_text = found.open_families[family.name.removesuffix("_info")]
         assert (text.type, text.documentation) == ("gauge", family.meaning)

@@ -23,23 +23,20 @@ from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics import otlp
-from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.otlp import MetricsPush, check_otlp
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.view import Entry
 from tests.http_server import HttpServer
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
-from tests.messages import QUERY_ID, lag_event, seen
+from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import settings_for
 from tests.service.metrics.collector import Collector
 from tests.service.metrics.scraped import partition, topic
-from tests.service.metrics.test_native import full_event
+from tests.service.metrics.test_native import FAMILIES, QUERY, full_event
 from tests.service.pipelines import pipeline_of
 from tests.waiting import DEADLINE_S, holds, wait_for
-
-QUERY = {"cluster": "default", "query": "orders", "query_id": QUERY_ID}
 
 
 def pushing_to(
@@ -71,15 +68,8 @@ async def test_sparklags_own_metrics_come_under_their_names_with_their_units() -
         async with pushing(pushing_to(collector.endpoint, full_event())):
             await holds(collector.points, "a push")
     points = collector.points()
-    families = (
-        *ages(0),
-        *NATIVE.query,
-        *NATIVE.topic,
-        *NATIVE.partition,
-        *NATIVE.partition_at_risk,
-    )
     own = {name.replace(".", "_") for name in points if name.startswith("sparklag.")}
-    assert own == {family.name for family in families}
+    assert own == {family.name for family in FAMILIES}
     lag = points["sparklag.query.lag"][0]
     assert (lag.unit, lag.attributes, lag.value) == ("", QUERY, 75)
     assert lag.resource["service.name"] == "sparklag"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_service.metrics.rendering import QuerySeries
 from tests.messages import lag_event
-from tests.service.metrics.scraped import Scrape, scrape, settings, topic
+from tests.service.metrics.scraped import scrape, topic
 
 EVENTS = (
     lag_event(query_id="id-1", query="orders"),
@@ -75,8 +74,3 @@ def test_granularity_leaves_out_what_is_finer(compat: list[str]) -> None:
     assert {"topic", "partition"} <= labels_of("partition")
     assert {"topic", "partition"} & labels_of("topic") == {"topic"}
     assert not {"topic", "partition"} & labels_of("query")
-
-
-def test_only_queries_that_are_measured_here_are_shown_where_that_is_asked_for() -> None:
-    found = Scrape(QuerySeries(settings(queries="owned")), *EVENTS, owned={"id-2"})
-    assert {dict(labels)["query_id"] for _, labels in found.samples} == {"id-2"}

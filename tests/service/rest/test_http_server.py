@@ -126,16 +126,6 @@ async def test_a_connection_that_ended_is_freed_without_the_garbage_collector() 
             gc.enable()
 
 
-async def test_what_does_not_speak_http_is_logged_a_few_times(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with serving() as service:
-        for _ in range(30):
-            await ended(await service.connect(b"\x16\x03\x01 no HTTP at all\r\n\r\n"))
-    said = [r for r in caplog.records if "Invalid HTTP request" in r.getMessage()]
-    assert len(said) <= 5
-
-
 async def test_head_of_a_stream_ends_and_its_connection_serves_the_next_request() -> None:
     async with serving() as service:
         head = b"HEAD /stream HTTP/1.1\r\nhost: localhost\r\n\r\n"

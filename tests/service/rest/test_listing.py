@@ -61,19 +61,6 @@ def test_filters_are_all_kept() -> None:
     assert page(EVENTS, Filter(topic="other"), 10, None) == ([], None)
 
 
-def test_one_whose_name_is_another_query_s_now_is_listed_where_that_is_asked_for() -> None:
-    old = lag_event(query_id="old", superseded_by="new")
-    assert page([old], Filter(), 10, None) == ([], None)
-    ((query,), _) = page([old], Filter(superseded=True), 10, None)
-    assert query["superseded_by"] == "new"
-
-
-def test_a_summary_names_its_topics_and_leaves_their_partitions_out() -> None:
-    ((query,), _) = page(EVENTS[:1], Filter(), 10, None)
-    assert query["topics"] == ["orders"]
-    assert query["total_lag"] == 65
-
-
 def test_a_query_that_is_named_anew_or_forgotten_is_listed_once_or_not() -> None:
     view = View()
     for number, event in enumerate((*EVENTS, *EVENTS)):

@@ -158,14 +158,6 @@ async def test_the_metrics_say_what_is_in_every_queue_and_nothing_of_what_is_not
     }
 
 
-async def test_the_metrics_are_open_metrics_to_whoever_accepts_that(
-    http: httpx.AsyncClient,
-) -> None:
-    answer = await http.get("/metrics", headers={"accept": "application/openmetrics-text"})
-    assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    assert answer.text.endswith("# EOF\n")
-
-
 async def test_the_openapi_document_describes_what_is_answered(
     http: httpx.AsyncClient, pipeline: Pipeline
 ) -> None:

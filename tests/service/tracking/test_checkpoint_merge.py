@@ -7,11 +7,11 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, Observation, SourcePosition
+from sparklag_schemas import Observation, SourcePosition
 from sparklag_service.tracking.query_state import QueryState, restored
 from sparklag_service.tracking.tracker import Tracker
 from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, observation, position
-from tests.service.states import evaluated, said, source, state
+from tests.service.states import evaluated, only, said, source, state
 
 MINUTE_MS = 60_000
 
@@ -62,12 +62,12 @@ def seen(
     )
 
 
-def taken(*observations: Observation, remembered: LagEvent | None = None) -> QueryState:
+def taken(*observations: Observation) -> QueryState:
     """What is known once these came, a driver's through the topic."""
     tracker = Tracker()
     for number, one in enumerate(observations):
         offset = number if one.run_id is not None else None
-        tracker.observe(one, remembered, offset)
+        tracker.observe(one, offset=offset)
     return tracker.queries[QUERY_ID]
 
 
@@ -81,18 +81,34 @@ def at(query: QueryState) -> tuple[int | None, object, str]:
 # The newer position wins.
 
 
-def test_a_query_is_known_by_its_checkpoint_alone() -> None:
-    query = taken(seen(4, 50))
-    assert at(query) == (4, 50, "checkpoint")
-    assert query.run_id is None
-    assert query.query == "folder"
-
-
-def test_a_batch_whose_event_was_dropped_is_seen_in_the_checkpoint() -> None:
-    query = taken(spoken(4, 50), seen(5, 60))
-    assert at(query) == (5, 60, "checkpoint")
-    assert query.run_id == RUN_ID
-    assert query.query == "orders"
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param([seen(4, 50)], (4, 50, "checkpoint"), id="it alone"),
+        pytest.param([spoken(4, 50), seen(5, 60)], (5, 60, "checkpoint"), id="an event was lost"),
+        # Asynchronous progress tracking: only some batches are written.
+        pytest.param([spoken(7, 80), seen(5, 60)], (7, 80, "listener"), id="the driver is ahead"),
+        pytest.param(
+            [spoken(4, 50), seen(6, 70), spoken(7, 80, 2_000)],
+            (7, 80, "listener"),
+            id="the driver goes on",
+        ),
+        pytest.param(
+            [spoken(7, 80), seen(7, 80), seen(3, 40, 2_000)],
+            (3, 40, "checkpoint"),
+            id="somebody set it back",
+        ),
+        pytest.param([spoken(7, 80), seen(None, None)], (7, 80, "listener"), id="it has no batch"),
+    ],
+)
+def test_of_a_driver_and_a_checkpoint_the_newer_position_counts(
+    observed: list[Observation], expected: tuple[int, int, str]
+) -> None:
+    query = taken(*observed)
+    assert at(query) == expected
+    has_driver = len(observed) > 1
+    assert query.run_id == (RUN_ID if has_driver else None)
+    assert query.query == ("orders" if has_driver else "folder")
 
 
 def test_of_one_batch_the_driver_knows_more() -> None:
@@ -109,56 +125,23 @@ def test_a_driver_that_is_behind_its_checkpoint_does_not_take_the_query_back(cau
     assert query.driver_seen_at_ms == 2_000
 
 
-def test_a_driver_that_is_ahead_of_its_checkpoint_leads() -> None:
-    # Asynchronous progress tracking: only some batches are written.
-    query = taken(spoken(7, 80), seen(5, 60))
-    assert at(query) == (7, 80, "listener")
-
-
-def test_a_driver_goes_on_from_where_its_checkpoint_was() -> None:
-    query = taken(spoken(4, 50), seen(6, 70), spoken(7, 80, 2_000))
-    assert at(query) == (7, 80, "listener")
-
-
-def test_a_restart_without_data_is_where_the_checkpoint_says() -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_start_without_data_is_where_the_checkpoint_says(is_first: bool) -> None:
     begun = observation(
         cause="started",
         run_id=OTHER_RUN,
         batch_id=None,
         processed_at=None,
         batch=None,
-        observed_at=3_000,
+        observed_at=1_000 if is_first else 3_000,
         sources=[SourcePosition(source=0, topics=["orders"], isolation_level="read_committed")],
     )
-    query = taken(seen(6, 70), begun)
+    query = taken(begun, seen(6, 70)) if is_first else taken(seen(6, 70), begun)
     assert at(query) == (6, 70, "checkpoint")
     assert query.run_id == OTHER_RUN
     assert query.sources[0].isolation_level == "read_committed"
     assert query.sources[0].topics == ("orders",)
     assert query.query == "orders"
-
-
-def test_the_first_look_after_a_start_gives_the_position() -> None:
-    begun = observation(
-        cause="started",
-        batch_id=None,
-        processed_at=None,
-        batch=None,
-        sources=[SourcePosition(source=0, topics=["orders"], isolation_level="read_committed")],
-    )
-    query = taken(begun, seen(6, 70))
-    assert at(query) == (6, 70, "checkpoint")
-    assert query.sources[0].isolation_level == "read_committed"
-
-
-def test_a_checkpoint_that_somebody_set_back_counts() -> None:
-    query = taken(spoken(7, 80), seen(7, 80), seen(3, 40, 2_000))
-    assert at(query) == (3, 40, "checkpoint")
-
-
-def test_what_a_checkpoint_says_of_no_batch_takes_nothing_away() -> None:
-    query = taken(spoken(7, 80), seen(None, None))
-    assert at(query) == (7, 80, "listener")
 
 
 def test_sources_are_told_apart_by_their_topics_where_a_plan_counts_otherwise() -> None:
@@ -227,30 +210,25 @@ def test_an_observation_read_again_after_the_checkpoint_spoke_is_still_old() -> 
 # The batch that runs.
 
 
-def test_what_is_in_flight_is_what_is_planned_and_not_processed() -> None:
-    query = taken(spoken(4, 50), seen(4, 50, planned=(5, 58)))
+@pytest.mark.parametrize(
+    ("then", "in_flight", "planned", "lag"),
+    [
+        ([], 8, 58, 20),
+        ([spoken(4, 50, 2_000, cause="idle")], 8, 58, 20),
+        ([spoken(4, 50, 2_000, cause="refresh")], 8, 58, 20),
+        ([spoken(5, 58, 2_000)], None, None, 12),
+        ([spoken(4, 50, 2_000, cause="terminated")], None, 58, 20),
+    ],
+    ids=["planned", "idle", "refreshed", "completed", "ended"],
+)
+def test_what_is_in_flight_is_what_is_planned_and_not_processed(
+    then: list[Observation], in_flight: int | None, planned: int | None, lag: int
+) -> None:
+    query = taken(spoken(4, 50), seen(4, 50, planned=(5, 58)), *then)
     event = evaluated(query, said({0: 70}))
-    assert (event.total_lag, event.in_flight, event.planned_batch_id) == (20, 8, 5)
-    assert event.topics[0].partitions[0].planned_offset == 58
-
-
-def test_nothing_is_in_flight_once_the_planned_batch_has_completed() -> None:
-    query = taken(spoken(4, 50), seen(4, 50, planned=(5, 58)), spoken(5, 58, 2_000))
-    event = evaluated(query, said({0: 70}))
-    assert event.in_flight is None
-    assert event.topics[0].partitions[0].planned_offset is None
-
-
-@pytest.mark.parametrize("cause", ["idle", "refresh"])
-def test_a_driver_that_says_no_more_than_that_it_runs_leaves_the_plan_alone(cause: str) -> None:
-    query = taken(spoken(4, 50), seen(4, 50, planned=(5, 58)), spoken(4, 50, 2_000, cause=cause))
-    assert evaluated(query, said({0: 70})).in_flight == 8
-
-
-def test_a_run_that_ended_has_nothing_in_flight() -> None:
-    ended = spoken(4, 50, 2_000, cause="terminated")
-    query = taken(spoken(4, 50), seen(4, 50, planned=(5, 58)), ended)
-    assert evaluated(query, said({0: 70})).in_flight is None
+    found = (event.in_flight, only(event).planned_offset, event.total_lag)
+    assert found == (in_flight, planned, lag)
+    assert event.planned_batch_id == (planned and 5)
 
 
 def test_the_first_batch_is_in_flight_before_any_has_completed() -> None:
@@ -258,7 +236,7 @@ def test_the_first_batch_is_in_flight_before_any_has_completed() -> None:
     event = evaluated(query, said({0: 70}, {0: 0}))
     assert event.total_lag is None
     assert event.planned_batch_id == 0
-    assert event.topics[0].partitions[0].planned_offset == 58
+    assert only(event).planned_offset == 58
 
 
 # On its way through an event.

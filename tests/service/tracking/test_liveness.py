@@ -7,33 +7,37 @@ from sparklag_service.tracking.tracked_queries import Liveness
 LIMIT_S = 30.0
 
 
+def silence_of(*, listened_s: int) -> Liveness:
+    """Of a query that spoke at 0, and was listened to until then."""
+    silence = Liveness(LIMIT_S, 1.0)
+    silence.received("q", 0)
+    listening(silence, 0, listened_s)
+    return silence
+
+
 def listening(silence: Liveness, begin_s: int, end_s: int) -> None:
     for second in range(begin_s, end_s + 1):
         silence.caught_up(float(second))
 
 
 def test_a_query_that_says_nothing_for_longer_than_the_limit_is_silent() -> None:
-    silence = Liveness(LIMIT_S, 1.0)
-    silence.received("q", 0)
-    listening(silence, 0, 30)
+    silence = silence_of(listened_s=30)
     assert not silence.is_silent("q")
     listening(silence, 31, 31)
     assert silence.is_silent("q")
 
 
-def test_one_that_speaks_again_is_not() -> None:
-    silence = Liveness(LIMIT_S, 1.0)
-    silence.received("q", 0)
-    listening(silence, 0, 40)
+def test_what_was_silent_before_kafka_went_away_stays_so_until_it_speaks_again() -> None:
+    silence = silence_of(listened_s=40)
     assert silence.is_silent("q")
-    silence.received("q", 41)
+    listening(silence, 200, 201)
+    assert silence.is_silent("q")
+    silence.received("q", 201)
     assert not silence.is_silent("q")
 
 
 def test_nobody_is_silent_while_kafka_is_away_nor_just_after() -> None:
-    silence = Liveness(LIMIT_S, 1.0)
-    silence.received("q", 0)
-    listening(silence, 0, 10)
+    silence = silence_of(listened_s=10)
     # Nothing is heard from 10 to 100: not the query's fault.
     listening(silence, 100, 130)
     assert not silence.is_silent("q")
@@ -46,15 +50,6 @@ def test_one_is_silent_also_where_the_service_refreshes_seldom() -> None:
     silence.received("q", 0)
     for second in (0.0, 15.0, 31.0):
         silence.caught_up(second)
-    assert silence.is_silent("q")
-
-
-def test_what_was_silent_before_kafka_went_away_stays_so() -> None:
-    silence = Liveness(LIMIT_S, 1.0)
-    silence.received("q", 0)
-    listening(silence, 0, 40)
-    assert silence.is_silent("q")
-    listening(silence, 200, 201)
     assert silence.is_silent("q")
 
 

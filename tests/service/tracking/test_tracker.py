@@ -45,14 +45,21 @@ def processed(tracker: Tracker) -> list[object]:
     return [source.processed for source in known(tracker).sources]
 
 
+def tracked(*observations: Observation) -> Tracker:
+    """These were the first of the topic."""
+    tracker = Tracker()
+    for offset, observed in enumerate(observations):
+        tracker.observe(observed, offset=offset)
+    return tracker
+
+
 def two_runs() -> Tracker:
     """Run 1 was at 9, at 1 s; then run 2 began, at 2 s, and is at 20."""
-    tracker = Tracker()
-    tracker.observe(at(9, observed_at=1_000), offset=0)
-    tracker.observe(started(run_id=OTHER_RUN, observed_at=2_000), offset=1)
-    tracker.observe(at(20, run_id=OTHER_RUN, observed_at=3_000), offset=2)
-    assert known(tracker).run_id == OTHER_RUN
-    return tracker
+    return tracked(
+        at(9, observed_at=1_000),
+        started(run_id=OTHER_RUN, observed_at=2_000),
+        at(20, run_id=OTHER_RUN, observed_at=3_000),
+    )
 
 
 # What is newer.
@@ -84,8 +91,7 @@ def test_what_is_read_again_by_another_instance_is_told_by_the_last_event() -> N
 
 
 def test_a_clock_that_was_stepped_back_holds_nothing_up() -> None:
-    tracker = Tracker()
-    tracker.observe(at(5, observed_at=9_000, batch_id=41), offset=0)
+    tracker = tracked(at(5, observed_at=9_000, batch_id=41))
     assert tracker.observe(at(6, observed_at=4_000, batch_id=42), offset=1)
     assert processed(tracker) == [{"orders": {0: 6}}]
     assert known(tracker).observed_at == 9_001
@@ -94,8 +100,7 @@ def test_a_clock_that_was_stepped_back_holds_nothing_up() -> None:
 
 
 def test_two_observations_of_one_millisecond_make_two_versions() -> None:
-    tracker = Tracker()
-    tracker.observe(at(5, observed_at=9_000), offset=0)
+    tracker = tracked(at(5, observed_at=9_000))
     assert tracker.observe(at(6, observed_at=9_000), offset=1)
     assert known(tracker).observed_at == 9_001
     assert not tracker.observe(at(6, observed_at=9_000), offset=1)
@@ -110,18 +115,14 @@ def test_processed_offsets_created_anew_begins_at_a_lower_offset() -> None:
 
 
 def test_what_a_producer_wrote_twice_is_not_taken_when_the_query_is_farther() -> None:
-    tracker = Tracker()
-    tracker.observe(at(5, observed_at=1_000, batch_id=41), offset=0)
-    tracker.observe(at(6, observed_at=2_000, batch_id=42), offset=1)
+    tracker = tracked(at(5, observed_at=1_000, batch_id=41), at(6, observed_at=2_000, batch_id=42))
     assert not tracker.observe(at(5, observed_at=1_000, batch_id=41), offset=2)
     assert not tracker.observe(started(observed_at=900), offset=3)
     assert processed(tracker) == [{"orders": {0: 6}}]
 
 
 def test_what_was_written_twice_does_not_wake_a_query_that_ended() -> None:
-    tracker = Tracker()
-    tracker.observe(at(5, observed_at=1_000), offset=0)
-    tracker.observe(at(5, observed_at=2_000, cause="terminated"), offset=1)
+    tracker = tracked(at(5, observed_at=1_000), at(5, observed_at=2_000, cause="terminated"))
     assert not tracker.observe(at(5, observed_at=1_000), offset=2)
     assert known(tracker).ended
 
@@ -145,8 +146,7 @@ def test_after_an_embedded_service_the_clock_tells_what_is_old() -> None:
 
 
 def test_a_restart_without_data_stands_where_the_last_run_stood() -> None:
-    tracker = Tracker()
-    tracker.observe(observation(observed_at=1))
+    tracker = tracked(observation(observed_at=1))
     assert tracker.observe(started(observed_at=2, run_id=OTHER_RUN))
     assert processed(tracker) == [{"orders": {0: 5}}]
     assert known(tracker).run_id == OTHER_RUN
@@ -154,15 +154,8 @@ def test_a_restart_without_data_stands_where_the_last_run_stood() -> None:
     assert known(tracker).processed_at == observation().processed_at
 
 
-def test_a_restart_seen_by_a_new_instance_stands_where_the_view_says() -> None:
-    tracker = Tracker()
-    tracker.observe(started(sources=[SourcePosition(source=0)]), last_event=lag_event())
-    assert processed(tracker) == [{"orders": {0: 5}}]
-
-
 def test_a_start_without_a_known_position_names_its_topics() -> None:
-    tracker = Tracker()
-    tracker.observe(started())
+    tracker = tracked(started())
     assert not known(tracker).has_position
     assert known(tracker).sources[0].watched_topics() == ["orders"]
 
@@ -177,8 +170,7 @@ def test_a_source_without_news_in_one_observation_keeps_its_position() -> None:
 
 
 def test_a_renamed_query_goes_by_its_new_name() -> None:
-    tracker = Tracker()
-    tracker.observe(observation(observed_at=1))
+    tracker = tracked(observation(observed_at=1))
     tracker.observe(started(observed_at=2, run_id=OTHER_RUN, query="orders-2"))
     assert known(tracker).query == "orders-2"
     assert processed(tracker) == [{"orders": {0: 5}}]
@@ -220,23 +212,20 @@ def test_each_source_is_of_the_cluster_its_brokers_are_of() -> None:
 
 
 def test_the_end_of_a_query_is_remembered_with_its_reason() -> None:
-    tracker = Tracker()
-    tracker.observe(observation(cause="terminated", exception="boom"))
+    tracker = tracked(observation(cause="terminated", exception="boom"))
     assert known(tracker).ended
     assert known(tracker).exception == "boom"
 
 
 def test_a_query_that_starts_again_has_not_ended() -> None:
-    tracker = Tracker()
-    tracker.observe(observation(observed_at=1, cause="terminated", exception="boom"))
+    tracker = tracked(observation(observed_at=1, cause="terminated", exception="boom"))
     tracker.observe(started(observed_at=2, run_id=OTHER_RUN))
     assert not known(tracker).ended
     assert known(tracker).exception is None
 
 
 def test_a_silent_query_is_found_by_its_last_sign() -> None:
-    tracker = Tracker()
-    tracker.observe(observation(observed_at=1_000))
+    tracker = tracked(observation(observed_at=1_000))
     assert list(tracker.expired(1_000)) == []
     assert list(tracker.expired(1_001)) == [QUERY_ID]
 
@@ -272,16 +261,13 @@ def test_the_late_words_of_a_run_that_is_dead_are_not_taken() -> None:
 
 
 def test_a_start_that_is_written_again_after_the_end_in_its_millisecond_is_not_taken() -> None:
-    tracker = Tracker()
-    tracker.observe(started(observed_at=1_000), offset=0)
-    tracker.observe(at(9, observed_at=1_000, cause="terminated"), offset=1)
+    tracker = tracked(started(observed_at=1_000), at(9, observed_at=1_000, cause="terminated"))
     assert not tracker.observe(started(observed_at=1_000), offset=2)
     assert known(tracker).ended
 
 
 def test_a_new_driver_whose_clock_is_behind_does_not_make_two_runs() -> None:
-    tracker = Tracker()
-    tracker.observe(at(9, observed_at=500_000), offset=0)
+    tracker = tracked(at(9, observed_at=500_000))
     assert tracker.observe(started(run_id=OTHER_RUN, observed_at=100_000), offset=1)
     assert known(tracker).observed_at == 500_001
     assert not tracker.observe(at(9, observed_at=499_000, cause="idle"), offset=2)

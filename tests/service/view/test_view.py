@@ -40,23 +40,6 @@ def test_the_same_event_again_is_taken_and_changes_nothing() -> None:
     assert len(view) == 1
 
 
-def test_a_renamed_query_is_found_by_its_new_name_only() -> None:
-    view = View()
-    view.put(entry(query="old"))
-    view.put(entry(query="new", measured_at=1_790_000_000_251))
-    assert view.find("old") == []
-    assert len(view.find("new")) == 1
-
-
-def test_two_queries_of_one_name_are_both_found() -> None:
-    view = View()
-    view.put(entry(query_id="b"))
-    view.put(entry(query_id="a"))
-    assert [found.event.query_id for found in view.find("orders")] == ["a", "b"]
-    view.remove("a")
-    assert [found.event.query_id for found in view.find("orders")] == ["b"]
-
-
 def test_an_id_wins_over_a_name() -> None:
     view = View()
     view.put(entry(query_id="a", query="b"))

@@ -119,12 +119,6 @@ async def test_the_worst_query_is_on_top_and_its_reason_is_shown_in_full(fleet: 
         assert STALLED["reason"] in " ".join(screen.text.split())
 
 
-async def test_the_keys_are_shown_at_the_bottom(fleet: LiveServer) -> None:
-    async with top(fleet.url) as screen:
-        keys = "↑↓ Select enter Open / Filter s Sort r Reverse p Pause ? Help q Quit"
-        await screen.when(lambda: screen.lines[-1] == keys, "the keys are in the last line")
-
-
 async def test_arrows_and_j_and_k_select(fleet: LiveServer) -> None:
     async with top(fleet.url) as screen:
         await screen.shows("payments")
@@ -249,14 +243,6 @@ async def test_the_help_explains_keys_and_columns_within_eighty_columns(fleet: L
         await screen.shows("select a query", "measured   age of these numbers")
         await screen.press("escape")
         await screen.shows("payments")
-
-
-async def test_a_wide_terminal_shows_more_columns_and_a_narrow_one_fewer(fleet: LiveServer) -> None:
-    async with top(fleet.url, WIDE) as screen:
-        await screen.shows("payments", "headroom", "measured", "caught up", "batch", "change")
-        await screen.pilot.resize_terminal(40, 24)
-        await screen.hides("reason")
-        assert "1,234,567" in screen.text
 
 
 @pytest.mark.parametrize(

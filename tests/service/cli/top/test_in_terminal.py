@@ -21,7 +21,7 @@ from tests.debian_packages import ProgramsMissing
 from tests.local_kafka import LocalKafka
 from tests.messages import observation, position
 from tests.second_client import SecondClient
-from tests.service.cli.test_cli import environment, serving
+from tests.service.cli.test_cli import becomes_ready, environment, serving
 from tests.service.conftest import settings_for
 from tests.service.test_hostile_names import HOSTILE, is_harmless
 from tests.terminal import Terminal
@@ -51,9 +51,7 @@ def service(kafka: LocalKafka, second_client: SecondClient) -> Iterator[RunningS
     topic = second_client.create(f"clicks-{settings.group_id}")
     second_client.produce(topic, [b"x"] * HELD)
     with serving(settings) as (process, url):
-        wait_for(
-            lambda: httpx.get(f"{url}/health/ready", timeout=DEADLINE_S).is_success, "it is ready"
-        )
+        becomes_ready(url)
         queries = list(PROCESSED.items())
         queries += [(f"hostile {name[:100]}", HELD) for name in HOSTILE.values()]
 
@@ -143,9 +141,7 @@ def test_eighty_by_twenty_four_shows_what_counts(service: RunningService) -> Non
 
 def test_a_hundred_and_forty_by_forty_shows_more(service: RunningService) -> None:
     with terminal(140, 40, "top", "--url", service.url) as screen:
-        for heading in ("caught up", "headroom", "batch", "measured", "reason"):
-            screen.shows(heading)
-        seen = screen.screen()
+        seen = screen.shows("headroom")
         headings = next(line for line in seen.splitlines() if "oldest" in line and "query" in line)
         for heading in ("caught up", "headroom", "batch", "measured", "reason"):
             assert heading in headings

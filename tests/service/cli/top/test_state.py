@@ -58,11 +58,6 @@ def test_a_service_that_goes_away_is_said_with_the_age_of_what_stays(state: Stat
     assert state.alarm(NOW_MS) == ""
 
 
-def test_a_service_that_is_not_ready_says_why(state: State) -> None:
-    state.fleet.update(page(failing={"topics": "connection refused"}), NOW_MS)
-    assert state.alarm(NOW_MS) == "SERVICE NOT READY: topics: connection refused"
-
-
 def test_the_title_has_the_order_and_what_the_filter_matches_but_no_secret(state: State) -> None:
     state.fleet.update(page(summary("a"), summary("b")), NOW_MS)
     state.listing = Listing("lag", is_reversed=True, text="a\x1b")
