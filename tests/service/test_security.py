@@ -40,6 +40,12 @@ def internal(scram_kafka: LocalKafka) -> SecondClient:
     return SecondClient(scram_kafka.internal_servers)
 
 
+async def problem_at(servers: str, *settings: KafkaSettings) -> str:
+    said = await connection_problem(ClusterAccess(servers, *settings))
+    assert said is not None
+    return said
+
+
 def revoke_denials(broker: LocalKafka, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.internal_servers})
     denials = AclBindingFilter(
@@ -257,8 +263,7 @@ async def test_check_names_a_topic_that_may_not_be_seen(
 async def test_each_way_to_log_in_wrongly_is_named_and_no_password_is_shown(
     scram_kafka: LocalKafka, kafka_settings: KafkaSettings, cause: str
 ) -> None:
-    said = await connection_problem(ClusterAccess(scram_kafka.bootstrap_servers, kafka_settings))
-    assert said is not None
+    said = await problem_at(scram_kafka.bootstrap_servers, kafka_settings)
     assert cause in said
     assert "wrong'" not in said
     assert "\n" not in said
@@ -269,15 +274,12 @@ async def test_who_logs_in_rightly_has_nothing_to_explain(
     scram_kafka: LocalKafka, mechanism: Any
 ) -> None:
     kafka_settings = login("sparklag", mechanism=mechanism)
-    assert (
-        await connection_problem(ClusterAccess(scram_kafka.bootstrap_servers, kafka_settings))
-        is None
-    )
+    access = ClusterAccess(scram_kafka.bootstrap_servers, kafka_settings)
+    assert await connection_problem(access) is None
 
 
 async def test_a_name_that_does_not_resolve_and_a_silent_port_are_named() -> None:
-    said = await connection_problem(ClusterAccess("no-such-host.invalid:9092"))
-    assert said is not None
+    said = await problem_at("no-such-host.invalid:9092")
     assert said.startswith("no-such-host.invalid:9092: ")
 
 
@@ -298,8 +300,7 @@ async def test_a_broker_whose_authority_is_not_trusted_is_named(
     tls_kafka: LocalKafka, certificates: Certificates
 ) -> None:
     stranger = certificates.kafka_settings(ssl_cafile=str(certificates.other_ca))
-    said = await connection_problem(ClusterAccess(tls_kafka.bootstrap_servers, stranger))
-    assert said is not None
+    said = await problem_at(tls_kafka.bootstrap_servers, stranger)
     assert "certificate is not trusted" in said
     assert "kafka.ssl_cafile" in said
 
@@ -321,12 +322,9 @@ async def test_an_expired_certificate_and_another_hosts_have_remedies_of_their_o
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
     host, port = server.sockets[0].getsockname()
     try:
-        said = await connection_problem(
-            ClusterAccess(f"{host}:{port}", certificates.kafka_settings())
-        )
+        said = await problem_at(f"{host}:{port}", certificates.kafka_settings())
     finally:
         server.close()
-    assert said is not None
     assert re.search(cause, said), said
 
 

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import Callable
+import subprocess
 from dataclasses import replace
-from typing import NamedTuple
 
 import pytest
 
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, StoreSettings
-from sparklag_service import cli
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import at_ms, record
+from tests.service.cli.test_cli import refused, sparklag
 from tests.service.pipelines import pipeline_of
 from tests.service.rest_client import rest_client
-
-Offsets = Callable[..., "Answer"]
 
 OTHER_ID = "ee8b09d1-0000-4000-8000-000000000002"
 
@@ -45,28 +41,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-class Answer(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
+def offsets(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return sparklag("offsets", *arguments)
 
 
-@pytest.fixture
-def offsets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Offsets:
-    """Runs the command in this process."""
-
-    def run(*arguments: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["sparklag", "offsets", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.run()
-        return Answer(int(end.value.code or 0), *capsys.readouterr())
-
-    return run
-
-
-def test_list_has_every_query_of_the_store_and_its_newest_batch(
-    store: str, offsets: Offsets
-) -> None:
+def test_list_has_every_query_of_the_store_and_its_newest_batch(store: str) -> None:
     listed = offsets("list", "--store", store)
     assert listed.returncode == 0, listed.stderr
     heading, *rows = (line.split() for line in listed.stdout.splitlines())
@@ -86,7 +65,7 @@ def test_list_has_every_query_of_the_store_and_its_newest_batch(
     assert [query["last_at"] for query in as_json][2:] == [at_ms(2), at_ms(1)]
 
 
-def test_show_tells_the_batch_of_a_moment_by_partition(store: str, offsets: Offsets) -> None:
+def test_show_tells_the_batch_of_a_moment_by_partition(store: str) -> None:
     shown = offsets("show", "orders", "--store", store, "--at", str(at_ms(1)))
     assert shown.returncode == 0, shown.stderr
     assert "batch 1, " in shown.stdout
@@ -97,7 +76,7 @@ def test_show_tells_the_batch_of_a_moment_by_partition(store: str, offsets: Offs
     assert topic["partitions"] == [{"partition": 0, "from": 20, "until": 30}]
 
 
-def test_diff_is_a_probe_of_whether_the_second_has_caught_up(store: str, offsets: Offsets) -> None:
+def test_diff_is_a_probe_of_whether_the_second_has_caught_up(store: str) -> None:
     behind = offsets("diff", "orders", "orders-v2", "--store", store)
     assert behind.returncode == 1
     assert "orders-v2 is 10 records behind orders" in behind.stdout
@@ -105,7 +84,7 @@ def test_diff_is_a_probe_of_whether_the_second_has_caught_up(store: str, offsets
     assert (ahead.returncode, json.loads(ahead.stdout)["caught_up"]) == (0, True)
 
 
-def test_restore_writes_nothing_but_the_json_that_spark_takes(store: str, offsets: Offsets) -> None:
+def test_restore_writes_nothing_but_the_json_that_spark_takes(store: str) -> None:
     unchecked = ("--store", store, "--on-deleted", "unchecked")
     given = offsets("restore", "orders", *unchecked, "--json", "--at", str(at_ms(0)))
     assert json.loads(given.stdout) == {"orders": {"0": 10}}
@@ -123,20 +102,15 @@ def test_restore_writes_nothing_but_the_json_that_spark_takes(store: str, offset
     ],
 )
 def test_what_cannot_be_answered_is_one_line_and_exit_code_2(
-    store: str, offsets: Offsets, arguments: tuple[str, ...], complaint: str
+    store: str, arguments: tuple[str, ...], complaint: str
 ) -> None:
-    answer = offsets(*arguments, "--store", store)
-    assert answer.returncode == 2
-    (line,) = answer.stderr.splitlines()
-    assert complaint in line
+    assert complaint in refused(offsets(*arguments, "--store", store))
 
 
-def test_without_a_store_the_line_says_where_to_set_it(offsets: Offsets) -> None:
-    answer = offsets("show", "orders")
-    assert answer.returncode == 2
-    assert "setting store.url is not set" in answer.stderr
+def test_without_a_store_the_line_says_where_to_set_it() -> None:
+    assert "setting store.url is not set" in refused(offsets("show", "orders"))
     missing = offsets("show", "orders", "--store", "sqlite:///no-such.db")
-    assert "there is no file no-such.db" in missing.stderr
+    assert "there is no file no-such.db" in refused(missing)
 
 
 async def test_rest_gives_the_same_and_says_of_which_batch(store: str) -> None:
@@ -155,14 +129,14 @@ async def test_rest_gives_the_same_and_says_of_which_batch(store: str) -> None:
             ("orders?edge=middle", 422, "invalid-parameter"),
             ("orders", 503, "kafka-away"),
         ):
-            refused = await http.get(f"/offsets/{question}")
-            assert refused.status_code == status, question
-            assert refused.json()["type"].endswith(f"/{kind}"), question
+            problem = await http.get(f"/offsets/{question}")
+            assert problem.status_code == status, question
+            assert problem.json()["type"].endswith(f"/{kind}"), question
         both = await http.get("/offsets/both")
         assert both.json()["query_ids"] == ["a", "b"]
 
 
 async def test_rest_without_a_store_says_so() -> None:
     async with rest_client(pipeline_of(Settings())) as http:
-        refused = await http.get("/offsets/orders")
-    assert (refused.status_code, refused.json()["title"]) == (404, "No offset store")
+        problem = await http.get("/offsets/orders")
+    assert (problem.status_code, problem.json()["title"]) == (404, "No offset store")

@@ -316,9 +316,7 @@ def test_by_the_rules_for_queries_a_lag_that_stays_the_same_is_none() -> None:
 def test_the_same_name_as_a_querys_changes_nothing_for_a_query() -> None:
     query = Trace(produce=lambda _: [50], burrow=True)
     query.steady(3)
-    for _ in range(30):
-        query.pass_time(8)
-        query.batch(2, most=500)
+    query.steady(30, most=500)
     assert query.status == "OK"
 
 

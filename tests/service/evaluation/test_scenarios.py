@@ -195,9 +195,7 @@ def test_a_query_that_gets_slower_than_its_input_is_warned_of() -> None:
 
 def test_a_rising_lag_is_warned_of_between_batches_once_its_records_are_old() -> None:
     trace = busy()
-    for _ in range(12):
-        trace.pass_time(8)
-        trace.batch(2, most=400)
+    trace.steady(12, most=400)
     assert trace.status == "OK"
     batch_id = trace.event.batch_id
     while trace.status == "OK":
@@ -262,9 +260,7 @@ def test_an_hour_of_the_demo_is_no_alarm() -> None:
 def test_lag_that_stays_the_same_is_no_alarm() -> None:
     trace = Trace(produce=lambda _: [50])
     trace.ends[0] = 5_000
-    for _ in range(30):
-        trace.pass_time(8)
-        trace.batch(2, most=500)
+    trace.steady(30, most=500)
     assert trace.one().lag == 5_000
     assert statuses(trace) == {"OK"}
 
@@ -327,9 +323,7 @@ def test_a_stall_stays_one_through_a_change_of_hands() -> None:
 
 def test_a_warning_stays_until_something_moves() -> None:
     trace = busy()
-    for _ in range(20):
-        trace.pass_time(8)
-        trace.batch(2, most=400)
+    trace.steady(20, most=400)
     assert trace.status == "WARN"
     reason = trace.event.reason
     trace.change_hands()

@@ -157,11 +157,18 @@ class Trace:
         )
         self.measure()
 
-    def steady(self, batches: int, every_s: float = 10.0, duration_s: float = 2.0) -> None:
-        """Batches that read all there is, one each `every_s`."""
+    def steady(
+        self,
+        batches: int,
+        every_s: float = 10.0,
+        duration_s: float = 2.0,
+        *,
+        most: int | None = None,
+    ) -> None:
+        """Batches that read all there is (`most` of each partition), one each `every_s`."""
         for _ in range(batches):
             self.pass_time(every_s - duration_s)
-            self.batch(duration_s)
+            self.batch(duration_s, most=most)
 
     def change_hands(self) -> None:
         """Another instance goes on, with what the last event says."""

@@ -129,6 +129,12 @@ def place(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def orders(place: Path) -> Checkpoint:
+    """Its batch 0 has ended at 10."""
+    return Checkpoint(place / "orders").completes(0, 10)
+
+
 # What it says.
 
 
@@ -149,8 +155,7 @@ async def test_each_query_of_a_pattern_is_told_where_it_is(place: Path) -> None:
     assert said.processed_at == committed
 
 
-async def test_a_batch_is_seen_when_it_begins_and_when_it_is_done(place: Path) -> None:
-    orders = Checkpoint(place / "orders").completes(0, 10)
+async def test_a_batch_is_seen_when_it_begins_and_when_it_is_done(orders: Checkpoint) -> None:
     async with Watching(locations=[str(orders.folder)]).running() as watching:
         await watching.tells(orders, 0, 10)
         orders.begins(1, 25)
@@ -160,16 +165,14 @@ async def test_a_batch_is_seen_when_it_begins_and_when_it_is_done(place: Path) -
         assert (await watching.tells(orders, 1, 25)).planned_batch_id is None
 
 
-async def test_what_has_not_changed_is_not_told_before_the_heartbeat(place: Path) -> None:
-    orders = Checkpoint(place / "orders").completes(0, 10)
+async def test_what_has_not_changed_is_not_told_before_the_heartbeat(orders: Checkpoint) -> None:
     async with Watching(locations=[str(orders.folder)]).running() as watching:
         await watching.tells(orders, 0, 10)
         await watching.looked(10)
         assert len(watching.of(orders)) == 1
 
 
-async def test_at_the_heartbeat_it_says_that_the_query_still_is_there(place: Path) -> None:
-    orders = Checkpoint(place / "orders").completes(0, 10)
+async def test_at_the_heartbeat_it_says_that_the_query_still_is_there(orders: Checkpoint) -> None:
     settings = {"locations": [str(orders.folder)], "heartbeat_s": 0.2}
     async with Watching(**settings).running() as watching:
         await holds(lambda: len(watching.of(orders)) >= 3, "it is told again")
@@ -186,18 +189,18 @@ async def test_a_checkpoint_that_appears_later_is_found(place: Path) -> None:
         await watching.is_well()
 
 
-async def test_another_clusters_checkpoints_are_of_that_cluster(place: Path) -> None:
-    orders = Checkpoint(place / "orders").completes(0, 10)
+async def test_another_clusters_checkpoints_are_of_that_cluster(
+    place: Path, orders: Checkpoint
+) -> None:
     east = ClusterSettings(bootstrap_servers="east:9092", checkpoints=[f"{place}/*"])
     async with Watching(clusters={"east": east}).running() as watching:
         assert (await watching.tells(orders, 0, 10)).cluster == "east"
 
 
-async def test_a_query_without_kafka_is_not_told_of(place: Path) -> None:
+async def test_a_query_without_kafka_is_not_told_of(place: Path, orders: Checkpoint) -> None:
     rate = Checkpoint(place / "rate")
     (rate.folder / "offsets/0").write_text("v1\n{}\n17")
     (rate.folder / "commits/0").write_text("v1\n{}")
-    orders = Checkpoint(place / "orders").completes(0, 10)
     async with Watching(locations=[f"{place}/*"]).running() as watching:
         await watching.tells(orders, 0, 10)
         await watching.looked()
@@ -222,8 +225,8 @@ async def test_a_query_goes_by_the_folder_that_says_something(
 
 async def test_another_instances_checkpoint_is_not_told_of_until_it_changes_hands(
     place: Path,
+    orders: Checkpoint,
 ) -> None:
-    orders = Checkpoint(place / "orders").completes(0, 10)
     watching = Watching(locations=[f"{place}/*"])
     watching.others.add(orders.query_id)
     async with watching.running():
@@ -280,8 +283,9 @@ async def test_a_link_that_leads_elsewhere_is_not_followed(place: Path) -> None:
             assert watching.of(secret) == []
 
 
-async def test_a_pipe_or_a_file_of_any_size_is_passed_over_by_itself(place: Path) -> None:
-    orders = Checkpoint(place / "orders").completes(0, 10)
+async def test_a_pipe_or_a_file_of_any_size_is_passed_over_by_itself(
+    place: Path, orders: Checkpoint
+) -> None:
     pipe, large = (
         Checkpoint(place / "pipe").completes(7, 70),
         Checkpoint(place / "large").completes(7, 7),
@@ -340,8 +344,7 @@ async def test_a_folder_that_was_missing_for_weeks_is_found_too(place: Path) -> 
         await watching.is_well()
 
 
-async def test_a_checkpoint_that_is_deleted_is_told_of(place: Path) -> None:
-    orders = Checkpoint(place / "orders").completes(0, 10)
+async def test_a_checkpoint_that_is_deleted_is_told_of(orders: Checkpoint) -> None:
     async with Watching(locations=[str(orders.folder)]).running() as watching:
         await watching.tells(orders, 0, 10)
         shutil.rmtree(orders.folder)
@@ -369,8 +372,9 @@ async def test_of_two_that_hold_one_query_one_is_watched(place: Path) -> None:
         assert len({one.checkpoint_location for one in watching.of(orders)}) == 1
 
 
-async def test_a_format_from_the_future_is_told_and_the_others_go_on(place: Path) -> None:
-    orders = Checkpoint(place / "orders").completes(0, 10)
+async def test_a_format_from_the_future_is_told_and_the_others_go_on(
+    place: Path, orders: Checkpoint
+) -> None:
     future = Checkpoint(place / "future")
     (future.folder / "offsets/0").write_text("v9\n{}\n{}")
     (future.folder / "commits/0").write_text("v1\n{}")
@@ -382,9 +386,8 @@ async def test_a_format_from_the_future_is_told_and_the_others_go_on(place: Path
 
 
 async def test_one_that_hangs_holds_up_no_other(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, orders: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    orders = Checkpoint(place / "orders").completes(0, 10)
     hangs = Checkpoint(place / "hangs").completes(7, 70)
     answers = threading.Event()
     read = LocalFiles.read
@@ -406,8 +409,7 @@ async def test_one_that_hangs_holds_up_no_other(
         await watching.is_well()
 
 
-async def test_a_store_without_its_package_is_told_by_name(place: Path) -> None:
-    orders = Checkpoint(place / "orders").completes(0, 10)
+async def test_a_store_without_its_package_is_told_by_name(orders: Checkpoint) -> None:
     settings = {"locations": ["gs://bucket/checkpoints/orders", str(orders.folder)]}
     async with Watching(**settings).running() as watching:
         await watching.fails("gs://bucket/checkpoints/orders", "sparklag[gcs]")

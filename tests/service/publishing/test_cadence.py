@@ -34,21 +34,40 @@ def cadence_of(**intervals: float) -> Cadence:
 QUERY = lag_event().query, lag_event().query_id
 
 
-def test_what_did_not_change_is_published_at_the_heartbeat_only(cadence: Cadence) -> None:
-    started(cadence, refresh(), 0)
-    assert not cadence.due(refresh(measured_at=2), 9.4)
-    assert cadence.due(refresh(measured_at=2), 10)
+def aged(time_lag_s: float, method: str) -> LagEvent:
+    (topic,) = refresh().topics
+    one = replace(topic.partitions[0], time_lag_s=time_lag_s, time_lag_method=method)
+    return refresh(max_time_lag_s=time_lag_s, topics=[replace(topic, partitions=[one])])
 
 
-def test_what_changed_is_published_once_in_the_interval(cadence: Cadence) -> None:
-    started(cadence, refresh(topics=[]), 0)
-    assert not cadence.due(refresh(), 0.4)
-    assert cadence.due(refresh(), 1)
-
-
-def test_that_another_query_has_its_name_is_news(cadence: Cadence) -> None:
-    started(cadence, refresh(status="STOP"), 0)
-    assert cadence.due(refresh(status="STOP", superseded_by="newer"), 1)
+@pytest.mark.parametrize(
+    ("published", "event", "after_s", "due"),
+    [
+        pytest.param(refresh(), refresh(measured_at=2), 9.4, False, id="nothing changed"),
+        pytest.param(refresh(), refresh(measured_at=2), 10, True, id="the heartbeat"),
+        pytest.param(refresh(topics=[]), refresh(), 0.4, False, id="changed in the interval"),
+        pytest.param(refresh(topics=[]), refresh(), 1, True, id="changed after it"),
+        pytest.param(
+            refresh(status="STOP"),
+            refresh(status="STOP", superseded_by="newer"),
+            *(1, True),
+            id="another has its name",
+        ),
+        # Everybody can reckon that a record grew older.
+        pytest.param(aged(1.0, "floor"), aged(9.9, "floor"), 9, False, id="older"),
+        pytest.param(aged(1.0, "floor"), aged(30.0, "sampled"), 9, True, id="known better"),
+        pytest.param(refresh(), lag_event(observed_at=9), 0.1, True, id="progress"),
+        pytest.param(lag_event(), lag_event(observed_at=9), 0.5, False, id="a short batch"),
+        pytest.param(lag_event(), lag_event(observed_at=9), 1, True, id="after the interval"),
+        pytest.param(lag_event(), lag_event(cause="started"), 0, True, id="a start"),
+        pytest.param(lag_event(), lag_event(cause="terminated"), 0, True, id="an end"),
+    ],
+)
+def test_an_event_is_due_for_what_it_says_and_when(
+    cadence: Cadence, published: LagEvent, event: LagEvent, after_s: float, due: bool
+) -> None:
+    started(cadence, published, 0)
+    assert cadence.due(event, after_s) is due
 
 
 def test_a_refresh_that_comes_after_a_late_one_does_not_leave_it_to_the_next(
@@ -59,37 +78,6 @@ def test_a_refresh_that_comes_after_a_late_one_does_not_leave_it_to_the_next(
     assert cadence.due(refresh(), 1)
     started(cadence, refresh(measured_at=2), 20.4)
     assert cadence.due(refresh(measured_at=3), 30)
-
-
-def test_that_a_record_grew_older_is_no_news(cadence: Cadence) -> None:
-    """Everybody can reckon that: what else there is to say, comes with the next heartbeat."""
-
-    def aged(time_lag_s: float, **fields: Any) -> LagEvent:
-        event = refresh(max_time_lag_s=time_lag_s)
-        (topic,) = event.topics
-        one = replace(topic.partitions[0], time_lag_s=time_lag_s, **fields)
-        return replace(event, topics=[replace(topic, partitions=[one])])
-
-    started(cadence, aged(1.0, time_lag_method="floor"), 0)
-    assert not cadence.due(aged(9.9, time_lag_method="floor"), 9)
-    assert cadence.due(aged(30.0, time_lag_method="sampled"), 9)
-
-
-def test_progress_does_not_wait_for_a_refresh_that_was_published_just_now(cadence: Cadence) -> None:
-    started(cadence, refresh(), 0)
-    assert cadence.due(lag_event(observed_at=9), 0.1)
-
-
-def test_progress_of_short_batches_is_published_once_in_the_interval(cadence: Cadence) -> None:
-    started(cadence, lag_event(), 0)
-    assert not cadence.due(lag_event(observed_at=9), 0.5)
-    assert cadence.due(lag_event(observed_at=9), 1)
-
-
-@pytest.mark.parametrize("cause", ["started", "terminated"])
-def test_a_start_and_an_end_are_published_at_once(cadence: Cadence, cause: Any) -> None:
-    started(cadence, lag_event(), 0)
-    assert cadence.due(lag_event(cause=cause), 0)
 
 
 def test_after_a_failure_whatever_comes_is_due(cadence: Cadence) -> None:

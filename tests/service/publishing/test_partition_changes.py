@@ -37,6 +37,13 @@ def write(changes: PartitionChanges, of: LagEvent, now_s: float) -> list[Change]
     return due
 
 
+def written(*partitions: PartitionLag) -> PartitionChanges:
+    """These are, at 0 s."""
+    changes = PartitionChanges(HEARTBEAT_S)
+    write(changes, event(*partitions), 0.0)
+    return changes
+
+
 def numbers(due: list[Change]) -> list[int]:
     return [int(change.key.rpartition("/")[2]) for change in due]
 
@@ -66,22 +73,19 @@ def test_only_what_changed_is_due() -> None:
 
 
 def test_time_that_passes_is_no_change() -> None:
-    changes = PartitionChanges(HEARTBEAT_S)
-    write(changes, event(partition(0, time_lag_s=1.0, time_lag_method="sampled")), 0.0)
+    changes = written(partition(0, time_lag_s=1.0, time_lag_method="sampled"))
     older = event(partition(0, time_lag_s=2.0, time_lag_method="sampled"))
     assert write(changes, older, 1.0) == []
 
 
 def test_the_state_of_the_query_is_a_change_of_all() -> None:
-    changes = PartitionChanges(HEARTBEAT_S)
-    write(changes, event(partition(0), partition(1)), 0.0)
+    changes = written(partition(0), partition(1))
     stuck = event(partition(0), partition(1), status="STALL")
     assert numbers(write(changes, stuck, 1.0)) == [0, 1]
 
 
 def test_each_is_due_at_its_heartbeat() -> None:
-    changes = PartitionChanges(HEARTBEAT_S)
-    write(changes, event(partition(0), partition(1)), 0.0)
+    changes = written(partition(0), partition(1))
     write(changes, event(partition(0), partition(1, 71)), 30.0)
     assert numbers(write(changes, event(partition(0), partition(1, 71)), 60.0)) == [0]
     assert numbers(write(changes, event(partition(0), partition(1, 71)), 90.0)) == [1]
@@ -95,16 +99,14 @@ def test_what_is_not_acknowledged_is_due_again() -> None:
 
 
 def test_a_partition_that_is_gone_gets_one_tombstone() -> None:
-    changes = PartitionChanges(HEARTBEAT_S)
-    write(changes, event(partition(0), partition(1)), 0.0)
+    changes = written(partition(0), partition(1))
     (gone,) = write(changes, event(partition(0)), 1.0)
     assert (gone.key, gone.record) == (f"{QUERY_ID}/0/orders/1", None)
     assert write(changes, event(partition(0)), 2.0) == []
 
 
 def test_a_query_that_is_forgotten_gets_one_for_each_until_they_are_acknowledged() -> None:
-    changes = PartitionChanges(HEARTBEAT_S)
-    write(changes, event(partition(0), partition(1)), 0.0)
+    changes = written(partition(0), partition(1))
     for change in (gone := changes.all_gone(QUERY_ID)):
         assert change.record is None
         changes.written(QUERY_ID, change)
@@ -129,8 +131,7 @@ def test_what_another_instance_wrote_is_written_anew_or_taken_away() -> None:
 
 
 def test_what_is_let_go_is_not_known_any_more() -> None:
-    changes = PartitionChanges(HEARTBEAT_S)
-    write(changes, event(partition(0)), 0.0)
+    changes = written(partition(0))
     changes.let_go(QUERY_ID)
     assert changes.all_gone(QUERY_ID) == []
     assert numbers(changes.due(event(partition(0)), 1.0)) == [0]

@@ -18,9 +18,15 @@ def entry(**fields: Any) -> Entry:
     return Entry(event, encode(event), event.measured_at, 0, 0)
 
 
+def view_of(*entries: Entry, limits: LimitSettings | None = None) -> View:
+    view = View(limits or LimitSettings())
+    for each in entries:
+        view.put(each)
+    return view
+
+
 def test_a_query_is_found_by_id_and_by_name() -> None:
-    view = View()
-    view.put(entry())
+    view = view_of(entry())
     assert view.find(QUERY_ID) == view.find("orders") == [view.get(QUERY_ID)]
     assert view.find("other") == []
 
@@ -34,16 +40,13 @@ def test_an_older_event_that_comes_late_changes_nothing() -> None:
 
 
 def test_the_same_event_again_is_taken_and_changes_nothing() -> None:
-    view = View()
-    view.put(entry())
+    view = view_of(entry())
     assert view.put(entry())
     assert len(view) == 1
 
 
 def test_an_id_wins_over_a_name() -> None:
-    view = View()
-    view.put(entry(query_id="a", query="b"))
-    view.put(entry(query_id="b", query="c"))
+    view = view_of(entry(query_id="a", query="b"), entry(query_id="b", query="c"))
     assert [found.event.query_id for found in view.find("b")] == ["b"]
 
 
@@ -52,9 +55,10 @@ def found(view: View, wanted: str) -> list[str]:
 
 
 def test_a_name_means_the_live_query_and_without_one_the_newest() -> None:
-    view = View()
-    view.put(entry(query_id="old", status="STOP", observed_at=1))
-    view.put(entry(query_id="older", status="FINISHED", observed_at=0))
+    view = view_of(
+        entry(query_id="old", status="STOP", observed_at=1),
+        entry(query_id="older", status="FINISHED", observed_at=0),
+    )
     assert found(view, "orders") == ["old"]
     view.put(entry(query_id="new", status="STALL", observed_at=0))
     assert found(view, "orders") == ["new"]
@@ -139,14 +143,12 @@ def test_the_successor_of_many_that_share_a_name_is_looked_up_when_it_may_be_ano
 
 @pytest.mark.parametrize("fields", [{"query": None}, {"run_id": None}])
 def test_one_without_a_name_or_a_driver_is_followed_by_none(fields: dict[str, Any]) -> None:
-    view = View()
-    view.put(entry(query_id="new"))
+    view = view_of(entry(query_id="new"))
     assert view.successor(lag_event(query_id="old", status="STOP", **fields)) is None
 
 
 def test_a_nameless_query_is_found_by_its_id() -> None:
-    view = View()
-    view.put(entry(query=None))
+    view = view_of(entry(query=None))
     view.remove("unknown")
     assert len(view.find(QUERY_ID)) == 1
     view.remove(QUERY_ID)
@@ -158,9 +160,7 @@ def sized(query_id: str, size: int, status: Status = "OK") -> Entry:
 
 
 def test_beyond_the_limit_a_new_query_is_refused_and_the_known_ones_stay() -> None:
-    view = View(LimitSettings(queries=2))
-    view.put(sized("a", 10))
-    view.put(sized("b", 10))
+    view = view_of(sized("a", 10), sized("b", 10), limits=LimitSettings(queries=2))
     with pytest.raises(OverLimit, match="2 queries of 0 MB are in the view"):
         view.put(sized("c", 10))
     assert view.put(sized("a", 20))
@@ -169,10 +169,12 @@ def test_beyond_the_limit_a_new_query_is_refused_and_the_known_ones_stay() -> No
 
 
 def test_those_that_ended_first_give_way_to_a_query_that_lives() -> None:
-    view = View(LimitSettings(queries=3))
-    view.put(sized("finished", 10, "FINISHED"))
-    view.put(sized("stopped", 10, "STOP"))
-    view.put(sized("lives", 10))
+    view = view_of(
+        sized("finished", 10, "FINISHED"),
+        sized("stopped", 10, "STOP"),
+        sized("lives", 10),
+        limits=LimitSettings(queries=3),
+    )
     with pytest.raises(OverLimit):
         view.put(sized("ended too", 10, "STOP"))
     view.put(sized("stopped", 10))
@@ -183,9 +185,7 @@ def test_those_that_ended_first_give_way_to_a_query_that_lives() -> None:
 
 
 def test_an_event_that_grows_beyond_the_limit_is_known_without_its_numbers() -> None:
-    view = View(LimitSettings(view_mb=1))
-    view.put(sized("a", 500_000))
-    view.put(sized("b", 500_000))
+    view = view_of(sized("a", 500_000), sized("b", 500_000), limits=LimitSettings(view_mb=1))
     assert view.put(sized("a", 600_000))
     found = view.get("a")
     assert found is not None

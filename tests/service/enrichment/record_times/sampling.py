@@ -67,6 +67,12 @@ class Sampled:
 
         await eventually(holds, what)
 
+    async def finds(
+        self, times: Mapping[tuple[str, int], tuple[int, int]], *states: QueryState
+    ) -> None:
+        """Measure `states` until these are known and no others."""
+        await self.until(lambda: self.times() == times, f"the times are {times}", *states)
+
     async def checks(self, count: int, *states: QueryState) -> None:
         """Let so many checks of these pass, each with time to come to an end."""
         for _ in range(count):

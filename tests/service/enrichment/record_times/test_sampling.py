@@ -71,15 +71,11 @@ async def test_a_position_that_moves_is_sampled_once_it_stands(
     await write_batches(kafka.bootstrap_servers, topic, [[NOW_MS - 5, NOW_MS - 3]])
     async with sampling(kafka.bootstrap_servers) as sampled:
         at_first = standing({topic: {0: 0}})
-        await sampled.until(
-            lambda: sampled.times() == {(topic, 0): (0, NOW_MS - 5)}, "it is", at_first
-        )
+        await sampled.finds({(topic, 0): (0, NOW_MS - 5)}, at_first)
         # Its first batch in this instance's life.
         later = replace(at_first, sources=standing({topic: {0: 1}}).sources, batch_id=1)
         moved_s = time.monotonic()
-        await sampled.until(
-            lambda: sampled.times() == {(topic, 0): (1, NOW_MS - 3)}, "it is", later
-        )
+        await sampled.finds({(topic, 0): (1, NOW_MS - 3)}, later)
         assert time.monotonic() - moved_s >= 1.0
 
 
@@ -151,9 +147,7 @@ async def test_of_transactions_only_what_a_reader_gets_counts(
                         *({topic: {0: position}}, f"{level}-{position}"), isolation_level=level
                     )
                     wanted = {(topic, 0): (position, expected[0])}
-                    await sampled.until(
-                        lambda wanted=wanted: sampled.times() == wanted, f"at {position}", state
-                    )
+                    await sampled.finds(wanted, state)
                     sampled.forget()
             # The marker is all that is left for who waits for the end of the open one.
             state = standing({topic: {0: 11}}, "waits", isolation_level="read_committed")
@@ -190,9 +184,7 @@ async def test_a_partition_that_was_added_is_sampled_from_its_first_record(
     await write_batches(kafka.bootstrap_servers, topic_name, [[T + 7], [T + 8]], partitions=[0, 1])
     async with sampling(kafka.bootstrap_servers) as sampled:
         state = standing({topic_name: {0: 2}}, topics=(topic_name,))
-        await sampled.until(
-            lambda: sampled.times() == {(topic_name, 1): (0, T + 7)}, "it is sampled", state
-        )
+        await sampled.finds({(topic_name, 1): (0, T + 7)}, state)
 
 
 async def test_two_queries_at_different_positions_of_a_partition_both_get_their_time(
@@ -233,11 +225,11 @@ async def test_a_topic_created_anew_has_no_times_of_the_old_one(
     await write_batches(kafka.bootstrap_servers, topic, [[T + 7], [T + 8]])
     async with sampling(kafka.bootstrap_servers, metadata_interval_s=0.2) as sampled:
         state = standing({topic: {0: 0}})
-        await sampled.until(lambda: sampled.times() == {(topic, 0): (0, T + 7)}, "it is", state)
+        await sampled.finds({(topic, 0): (0, T + 7)}, state)
         second_client.delete(topic)
         second_client.create(topic)
         await write_batches(kafka.bootstrap_servers, topic, [[T + 17], [T + 18], [T + 19]])
-        await sampled.until(lambda: sampled.times() == {(topic, 0): (0, T + 17)}, "new", state)
+        await sampled.finds({(topic, 0): (0, T + 17)}, state)
 
 
 @pytest.fixture(scope="module")
@@ -290,9 +282,7 @@ async def test_in_a_compacted_topic_it_is_the_next_record_that_there_is(
                 following = next(record for record in left if record >= position)
                 assert expected[0] == times[following]
             state = standing({topic_name: {0: position}}, f"at-{position}")
-            await sampled.until(
-                lambda wanted=wanted: sampled.times() == wanted, f"at {position}", state
-            )
+            await sampled.finds(wanted, state)
             sampled.forget()
 
 

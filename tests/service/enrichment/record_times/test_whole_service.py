@@ -18,31 +18,24 @@ pytestmark = pytest.mark.kafka
 AGE_S = 2 * 3_600
 
 
-@pytest.mark.parametrize("sample", [True, False])
 async def test_what_lags_since_before_the_service_started_has_its_age(
-    kafka: LocalKafka, second_client: SecondClient, topic: str, sample: bool
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     written_ms = epoch_ms() - AGE_S * 1_000
     batches = [[written_ms - 60_000], [written_ms], [epoch_ms()]]
     await write_batches(kafka.bootstrap_servers, topic, batches)
     settings = settings_for(
         kafka.bootstrap_servers,
-        time_lag=TimeLagSettings(sample=sample, sample_interval_s=1.0),
+        time_lag=TimeLagSettings(sample_interval_s=1.0),
         refresh_interval_s=0.2,
     )
     async with running(settings, second_client) as service:
         at = position({topic: {0: 1}})
         service.observe(observation(observed_at=epoch_ms(), sources=[at]))
-        method = "sampled" if sample else "interpolated"
         event = await service.shows(
-            *(QUERY_ID, lambda event: only(event).time_lag_method == method, f"it is {method}")
+            *(QUERY_ID, lambda event: only(event).time_lag_method == "sampled", "it is sampled")
         )
         found = only(event).time_lag_s
         assert found is not None
-        truth_s = (event.measured_at - written_ms) / 1000
-        if sample:
-            assert abs(found - truth_s) <= 1.0
-        else:
-            # Between the two ages asked for, as if records came evenly between them.
-            assert 3_600 <= found <= 10_900
+        assert abs(found - (event.measured_at - written_ms) / 1000) <= 1.0
         assert event.max_time_lag_s == found
