@@ -56,7 +56,6 @@ async def watching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Watch
 
 @asynccontextmanager
 async def enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enricher]:
-    """An enricher that runs."""
     settings = Settings(**{"measure_timeout_s": 30.0, **fields})
     enricher = Enricher(settings.resolved(bootstrap_servers), QueryFailures())
     running = asyncio.gather(*(run() for run in enricher.tasks.values()))

@@ -33,7 +33,6 @@ OWN_TOPICS = frozenset({"consumer-lag", "processed-offsets"})
 
 
 def source(processed: dict[str, dict[int, int]] | None, **fields: Any) -> SourceState:
-    """A source at `processed`."""
     return SourceState(
         **{"source": 0, "isolation_level": "read_uncommitted", "processed": processed, **fields}
     )
@@ -56,7 +55,6 @@ def state(*sources: SourceState, **fields: Any) -> QueryState:
 
 
 def partition(number: int, topic: str = "orders") -> TopicPartition:
-    """A partition of `orders`."""
     return TopicPartition(topic, number)
 
 
@@ -107,7 +105,6 @@ def said(
 def latest_of(
     offsets: ClusterOffsets, level: IsolationLevel = "read_uncommitted"
 ) -> dict[TopicPartition, int]:
-    """The latest offsets of a cluster."""
     return {
         TopicPartition(name, number): read.offset
         for name, topic in offsets.items()
@@ -145,18 +142,15 @@ def evaluated(
 
 
 def only(found: LagEvent) -> PartitionLag:
-    """The partition of an event that has one."""
     ((only_one,),) = [topic.partitions for topic in found.topics]
     return only_one
 
 
 def lags(found: LagEvent, topic: int = 0) -> list[int | None]:
-    """By partition."""
     return [partition.lag for partition in found.topics[topic].partitions]
 
 
 def statuses(found: LagEvent, topic: int = 0) -> list[str]:
-    """By partition."""
     return [partition.status for partition in found.topics[topic].partitions]
 
 
@@ -203,7 +197,6 @@ class Follower:
 
     @property
     def state(self) -> QueryState:
-        """The query's state."""
         return self.tracker.queries[QUERY_ID]
 
 

@@ -124,8 +124,7 @@ async def test_no_output_shows_one(
             )
             told: set[str] = set()
             while told < set(queries):
-                event = await stream.next()
-                assert event is not None
+                (event,) = await stream.events(1)
                 told.add(json.loads(event.data)["query_id"])
                 shown.append(event.data)
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from sparklag_schemas import LagEvent, Observation, decode_lag_event, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
-from sparklag_service.view.view import Entry
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
@@ -216,16 +215,3 @@ async def test_consumer_lag_deleted_under_a_running_service_is_made_and_filled_a
         newest = service.published(query.query_id)[-1]
         assert newest is not None
         assert newest.total_lag == 3
-
-
-async def test_a_new_instance_is_not_ready_before_it_has_read_the_whole_view(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
-) -> None:
-    settings = settings_for(kafka.bootstrap_servers)
-    second_client.create(settings.lag_topic, 2, cleanup_policy="compact,delete")
-    for number in range(200):
-        event = lag_event(query_id=f"q{number}", measured_by="embedded", observed_at=epoch_ms())
-        second_client.produce(settings.lag_topic, [encode(event)], key=key_of(event.query_id))
-    async with running(settings, second_client) as service:
-        assert len(service.pipeline.view) == 200
-        assert all(isinstance(entry, Entry) for entry in service.pipeline.view)

@@ -23,7 +23,6 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def kept(supervisor: Supervisor, run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """The task is kept; at the end it is cancelled."""
     task = asyncio.create_task(supervisor.keep("the task", run))
     yield
     task.cancel()
@@ -113,8 +112,7 @@ def test_a_failure_stands_until_its_stage_is_well(caplog: pytest.LogCaptureFixtu
     ]
     assert all(record.exc_info for record in traced)
     reason = failures.reason("q\n1")
-    assert reason is not None
-    assert "evaluation (ValueError: empty)" in reason
+    assert "evaluation (ValueError: empty)" in str(reason)
     failures.recovered("q\n1", "evaluation")
     failures.recovered("another", "evaluation")
     assert "publishing" in (failures.reason("q\n1") or "")

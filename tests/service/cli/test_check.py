@@ -66,7 +66,6 @@ def settings(kafka: LocalKafka) -> Settings:
 
 @pytest.fixture(scope="module")
 def url(settings: Settings, second_client: SecondClient) -> Iterator[str]:
-    """A service that is ready."""
     with serving(settings) as (_, address):
         becomes_ready(address)
         yield address
@@ -185,7 +184,6 @@ async def test_a_broker_that_is_not_where_the_metadata_says_is_named(kafka: Loca
 
 
 def not_ready(_: Request) -> Response:
-    """Of a service whose view is not read yet."""
     body = {
         "status": "not ready",
         "failing": {"view": "reads the topic"},

@@ -96,14 +96,6 @@ async def test_queries_in_a_pipe_is_a_line_for_each_with_every_field(served: Liv
     assert queries["hostile"]["query"] == r"[bold red]\x1b[2J\u202e\t" + "y" * 300
 
 
-async def test_a_status_is_taken_in_any_case(served: LiveServer) -> None:
-    found = await shown(served, None, "queries", "--status", "stall")
-    assert [line.split("\t")[0] for line in found.lines] == ["query", "orders"]
-    wrong = await shown(served, None, "queries", "--status", "asleep")
-    assert (wrong.returncode, len(wrong.stderr.splitlines())) == (2, 1)
-    assert "status: " in wrong.stderr
-
-
 @each_width
 async def test_lag_on_a_terminal(served: LiveServer, width: int) -> None:
     found = await shown(served, width, "lag", "hostile")

@@ -36,14 +36,11 @@ def _run(arguments: list[str]) -> None:
 
 
 def commands() -> dict[str, Any]:
-    """Each, imported."""
     group: Any = typer.main.get_command(cli.app)
     return dict(group.commands)
 
 
 class Help:
-    """Prints the help of a command in this process."""
-
     def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
         self._capsys = capsys
         self._patch = patch

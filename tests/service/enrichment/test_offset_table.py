@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import pytest
 from aiokafka.errors import IncompatibleBrokerVersion
-from aiokafka.protocol.offset import OffsetRequest, OffsetResponse_v3
+from aiokafka.protocol.offset import OffsetResponse_v3
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.leader_channel import AdaptiveTimeout, WaitGroup
-from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest, TopicPart, slices
+from sparklag_kafka.brokers.leader_channel import AdaptiveTimeout
+from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest
 from sparklag_kafka.protocol.metadata import MetadataResponse, PartitionReplicas, TopicMetadata
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.offset_table import OffsetTable
@@ -208,15 +207,6 @@ def test_a_topic_that_is_planned_while_others_are_forgotten_stays() -> None:
     assert latest(made) == {_ORDERS: 5, TopicPartition("orders", 1): 5}
 
 
-def test_requests_are_what_aiokafka_writes() -> None:
-    parts = [TopicPart("orders", (0, 3)), TopicPart("payments", (1,))]
-    ours = OffsetsRequest("read_committed", parts, LATEST).prepare({2: (1, 11)})
-    theirs = OffsetRequest(-1, 1, [("orders", [(0, -1), (3, -1)]), ("payments", [(1, -1)])])
-    stock = theirs.prepare({2: (1, 11)})
-    assert ours.encode() == stock.encode()
-    assert (ours.API_KEY, ours.API_VERSION) == (stock.API_KEY, stock.API_VERSION)
-
-
 def test_a_broker_that_is_too_old_is_named() -> None:
     with pytest.raises(IncompatibleBrokerVersion, match=r"older than Kafka 0\.11"):
         OffsetsRequest("read_uncommitted", [], LATEST).prepare({2: (0, 1)})
@@ -236,18 +226,6 @@ def test_tags_of_newer_brokers_are_passed_over() -> None:
     assert list(topics) == [TopicMetadata(name, 0, "_" * 21 + "w", {0: 1}, {0: one})]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_slices_hold_everything_once_and_no_topic_twice(size: int) -> None:
-    parts = [TopicPart("a", tuple(range(7))), TopicPart("b", (1,)), TopicPart("c", (4, 5))]
-    requests = list(slices(parts, size))
-    asked = [(part.topic, n) for request in requests for part in request for n in part.numbers]
-    assert asked == [(part.topic, n) for part in parts for n in part.numbers]
-    for request in requests:
-        topics = [part.topic for part in request]
-        assert len(topics) == len(set(topics))
-        assert sum(len(part.numbers) for part in request) <= size
-
-
 def test_patience_follows_a_far_leader_and_has_bounds() -> None:
     timeout = AdaptiveTimeout(5.0)
     assert timeout.seconds == 1.0
@@ -263,13 +241,3 @@ def test_patience_follows_a_far_leader_and_has_bounds() -> None:
     slow.record(60.0)
     assert slow.seconds == 5.0
     assert AdaptiveTimeout(0.2).seconds == 0.2
-
-
-def test_a_hold_ends_with_the_last_release() -> None:
-    ended: list[Any] = []
-    wait_group = WaitGroup(lambda: ended.append(1))
-    wait_group.add()
-    wait_group.done()
-    assert ended == []
-    wait_group.done()
-    assert ended == [1]

@@ -53,7 +53,6 @@ async def asked_until(
 
 
 async def measured(cluster: WatchedCluster, state: QueryState) -> None:
-    """Ask until every partition of `state` has its offset."""
     wanted = {
         TopicPartition(topic, number)
         for one in state.sources
@@ -227,8 +226,7 @@ async def test_a_frozen_broker_costs_its_deadline_and_no_more_and_comes_back(
             kept = cluster.offsets[topic_name].latest["read_uncommitted"][0]
             assert kept.offset == good.offset
             await holds(lambda: cluster.unreachable is not None, "no broker of the cluster answers")
-            assert cluster.unreachable is not None
-            assert cluster.unreachable.startswith("no broker answers")
+            assert str(cluster.unreachable).startswith("no broker answers")
         finally:
             creating.thaw()
         await asked_until(cluster, state, lambda: not unknown(cluster), "the broker answers again")

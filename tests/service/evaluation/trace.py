@@ -68,16 +68,13 @@ class Trace:
 
     @property
     def event(self) -> LagEvent:
-        """What was said last."""
         return self.events[-1]
 
     @property
     def status(self) -> str:
-        """Of the query."""
         return self.event.status
 
     def one(self, number: int = 0) -> PartitionLag:
-        """A partition, as it was said last."""
         return self.event.topics[0].partitions[number]
 
     def pass_time(self, seconds: float, *, silent: bool = False) -> None:
@@ -91,7 +88,6 @@ class Trace:
             self.measure(silent=silent)
 
     def measure(self, *, silent: bool = False) -> LagEvent:
-        """Now."""
         latest, earliest = self._offsets.latest["read_uncommitted"], self._offsets.earliest
         for number, end in enumerate(self.ends):
             if number not in self.unread:

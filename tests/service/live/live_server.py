@@ -45,7 +45,6 @@ class StreamReader:
 
     @property
     def status(self) -> int:
-        """Of the answer."""
         return int(self.head.split()[1])
 
     async def open(self, path: str, last_id: str | None = None) -> None:
@@ -74,7 +73,6 @@ class StreamReader:
         return None
 
     async def events(self, count: int) -> list[StreamEvent]:
-        """So many."""
         found = [await self.next() for _ in range(count)]
         assert None not in found, f"the stream has ended: {found}"
         return [event for event in found if event is not None]
@@ -101,12 +99,10 @@ class LiveServer:
 
     @property
     def hub(self) -> LiveHub:
-        """Of its pipeline."""
         return self.pipeline.live
 
     @property
     def url(self) -> str:
-        """Where it answers."""
         return f"http://127.0.0.1:{self.port}"
 
     def show(self, event: LagEvent, partition: int = 0) -> bytes:
@@ -135,7 +131,6 @@ class LiveServer:
     def reading(
         self, path: str, last_id: str | None = None
     ) -> AbstractAsyncContextManager[StreamReader]:
-        """One of its readers."""
         return reading(self.port, path, last_id)
 
     @asynccontextmanager

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
 from contextlib import AsyncExitStack
 
-import httpx
 import pytest
 
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
-from tests.messages import lag_event, seen
+from tests.messages import seen
 from tests.second_client import SecondClient
 from tests.service.instances import instance
 from tests.service.live.live_server import StreamReader, deadline, reading
-from tests.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.kafka
 MINUTE, HOUR = 60_000, 3_600_000
@@ -71,31 +68,3 @@ async def test_a_reader_goes_on_at_another_instance_and_misses_nothing(
 async def until_end(reader: StreamReader) -> None:
     while await reader.next() is not None:
         pass
-
-
-async def test_a_new_instance_answers_for_the_history_that_others_saw(
-    service_settings: Settings, second_client: SecondClient
-) -> None:
-    second_client.create(service_settings.lag_topic)
-    now_ms = epoch_ms()
-    # The heartbeats of the last minutes: the view looks no further back.
-    for ago_ms in (*range(3 * HOUR, 0, -5 * MINUTE), *range(3 * MINUTE, 0, -10_000)):
-        at_ms = now_ms - ago_ms
-        event = lag_event(
-            query_id="a", query="orders", observed_at=at_ms, measured_at=at_ms, total_lag=ago_ms
-        )
-        second_client.produce(
-            service_settings.lag_topic, [encode(event)], key=key_of("a"), at_ms=at_ms
-        )
-    async with (
-        instance(service_settings) as (pipeline, port),
-        httpx.AsyncClient(timeout=DEADLINE_S) as http,
-    ):
-        await asyncio.wait_for(pipeline.refill.done.wait(), DEADLINE_S)
-        answer = await http.get(
-            f"http://127.0.0.1:{port}/lag/orders/history", params={"since": "4h", "step": "5m"}
-        )
-        page = answer.json()
-        lags = {point["max_total_lag"] for point in page["points"]}
-        assert set(range(3 * HOUR, 5 * MINUTE, -5 * MINUTE)) <= lags
-        assert page["complete_since"] <= now_ms - 4 * HOUR

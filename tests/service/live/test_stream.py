@@ -73,8 +73,7 @@ async def test_an_id_of_one_instance_is_understood_by_another_that_read_in_anoth
             for partition in order:
                 server.show(lag_event(query_id=f"query-{partition}"), partition)
         async with other.reading("/stream", last_id="0:1,1:0") as reader:
-            told = await reader.next()
-            assert told is not None
+            (told,) = await reader.events(1)
             # The id is of what had been read here by then: it may be less than the reader has seen.
             assert (told.id, json.loads(told.data)["query_id"]) == ("1:1", "query-1")
             # What it has seen of the other partition came later here, and is not told again.
@@ -118,8 +117,7 @@ async def test_a_reader_of_summaries_gets_what_the_listing_has_from_the_start_an
             assert [event.kind for event in first] == ["lag", "lag"]
             assert [json.loads(event.data) for event in first] == await listed()
             document = live.show(lag_event(query_id=A, query="a", total_lag=1), 3)
-            comes = await reader.next()
-            assert comes is not None
+            (comes,) = await reader.events(1)
             assert (comes.kind, comes.id) == ("lag", "1:0,3:1")
             assert json.loads(comes.data) == (await listed())[0]
             assert [event.data for event in await other.events(3)][2] == document.decode()
@@ -154,8 +152,7 @@ async def test_a_forgotten_query_is_said_and_its_own_stream_ends(live: LiveServe
         await one.next()
         live.forget(A)
         for reader in (everything, one):
-            told = await reader.next()
-            assert told is not None
+            (told,) = await reader.events(1)
             assert (told.kind, json.loads(told.data)) == ("forgotten", {"query_id": A})
         assert await one.next() is None
 

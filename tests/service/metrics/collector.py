@@ -54,8 +54,6 @@ class _Receiver(HttpServer, Generic[_Export]):
 
 
 class TraceCollector(_Receiver[ExportTraceServiceRequest]):
-    """Takes traces."""
-
     def __init__(self, port: int = 0) -> None:
         super().__init__("traces", ExportTraceServiceRequest, port)
 
@@ -81,8 +79,6 @@ class TraceCollector(_Receiver[ExportTraceServiceRequest]):
 
 
 class Collector(_Receiver[ExportMetricsServiceRequest]):
-    """Takes metrics."""
-
     def __init__(self, port: int = 0) -> None:
         super().__init__("metrics", ExportMetricsServiceRequest, port)
 

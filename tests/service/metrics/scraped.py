@@ -43,7 +43,6 @@ def topic(name: str = "orders", *partitions: PartitionLag, **fields: Any) -> Top
 
 
 def partition(number: int = 0, **fields: Any) -> PartitionLag:
-    """65 behind."""
     return PartitionLag(
         **{
             "partition": number,
@@ -106,11 +105,9 @@ class Scrape:
         assert self.samples == _samples(self.open_families.values())
 
     def names(self) -> set[str]:
-        """Of every sample."""
         return {name for name, _ in self.samples}
 
     def values(self, name: str) -> dict[tuple[tuple[str, str], ...], float]:
-        """Value by labels."""
         return {labels: value for (known, labels), value in self.samples.items() if known == name}
 
     def only(self, name: str) -> tuple[Labels, float]:
@@ -120,7 +117,6 @@ class Scrape:
 
 
 def scrape(*events: LagEvent, **metrics: Any) -> Scrape:
-    """One scrape, with those settings."""
     return Scrape(QuerySeries(settings(**metrics)), *events)
 
 

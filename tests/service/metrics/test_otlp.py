@@ -17,10 +17,9 @@ from werkzeug import Request, Response
 
 from benchmarks.service_process import service_process
 from sparklag_pipeline.broker.child_process import free_port
-from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, Settings, SettingsError, encode, load_settings
 from sparklag_schemas.query_message import ConsumerGroup
-from sparklag_schemas.topics import TopicSpec, key_of
+from sparklag_schemas.topics import key_of
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics import otlp
 from sparklag_service.metrics.otlp import MetricsPush, check_otlp
@@ -53,7 +52,6 @@ def pushing_to(
 
 @asynccontextmanager
 async def pushing(pipeline: Pipeline) -> AsyncIterator[None]:
-    """It pushes until the end of the block."""
     task = asyncio.create_task(MetricsPush(InstanceState(pipeline)).run())
     try:
         yield
@@ -254,9 +252,7 @@ async def test_a_real_service_pushes_what_it_measures(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     settings = settings_for(kafka.bootstrap_servers)
-    await create_topics(
-        kafka.bootstrap_servers, [TopicSpec(topic_name, 1, 1, frozenset({"delete"}))]
-    )
+    second_client.create(topic_name)
     second_client.produce(topic_name, [b"record"] * 7)
     observation = seen(topic_name, {0: 3})
 

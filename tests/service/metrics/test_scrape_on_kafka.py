@@ -7,10 +7,8 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Settings
 from sparklag_schemas.settings import MetricsSettings
-from sparklag_schemas.topics import TopicSpec
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.metrics.rendering import QuerySeries
 from tests.local_kafka import LocalKafka
@@ -42,17 +40,14 @@ async def shows(exposition: Exposition, query_id: str, name: str, value: float) 
 
 
 async def test_what_is_produced_shows_in_the_scrape_without_any_event_of_the_query(
-    service: RunningService, kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
-    await create_topics(
-        kafka.bootstrap_servers, [TopicSpec(topic_name, 1, 1, frozenset({"delete"}))]
-    )
-    second_client.produce(topic_name, [b"record"] * 7)
-    observation = seen(topic_name, {0: 3})
+    second_client.produce(topic, [b"record"] * 7)
+    observation = seen(topic, {0: 3})
     service.observe(observation)
     exposition = Exposition(service.state)
     await shows(exposition, observation.query_id, "sparklag_partition_lag", 4.0)
-    second_client.produce(topic_name, [b"record"] * 2)
+    second_client.produce(topic, [b"record"] * 2)
     await shows(exposition, observation.query_id, "sparklag_partition_lag", 6.0)
     found = await series_of(exposition, observation.query_id)
     assert found["sparklag_partition_processed_offset"] == 3.0
@@ -90,20 +85,17 @@ async def test_a_topics_replicas_are_shown_as_another_client_sees_them(
 
 
 async def test_a_query_that_is_forgotten_leaves_the_scrape_of_every_instance(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     settings: Settings = settings_for(kafka.bootstrap_servers, keep_s=0.0)
-    await create_topics(
-        kafka.bootstrap_servers, [TopicSpec(topic_name, 1, 1, frozenset({"delete"}))]
-    )
-    observation = seen(topic_name, {0: 0})
+    observation = seen(topic, {0: 0})
     async with running(settings, second_client) as one, running(settings, second_client) as other:
         expositions = [Exposition(service.state) for service in (one, other)]
         one.observe(observation)
         for exposition in expositions:
             await shows(exposition, observation.query_id, "sparklag_partition_lag", 0.0)
         ended = seen(
-            topic_name,
+            topic,
             {0: 0},
             query_id=observation.query_id,
             cause="terminated",

@@ -12,15 +12,12 @@ from sparklag_pipeline.broker.maven import KAFKA_VERSION, Module, resolve_jars
 
 
 class Described(NamedTuple):
-    """A row that it prints."""
-
     current: int
     log_end: int
     lag: int
 
 
 def kafka_tools() -> list[Path]:
-    """Kafka's own commands."""
     return resolve_jars([Module("org.apache.kafka", "kafka-tools", KAFKA_VERSION)])
 
 

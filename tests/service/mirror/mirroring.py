@@ -97,7 +97,6 @@ async def mirroring(
 
 
 async def committed(client: SecondClient, group: str, topic: str, offsets: dict[int, int]) -> None:
-    """Wait until the group's offsets are these."""
 
     async def are_these() -> bool:
         try:

@@ -38,7 +38,6 @@ def write(changes: PartitionChanges, of: LagEvent, now_s: float) -> list[Change]
 
 
 def written(*partitions: PartitionLag) -> PartitionChanges:
-    """These are, at 0 s."""
     changes = PartitionChanges(HEARTBEAT_S)
     write(changes, event(*partitions), 0.0)
     return changes

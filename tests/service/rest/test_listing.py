@@ -35,7 +35,6 @@ EVENTS = [
 def page(
     events: Iterable[LagEvent], wanted: Filter, limit: int, cursor: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Its summaries, and the cursor of the next one."""
     view = View()
     for event in events:
         view.put(Entry(event, b"", 0.0, 0, 0))

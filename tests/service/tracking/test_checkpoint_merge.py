@@ -72,7 +72,6 @@ def taken(*observations: Observation) -> QueryState:
 
 
 def at(query: QueryState) -> tuple[int | None, object, str]:
-    """Batch, offset and who said so."""
     (only,) = query.sources
     offset = None if only.processed is None else only.processed["orders"][0]
     return query.batch_id, offset, query.origin

@@ -19,7 +19,6 @@ THIRD_RUN = "79f1bf68-0000-4000-8000-000000000003"
 
 
 def at(offset: int, **fields: object) -> Observation:
-    """An observation with a position at `offset` of `orders` 0."""
     return observation(**{"sources": [position({"orders": {0: offset}})], **fields})
 
 
@@ -88,15 +87,6 @@ def test_what_is_read_again_by_another_instance_is_told_by_the_last_event() -> N
     assert not tracker.observe(at(1, observed_at=9), event, 6)
     assert tracker.observe(at(9, observed_at=11), event, 8)
     assert processed(tracker) == [{"orders": {0: 9}}]
-
-
-def test_a_clock_that_was_stepped_back_holds_nothing_up() -> None:
-    tracker = tracked(at(5, observed_at=9_000, batch_id=41))
-    assert tracker.observe(at(6, observed_at=4_000, batch_id=42), offset=1)
-    assert processed(tracker) == [{"orders": {0: 6}}]
-    assert known(tracker).observed_at == 9_001
-    assert tracker.observe(at(6, observed_at=4_500, batch_id=42, cause="idle"), offset=2)
-    assert known(tracker).observed_at == 9_002
 
 
 def test_two_observations_of_one_millisecond_make_two_versions() -> None:

@@ -8,8 +8,6 @@ from sparklag_service.view.feed import Arrival
 
 
 class Recorder:
-    """One that keeps what it is told."""
-
     def __init__(self) -> None:
         self.restarted: Mapping[int, int] = {}
         self.offsets: list[int] = []

@@ -15,8 +15,6 @@ from tests.service.view.recorder import Recorder
 
 
 class Broken:
-    """A follower that fails with everything."""
-
     def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
         raise RuntimeError("at the beginning")
 

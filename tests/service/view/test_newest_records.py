@@ -14,8 +14,6 @@ from tests.messages import lag_event
 
 
 class Log:
-    """Records of one partition."""
-
     def __init__(self) -> None:
         self.records: list[ConsumerRecord] = []
         self.refusals = Counters().refusals
@@ -72,7 +70,3 @@ async def test_an_event_under_another_key_replaces_none_and_is_left_to_be_refuse
     log.event("a", 3, 3, key="b")
     assert await log.newest() == [0, 1, 2]
     assert not log.refusals.counts
-
-
-async def test_of_no_records_there_are_none(log: Log) -> None:
-    assert await log.newest() == []

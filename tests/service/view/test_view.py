@@ -113,8 +113,6 @@ def test_one_that_is_observed_no_more_is_not_live_and_may_be_followed() -> None:
 
 
 class CountedLookups(View):
-    """Counts how often all queries of a name are gone through."""
-
     lookups = 0
 
     def named(self, name: str) -> list[Entry]:

@@ -27,7 +27,6 @@ MINUTE_MS = 60_000
 
 @asynccontextmanager
 async def read(settings: Settings, *followers: Follower) -> AsyncIterator[tuple[View, Counters]]:
-    """The view of a new instance, once it is caught up."""
     view, counters = View(), Counters()
     assert settings.bootstrap_servers is not None
     reader = ViewReader(

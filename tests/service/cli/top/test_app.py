@@ -1,11 +1,10 @@
-"""The keys of `top`, and what it shows: on a service without Kafka, and on a fake one that is slow,
-away or not ready."""
+"""The keys of `top`, and what it shows: on a service without Kafka, and on a fake one that is away
+or not ready."""
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -279,31 +278,26 @@ async def test_a_thousand_queries_are_read_and_scrolled_through(live: LiveServer
 
 
 class FakeService:
-    """Answers `GET /lag` with `page`, and nothing else; only while `answering` is set."""
+    """Answers `GET /lag` with `page`, and nothing else."""
 
     def __init__(self) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.page: LagPage | None = page(summary("payments", measured_at=epoch_ms()))
-        self.answering = threading.Event()
-        self.answering.set()
 
     def serving(self) -> HttpServer:
         """A context manager."""
         return HttpServer(self._respond, self.port)
 
     def _respond(self, request: Request) -> Response:
-        self.answering.wait()
         if request.path == "/lag" and self.page is not None:
             return Response(msgspec.json.encode(self.page), content_type=JSON)
         return Response("<h1>oops</h1>", 500, content_type="text/html")
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeService]:
-    service = FakeService()
-    yield service
-    service.answering.set()
+def fake() -> FakeService:
+    return FakeService()
 
 
 async def test_a_service_that_goes_away_is_said_its_rows_stay_and_it_is_found_again(
@@ -317,20 +311,6 @@ async def test_a_service_that_goes_away_is_said_its_rows_stay_and_it_is_found_ag
         await screen.shows("NO ANSWER, shown as of", "payments")
         with fake.serving():
             await screen.hides("NO ANSWER")
-
-
-async def test_a_slow_service_does_not_hold_up_the_keys(fake: FakeService) -> None:
-    with fake.serving():
-        async with top(fake.url) as screen:
-            await screen.shows("payments")
-            fake.answering.clear()
-            await screen.press("s")
-            await screen.shows("sort: lag")
-            await screen.press("enter")
-            await screen.shows("esc Back", "payments: OK")
-            await screen.press("escape", "question_mark")
-            await screen.shows("select a query")
-            fake.answering.set()
 
 
 async def test_what_is_no_list_of_queries_is_said(fake: FakeService) -> None:

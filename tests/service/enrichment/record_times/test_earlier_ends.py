@@ -66,6 +66,7 @@ async def test_each_record_is_found_between_the_two_ages_it_came_between(
         for _ in range(20):
             await sampled.until(lambda: True, "measured", state)
         assert counts.looked_up == 9, "once is enough"
+        assert (counts.requests, sampled.times()) == (0, {}), "no record is read"
 
 
 async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_is_left_out(

@@ -58,13 +58,13 @@ class PlayedLeader:
 
 
 class PlayedCluster:
-    def __init__(self) -> None:
+    def __init__(self, budget: ByteBudget | None = None) -> None:
         self.pool: Any = PlayedLeader()
         self.offsets = {"orders": TopicOffsets(Topic("id", (0, 1)), 0.0)}
         self.counts = RecordTimeCounts()
         self.now_s = 1_000.0
         self.sampler = Sampler(
-            "east", self, self.counts, ByteBudget(self.now_s), clock=lambda: self.now_s
+            "east", self, self.counts, budget or ByteBudget(self.now_s), clock=lambda: self.now_s
         )
 
     def leader(self, topic: str, partition: int) -> Address | None:
@@ -196,3 +196,13 @@ async def test_a_topic_that_may_not_be_read_is_left_alone_for_a_while_and_logged
     cluster.now_s += FORBIDDEN_S
     assert await cluster.sample(at(6)) == [6]
     assert cluster.sampled == RecordTime(6, T + 6)
+
+
+async def test_no_more_is_read_than_the_budget_allows() -> None:
+    cluster = PlayedCluster(ByteBudget(1_000.0, bytes_per_s=1_000, burst_bytes=1))
+    assert await cluster.sample(at(5)) == [5]
+    second = asyncio.create_task(cluster.sample(at(9, partition=1)))
+    await asyncio.sleep(0.2)
+    assert cluster.pool.offsets == [], "it waits for what the first has taken"
+    cluster.now_s += 1
+    assert await second == [9]

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import logging
-import operator
-import time
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.structs import TopicPartition
-from msgspec.structs import replace
 
-from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.protocol.metadata import Address
-from sparklag_schemas import TimeLagSettings
-from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.enrichment.cluster_offsets import RecordTime, Topic, TopicOffsets
-from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.record_times.lagging import Lagging
-from sparklag_service.enrichment.record_times.limits import ByteBudget
-from sparklag_service.enrichment.record_times.sampler import RecordTimeCounts, Sampler
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.service.enrichment.record_times.sampling import (
@@ -32,7 +18,7 @@ from tests.service.enrichment.record_times.sampling import (
     write_batches,
 )
 from tests.service.second_broker import frozen, place, second_broker
-from tests.waiting import holds, wait_for
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -63,20 +49,6 @@ async def test_at_each_position_it_is_the_time_of_the_record_there(
         await sampled.checks(5, state)
         assert counts.requests == requests, "each position is asked for once"
         assert (counts.failed, counts.unusable) == (0, 0)
-
-
-async def test_a_position_that_moves_is_sampled_once_it_stands(
-    kafka: LocalKafka, topic: str
-) -> None:
-    await write_batches(kafka.bootstrap_servers, topic, [[NOW_MS - 5, NOW_MS - 3]])
-    async with sampling(kafka.bootstrap_servers) as sampled:
-        at_first = standing({topic: {0: 0}})
-        await sampled.finds({(topic, 0): (0, NOW_MS - 5)}, at_first)
-        # Its first batch in this instance's life.
-        later = replace(at_first, sources=standing({topic: {0: 1}}).sources, batch_id=1)
-        moved_s = time.monotonic()
-        await sampled.finds({(topic, 0): (1, NOW_MS - 3)}, later)
-        assert time.monotonic() - moved_s >= 1.0
 
 
 async def test_where_the_broker_gives_the_time_it_is_that(
@@ -207,18 +179,6 @@ async def test_two_queries_at_different_positions_of_a_partition_both_get_their_
         assert sampled.record_times.counts.sampled == 2
 
 
-async def test_with_sampling_off_no_record_is_read(kafka: LocalKafka, topic: str) -> None:
-    await write_batches(kafka.bootstrap_servers, topic, [[T + 7], [T + 8]])
-    off = TimeLagSettings(sample=False, sample_interval_s=0.1)
-    async with sampling(kafka.bootstrap_servers, time_lag=off) as sampled:
-        state = standing({topic: {0: 0}})
-        counts = sampled.record_times.counts
-        await sampled.until(lambda: counts.looked_up == 1, "it is looked up by time", state)
-        for _ in range(20):
-            await sampled.until(lambda: True, "measured", state)
-        assert (counts.requests, sampled.times()) == (0, {})
-
-
 async def test_a_topic_created_anew_has_no_times_of_the_old_one(
     kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
@@ -325,37 +285,3 @@ async def test_two_thousand_partitions_are_sampled_in_some_requests(
         counts = sampled.record_times.counts
         assert counts.requests <= 20
         assert counts.bytes_read < 2_000 * 400
-
-
-async def test_no_more_is_read_than_the_budget_allows(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
-) -> None:
-    second_client.create(topic_name, 2)
-    servers = kafka.bootstrap_servers
-    await write_batches(servers, topic_name, [[T]], partitions=[0, 1], value=b"x" * 50_000)
-    cluster = OneBroker(servers, topic_name)
-    budget = ByteBudget(time.monotonic(), bytes_per_s=50_000, burst_bytes=1)
-    sampler = Sampler("default", cluster, RecordTimeCounts(), budget)
-    times = cluster.offsets[topic_name].record_times
-    try:
-        began_s = time.monotonic()
-        for number in (0, 1):
-            partition = TopicPartition(topic_name, number)
-            sampler.request(Lagging(partition, "read_uncommitted", 0, LatestOffset(1, 0.0), None))
-            await holds(partial(operator.contains, times, number), f"{partition} is sampled")
-            assert times[number] == RecordTime(0, T)
-        # The second waited for what the first had taken, less than a byte of it being saved.
-        assert time.monotonic() - began_s >= 0.99
-    finally:
-        await sampler.aclose()
-
-
-class OneBroker:
-    """A cluster whose partitions are all led by one broker."""
-
-    def __init__(self, servers: str, topic: str) -> None:
-        self.offsets = {topic: TopicOffsets(Topic(partitions=(0, 1)), 0.0)}
-        self.pool = BrokerPool(ClusterAccess(servers), timeout_s=30.0)
-
-    def leader(self, topic: str, partition: int) -> Address | None:
-        return self.pool.connections()[0].address
