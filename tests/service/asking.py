@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -14,6 +14,7 @@ from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.supervision import QueryFailures
 from sparklag_service.tracking.query_state import QueryState, SourceState
+from tests.waiting import eventually
 
 
 def query(processed: Mapping[str, list[int]], query_id: str = "query", **fields: Any) -> QueryState:
@@ -75,6 +76,18 @@ async def ask(cluster: WatchedCluster, state: QueryState) -> None:
     cluster.request(state, wait_group)
     wait_group.done()
     await measured.wait()
+
+
+async def measured_until(
+    enricher: Enricher, condition: Callable[[], object], what: str, *states: QueryState
+) -> None:
+    """Ask for these again and again until that holds."""
+
+    async def holds() -> bool:
+        await measured_in_order(enricher, *states)
+        return bool(condition())
+
+    await eventually(holds, what)
 
 
 async def measured_in_order(enricher: Enricher, *states: QueryState) -> list[str]:

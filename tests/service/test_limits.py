@@ -43,10 +43,9 @@ async def test_made_up_queries_change_nothing_of_those_that_came_first(
 async def test_queries_that_ended_make_room_for_one_that_lives(
     service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
-    settings = limited(service_settings, queries=2)
     ended = seen(topic, {0: 0}, cause="terminated")
     lives, new = seen(topic, {0: 0}), seen(topic, {0: 0})
-    async with running(settings, second_client) as service:
+    async with running(limited(service_settings, queries=2), second_client) as service:
         service.observe(ended, lives)
         await service.shows(ended.query_id, lambda e: e.status == "FINISHED", "it has ended")
         await service.shows(lives.query_id, lambda e: e.status == "OK", "it lives")
@@ -64,9 +63,8 @@ async def test_a_query_with_too_many_partitions_is_unknown_and_says_why(
     service_settings: Settings, second_client: SecondClient, topic_name: str
 ) -> None:
     second_client.create(topic_name, 20)
-    settings = limited(service_settings, watched_partitions=25)
     small, large = seen(topic_name, {0: 0}), seen(topic_name, dict.fromkeys(range(20), 0))
-    async with running(settings, second_client) as service:
+    async with running(limited(service_settings, watched_partitions=25), second_client) as service:
         service.observe(small)
         await service.shows(small.query_id, lambda e: e.total_lag == 0, "the small one's lag")
         service.observe(large)

@@ -261,10 +261,7 @@ async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
 
 
 async def test_a_query_too_wide_for_the_topic_is_counted_and_the_others_go_on(
-    kafka: LocalKafka,
-    second_client: SecondClient,
-    topic: str,
-    caplog: pytest.LogCaptureFixture,
+    kafka: LocalKafka, second_client: SecondClient, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = settings_for(kafka.bootstrap_servers)
     # Compressed, 4,000 partitions still take more than this.

@@ -239,9 +239,7 @@ async def test_check_names_the_rights_that_are_missing_and_nothing_else(
     ]
 
 
-async def test_check_names_a_topic_that_may_not_be_seen(
-    scram_kafka: LocalKafka, internal: SecondClient
-) -> None:
+async def test_check_names_a_hidden_topic(scram_kafka: LocalKafka, internal: SecondClient) -> None:
     settings = settings_for(scram_kafka.bootstrap_servers, kafka=login("stranger"))
     internal.create(settings.offsets_topic, 1)
     texts = [
@@ -270,9 +268,7 @@ async def test_each_way_to_log_in_wrongly_is_named_and_no_password_is_shown(
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-async def test_who_logs_in_rightly_has_nothing_to_explain(
-    scram_kafka: LocalKafka, mechanism: Any
-) -> None:
+async def test_a_right_login_has_no_problem(scram_kafka: LocalKafka, mechanism: Any) -> None:
     kafka_settings = login("sparklag", mechanism=mechanism)
     access = ClusterAccess(scram_kafka.bootstrap_servers, kafka_settings)
     assert await connection_problem(access) is None
@@ -296,9 +292,7 @@ async def test_over_tls_with_a_client_certificate_the_service_works(
         await service.shows(QUERY_ID, lambda event: event.total_lag == 0, "lag 0")
 
 
-async def test_a_broker_whose_authority_is_not_trusted_is_named(
-    tls_kafka: LocalKafka, certificates: Certificates
-) -> None:
+async def test_untrusted_broker_is_named(tls_kafka: LocalKafka, certificates: Certificates) -> None:
     stranger = certificates.kafka_settings(ssl_cafile=str(certificates.other_ca))
     said = await problem_at(tls_kafka.bootstrap_servers, stranger)
     assert "certificate is not trusted" in said

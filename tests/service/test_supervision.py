@@ -82,9 +82,7 @@ async def test_a_cancelled_task_ends_what_it_runs_however_long_that_cleans_up() 
     assert steps == ["cleaning up", "clean"]
 
 
-async def test_a_task_that_is_well_for_long_is_named_no_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_task_that_is_well_for_long_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
     supervisor = Supervisor()
     failures = [RuntimeError("once")]
 

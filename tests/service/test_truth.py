@@ -63,10 +63,7 @@ async def test_a_topic_deleted_and_created_anew_is_told_apart_also_when_it_is_lo
         assert anew.total_lag is None
         service.observe(
             replace(
-                query,
-                observed_at=epoch_ms(),
-                batch_id=42,
-                sources=[position({topic: {0: 20}})],
+                query, observed_at=epoch_ms(), batch_id=42, sources=[position({topic: {0: 20}})]
             )
         )
         event = await service.shows(query.query_id, lambda e: e.batch_id == 42, "a new position")
@@ -103,9 +100,7 @@ async def test_two_runs_of_one_query_are_named(service: RunningService, topic: s
     assert (event.run_id, event.other_run_id) == ("second", "first")
 
 
-async def test_a_query_renamed_is_known_by_its_new_name_only(
-    service: RunningService, topic: str
-) -> None:
+async def test_a_renamed_query_has_its_new_name_only(service: RunningService, topic: str) -> None:
     query = seen(topic, {0: 0}, query="before")
     service.observe(query)
     await service.shows(query.query_id, lambda e: e.query == "before", "the name")

@@ -94,9 +94,7 @@ def test_where_all_is_well_every_check_says_so_and_no_record_is_written(
 
 
 @pytest.mark.kafka
-def test_before_anything_runs_it_says_what_to_do_and_nothing_of_that_is_bad(
-    kafka: LocalKafka,
-) -> None:
+def test_before_anything_runs_it_says_what_to_do(kafka: LocalKafka) -> None:
     settings = settings_for(kafka.bootstrap_servers)
     exit_code, found = checked(settings)
     assert exit_code == 1
@@ -111,9 +109,7 @@ def test_before_anything_runs_it_says_what_to_do_and_nothing_of_that_is_bad(
 
 
 @pytest.mark.kafka
-def test_a_query_that_reads_sparklags_own_topics_too_is_named(
-    kafka: LocalKafka, second_client: SecondClient
-) -> None:
+def test_a_reader_of_own_topics_is_named(kafka: LocalKafka, second_client: SecondClient) -> None:
     settings = settings_for(kafka.bootstrap_servers)
     assert "created" in sparklag("topics", "create", settings=settings).stdout
     read = position({"orders": {0: 1}, settings.offsets_topic: {0: 2}}, topic_pattern=".*")
@@ -142,9 +138,7 @@ def test_a_drivers_clock_that_is_ahead_and_a_message_of_another_version_are_name
 
 
 @pytest.mark.kafka
-def test_checkpoints_that_are_to_be_watched_are_read(
-    settings: Settings, url: str, tmp_path: Path
-) -> None:
+def test_checkpoints_to_be_watched_are_read(settings: Settings, url: str, tmp_path: Path) -> None:
     there, missing = SAMPLES / "checkpoints" / "single_kafka", tmp_path / "missing"
     locations = {"SPARKLAG_CHECKPOINTS__LOCATIONS": f"{there},{missing}"}
     exit_code, found = checked(settings, **locations)
@@ -154,9 +148,7 @@ def test_checkpoints_that_are_to_be_watched_are_read(
 
 
 @pytest.mark.kafka
-def test_instances_share_the_work_and_one_without_any_is_named(
-    kafka: LocalKafka, second_client: SecondClient
-) -> None:
+def test_an_instance_without_work_is_named(kafka: LocalKafka, second_client: SecondClient) -> None:
     settings = settings_for(kafka.bootstrap_servers)
     for topic in (settings.offsets_topic, settings.lag_topic):
         second_client.create(topic, 1)
@@ -251,7 +243,5 @@ def test_it_is_read_in_80_columns(kafka: LocalKafka, tmp_path: Path) -> None:
     ("ahead_s", "accuracy_s", "state"),
     [(0.0, 0.0, "ok"), (1.9, 0.0, "ok"), (-2.1, 0.0, "bad"), (2.4, 0.5, "ok"), (60, 0.5, "bad")],
 )
-def test_a_clock_is_wrong_beyond_what_the_measurement_is_worth(
-    ahead_s: float, accuracy_s: float, state: str
-) -> None:
+def test_a_clock_is_wrong_beyond_accuracy(ahead_s: float, accuracy_s: float, state: str) -> None:
     assert clock_result("it", ahead_s, accuracy_s).state == state

@@ -152,9 +152,7 @@ def behind_a_path(target: str) -> HttpServer:
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-async def test_a_service_behind_a_path_is_reached_by_every_command(
-    live: LiveServer, slash: str
-) -> None:
+async def test_every_command_reaches_a_service_behind_a_path(live: LiveServer, slash: str) -> None:
     live.show(lag_event(query="a/b"))
     with behind_a_path(live.url) as proxy:
         url = f"{proxy.url}/sparklag{slash}"

@@ -107,9 +107,7 @@ async def test_lag_on_a_terminal(served: LiveServer, width: int) -> None:
         assert len(numbers) == 3
 
 
-async def test_lag_in_a_pipe_has_every_column_and_a_line_for_each_partition(
-    served: LiveServer,
-) -> None:
+async def test_lag_in_a_pipe_has_every_column_and_a_line_per_partition(served: LiveServer) -> None:
     found = await shown(served, None, "lag", "hostile")
     numbers = ["3", "1,234,567", "9,008,433,821", "9,007,199,254"]
     assert found.lines[-1].split() == ["t" * 249, *numbers, "unknown"]

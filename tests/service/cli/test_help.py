@@ -106,9 +106,7 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
 
 
 @pytest.mark.parametrize("command", PROGRAMS)
-def test_a_wrong_argument_of_a_program_is_one_line(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_argument_is_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         PROGRAMS[command](["--colour\x1b[2J"])
     assert end.value.code == 2

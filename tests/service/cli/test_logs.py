@@ -87,9 +87,7 @@ def test_each_line_of_a_run_is_one_json_object_and_those_about_a_query_name_it(
 
 
 @pytest.mark.kafka
-def test_a_line_that_repeats_is_limited_and_the_others_are_counted(
-    kafka: LocalKafka, tmp_path: Path
-) -> None:
+def test_a_repeated_line_is_limited_and_counted(kafka: LocalKafka, tmp_path: Path) -> None:
     settings, log = settings_for(kafka.bootstrap_servers), tmp_path / "log"
     with serving(log, settings) as process:
         wait_for(lambda: "serving http://" in log.read_text(), "it serves")
@@ -125,8 +123,7 @@ def test_a_part_has_a_level_of_its_own(kafka: LocalKafka, tmp_path: Path) -> Non
 
 @pytest.mark.kafka
 def test_on_a_terminal_lines_are_to_be_read(kafka: LocalKafka) -> None:
-    settings = settings_for(kafka.bootstrap_servers)
-    with Terminal(COMMAND, 200, 30, environment(settings)) as terminal:
+    with Terminal(COMMAND, 200, 30, environment(settings_for(kafka.bootstrap_servers))) as terminal:
         wait_for(lambda: "owns 2 of 2 partitions" in terminal.screen(), "it has joined")
         shown = terminal.screen()
     assert "INFO    sparklag_service.server: serving http://" in shown

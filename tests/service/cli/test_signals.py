@@ -83,9 +83,7 @@ def longest_start_s(settings: Settings, folder: Path) -> float:
 
 
 @pytest.mark.parametrize("moments", [12, pytest.param(100, marks=pytest.mark.slow)])
-def test_it_ends_at_any_moment_of_its_start(
-    kafka: LocalKafka, moments: int, tmp_path: Path
-) -> None:
+def test_it_ends_at_any_time_of_its_start(kafka: LocalKafka, moments: int, tmp_path: Path) -> None:
     settings = settings_for(kafka.bootstrap_servers)
     span_s = 1.5 * longest_start_s(settings, tmp_path)
     # One in each part of the span, in any order.

@@ -11,10 +11,17 @@ from sparklag_schemas import ClusterSettings
 from sparklag_service.enrichment.enricher import Enricher
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
-from tests.service.asking import enriching, measured_in_order, of_sources, query, source
+from tests.service.asking import (
+    enriching,
+    measured_in_order,
+    measured_until,
+    of_sources,
+    query,
+    source,
+)
 from tests.service.second_broker import frozen, place, second_broker
 from tests.service.states import latest_of, unknown_of
-from tests.waiting import eventually, holds
+from tests.waiting import holds
 
 pytestmark = pytest.mark.kafka
 
@@ -32,12 +39,12 @@ async def test_a_query_on_a_healthy_broker_never_waits_for_a_frozen_one() -> Non
         mixed = query({"here": [0], "there": [0]}, "mixed")
         timeout_s = 60.0
         async with enriching(first.bootstrap_servers, measure_timeout_s=timeout_s) as enricher:
-
-            async def all_known() -> bool:
-                await measured_in_order(enricher, mixed, healthy)
-                return latest(enricher, "here") == 1 and latest(enricher, "there") == 0
-
-            await eventually(all_known, "both are measured")
+            await measured_until(
+                enricher,
+                lambda: (latest(enricher, "here"), latest(enricher, "there")) == (1, 0),
+                "both are measured",
+                *(mixed, healthy),
+            )
             with frozen(second_node):
                 frozen_s = time.monotonic()
                 # The first time nobody knows of it yet: the mixed query waits, the other does not.
@@ -51,12 +58,9 @@ async def test_a_query_on_a_healthy_broker_never_waits_for_a_frozen_one() -> Non
                 kept = enricher.offsets["default"]["there"].latest["read_uncommitted"]
                 assert kept[0].requested_s < frozen_s
             client.produce("there", [b"x"], partition=0)
-
-            async def fresh() -> bool:
-                await measured_in_order(enricher, mixed)
-                return latest(enricher, "there") == 1
-
-            await eventually(fresh, "the thawed broker is measured again")
+            await measured_until(
+                enricher, lambda: latest(enricher, "there") == 1, "the thawed is measured", mixed
+            )
 
 
 async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_for_long(
@@ -66,13 +70,12 @@ async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_fo
     away = source(1, processed={"far": {0: 0}}, cluster="away")
     clusters = {"away": ClusterSettings(bootstrap_servers="127.0.0.1:1")}
     async with enriching(kafka.bootstrap_servers, clusters=clusters) as enricher:
-
-        async def known() -> bool:
-            states = (of_sources("near", here), of_sources("both", here, away))
-            await measured_in_order(enricher, *states)
-            return latest(enricher, topic) == 0 and "away" in enricher.unreachable
-
-        await eventually(known, "the near cluster is measured")
+        await measured_until(
+            enricher,
+            lambda: latest(enricher, topic) == 0 and "away" in enricher.unreachable,
+            "the near cluster is measured",
+            *(of_sources("near", here), of_sources("both", here, away)),
+        )
         unknown = unknown_of(enricher.offsets["away"])
         assert unknown == {TopicPartition("far", 0): "no broker answers"}
         await holds(
@@ -93,9 +96,7 @@ async def test_a_query_of_no_configured_cluster_is_told_at_once(kafka: LocalKafk
         assert enricher.offsets["default"] == {}
 
 
-async def test_what_nobody_took_is_told_once_as_it_was_asked_for_last(
-    kafka: LocalKafka, topic: str
-) -> None:
+async def test_what_nobody_took_is_told_once_as_asked_last(kafka: LocalKafka, topic: str) -> None:
     async with enriching(kafka.bootstrap_servers) as enricher:
         old, new = query({topic: [0]}), query({topic: [0]})
         nowhere = query({topic: [0]}, "nowhere", cluster=None)

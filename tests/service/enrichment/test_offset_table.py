@@ -108,9 +108,7 @@ def test_a_log_that_ends_earlier_is_believed_once_the_topic_was_looked_at_again(
 
 
 @pytest.mark.parametrize(("old_id", "new_id"), [("first", "second"), (None, None)])
-def test_nothing_of_a_topic_stays_that_was_created_anew(
-    old_id: str | None, new_id: str | None
-) -> None:
+def test_nothing_of_a_recreated_topic_stays(old_id: str | None, new_id: str | None) -> None:
     made = table(old_id, partitions=2)
     take(made, said(9, 9), 1.0)
     made.take_earliest(said(4, 4), 1.0)

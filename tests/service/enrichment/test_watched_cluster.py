@@ -113,9 +113,7 @@ def creating() -> Iterator[LocalKafka]:
         yield broker
 
 
-async def test_a_missing_topic_costs_only_its_own_partitions_and_is_not_created(
-    creating: LocalKafka,
-) -> None:
+async def test_a_missing_topic_costs_only_itself_and_is_not_created(creating: LocalKafka) -> None:
     second = SecondClient(creating.bootstrap_servers)
     second.create("there", 1)
     there, gone = TopicPartition("there", 0), TopicPartition("gone", 0)
@@ -192,7 +190,7 @@ async def test_a_topic_created_anew_is_told_by_its_id_and_starts_without_old_val
         assert cluster.offsets[topic_name].description.partitions == (0,)
 
 
-async def test_a_partition_the_topic_does_not_have_is_named(
+async def test_a_partition_that_does_not_exist_is_named(
     cluster: WatchedCluster, topic: str
 ) -> None:
     beyond = TopicPartition(topic, 7)
@@ -294,10 +292,7 @@ async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
     reason = f"no right to describe topic {topic_name}"
     async with watching(scram_kafka.bootstrap_servers, kafka=login()) as cluster:
         await asked_until(
-            cluster,
-            state,
-            lambda: unknown(cluster) == {partition: reason},
-            "it is forbidden",
+            cluster, state, lambda: unknown(cluster) == {partition: reason}, "it is forbidden"
         )
         topic = cluster.offsets[topic_name].description
         assert (topic.missing, topic.gone) == (reason, False)
@@ -313,9 +308,7 @@ def pair() -> Iterator[tuple[LocalKafka, LocalKafka]]:
         yield first, second_node
 
 
-async def test_metadata_goes_on_while_the_broker_that_gave_it_is_frozen(
-    pair: tuple[LocalKafka, LocalKafka],
-) -> None:
+async def test_metadata_goes_on_if_a_broker_is_frozen(pair: tuple[LocalKafka, LocalKafka]) -> None:
     first, second_node = pair
     # Beside the frozen one none could be made: clients may take that for the controller.
     await place(first, {"here": [1], "new": [1]})

@@ -284,9 +284,7 @@ def test_a_new_plan_makes_a_partition_another() -> None:
     ],
     ids=["not measured", "old", "created anew", "gone", "loss"],
 )
-def test_a_partition_of_which_something_else_is_to_say_is_not_the_same(
-    then: OffsetsByCluster,
-) -> None:
+def test_a_partition_in_another_state_is_not_the_same(then: OffsetsByCluster) -> None:
     query = Follower()
     query.hear(observation())
     first = query.measure(said({0: 70}))

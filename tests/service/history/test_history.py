@@ -30,9 +30,7 @@ def measured(live: LiveServer, ago_ms: int, **fields: Any) -> None:
     live.show(lag_event(measured_at=at_ms, observed_at=at_ms, **fields))
 
 
-async def test_a_step_says_the_last_and_the_highest_and_a_gap_is_a_gap(
-    live: LiveServer, http: httpx.AsyncClient
-) -> None:
+async def test_a_step_has_its_last_and_highest(live: LiveServer, http: httpx.AsyncClient) -> None:
     # Whole steps of five minutes, the newest of which is over.
     begin_ms = (epoch_ms() // (5 * MINUTE_MS) - 4) * 5 * MINUTE_MS
     for minute, lag in ((0, 10), (1, 90), (2, 20), (11, None)):
@@ -132,9 +130,7 @@ async def test_unknown_and_ambiguous_names_are_refused(
     assert (await http.get("/lag/orders/history")).json()["query_ids"] == ["a", "b"]
 
 
-async def test_the_answer_is_as_the_openapi_document_says(
-    live: LiveServer, http: httpx.AsyncClient
-) -> None:
+async def test_the_answer_is_as_documented(live: LiveServer, http: httpx.AsyncClient) -> None:
     batch = Batch(started_at=0, rows=1, duration_ms=12, phases_ms={"addBatch": 5})
     measured(live, 0, batch=batch, cause="progress")
     document = (await http.get("/openapi.json")).json()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_schemas import Batch
 from sparklag_service.history.page import TimeRange, points, time_range
-from sparklag_service.history.rows import pack, row_of, unpack
+from sparklag_service.history.rows import row_of
 from tests.messages import OTHER_RUN, RUN_ID, lag_event
 
 NOW = 1_790_000_000_000
@@ -28,9 +27,7 @@ HOUR = 3_600_000
         ("2026-09-21", 1_789_948_800_000),
     ],
 )
-def test_a_moment_is_epoch_milliseconds_iso_8601_or_a_duration_before_now(
-    since: str, ms: int
-) -> None:
+def test_a_time_is_epoch_milliseconds_iso_8601_or_a_duration_ago(since: str, ms: int) -> None:
     assert time_range(since, None, None, NOW).since_ms == ms
 
 
@@ -78,22 +75,3 @@ def test_a_run_that_began_is_in_the_step_of_its_first_row_also_where_a_range_beg
     assert [point.started for point in whole] == [False, False, True, False]
     later = points(rows, TimeRange(begin_ms + 2 * minute, begin_ms + 10 * minute, minute))
     assert [point.started for point in later] == [True, False]
-
-
-def test_a_step_in_which_no_batch_was_completed_has_none() -> None:
-    batch = Batch(
-        started_at=0,
-        rows=1,
-        duration_ms=1_234_567,
-        phases_ms={"getBatch": 1, "addBatch": 1_200_000, "walCommit": 34},
-    )
-    events = [
-        lag_event(measured_at=NOW, batch=batch, cause="progress"),
-        lag_event(measured_at=NOW + HOUR, batch=batch, cause="refresh"),
-    ]
-    rows = [row for event in events for row in unpack(pack(row_of(event)))]
-    completed, none = points(rows, TimeRange(NOW - NOW % HOUR, NOW + 2 * HOUR, HOUR))
-    assert completed.batch is not None
-    assert (completed.batch.duration_ms, completed.batch.planning_ms) == (1_234_567, 1)
-    assert (completed.batch.processing_ms, completed.batch.commit_ms) == (1_200_000, 34)
-    assert none.batch is None

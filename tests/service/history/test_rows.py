@@ -116,9 +116,7 @@ def test_only_the_event_that_a_batch_caused_has_it_and_of_joined_rows_the_last()
         (["a", "b", "b"], True),
     ],
 )
-def test_a_run_began_in_a_joined_row_where_the_run_id_changed_in_it(
-    runs: list[str | None], started: bool
-) -> None:
+def test_a_run_began_where_joined_rows_change_run(runs: list[str | None], started: bool) -> None:
     rows = [
         row_of(lag_event(measured_at=NOW + number, run_id=run, cause="refresh"))
         for number, run in enumerate(runs)
@@ -145,9 +143,7 @@ def test_a_joined_row_says_the_last_and_the_highest() -> None:
 
 
 @given(st.lists(st.integers(0, 2 * DAY)), st.sampled_from([FINEST, 64, COARSEST]))
-def test_thinning_loses_no_peak_keeps_its_bound_and_done_twice_changes_nothing(
-    ages_ms: list[int], fineness: int
-) -> None:
+def test_thinning_loses_no_peak_and_keeps_its_bound(ages_ms: list[int], fineness: int) -> None:
     resolution = Resolution(FINEST_MS, fineness, DAY)
     rows = [at(age_ms, lag) for lag, age_ms in enumerate(ages_ms)]
     thinned = resolution.thinned(rows, NOW)
@@ -182,9 +178,7 @@ def test_a_day_of_heartbeats_is_kept_at_four_minutes_and_the_last_two_hours_at_t
 
 
 @pytest.mark.parametrize("queries", [3, 30, 150])
-def test_whatever_the_number_of_queries_the_ceiling_holds_and_each_has_its_day(
-    queries: int,
-) -> None:
+def test_for_any_number_of_queries_the_ceiling_holds_and_each_has_its_day(queries: int) -> None:
     archive = Archive(MB, FINEST_MS, DAY)
     for age_ms in range(DAY, 0, -DAY // (45_000 // queries)):
         for query in range(queries):
@@ -203,17 +197,6 @@ def test_queries_beyond_what_fits_at_the_coarsest_have_no_history_and_are_told_s
     assert 150 < taken.count(True) < 2_000
     archive.forget("0")
     assert archive.add("2000", at(0), NOW)
-
-
-def test_what_was_before_a_tombstone_is_forgotten() -> None:
-    archive = Archive(MB, FINEST_MS, DAY)
-    archive.add("a", at(0), NOW)
-    archive.add("a", at(2 * HOUR), NOW, older=True)
-    archive.add("a", at(HOUR), NOW, older=True)
-    archive.forget_before("a", NOW - HOUR)
-    assert [NOW - r.measured_at_ms for r in archive.rows("a", NOW)] == [HOUR, 0]
-    archive.forget("a")
-    assert (archive.rows("a", NOW), archive.held_bytes) == ([], 0)
 
 
 def test_a_clock_that_goes_ahead_fills_nothing_up() -> None:

@@ -189,9 +189,7 @@ async def test_a_checkpoint_that_appears_later_is_found(place: Path) -> None:
         await watching.is_well()
 
 
-async def test_another_clusters_checkpoints_are_of_that_cluster(
-    place: Path, orders: Checkpoint
-) -> None:
+async def test_checkpoints_of_a_cluster_carry_its_alias(place: Path, orders: Checkpoint) -> None:
     east = ClusterSettings(bootstrap_servers="east:9092", checkpoints=[f"{place}/*"])
     async with Watching(clusters={"east": east}).running() as watching:
         assert (await watching.tells(orders, 0, 10)).cluster == "east"
@@ -212,9 +210,7 @@ async def test_a_query_without_kafka_is_not_told_of(place: Path, orders: Checkpo
     ("folder", "name"),
     [("orders", "orders"), ("jobs/orders/_checkpoint", "orders"), ("a b/Checkpoints", "a b")],
 )
-async def test_a_query_goes_by_the_folder_that_says_something(
-    place: Path, folder: str, name: str
-) -> None:
+async def test_a_query_is_named_by_its_folder(place: Path, folder: str, name: str) -> None:
     orders = Checkpoint(place / folder).completes(0, 10)
     async with Watching(locations=[str(place / folder)]).running() as watching:
         assert (await watching.tells(orders, 0, 10)).query == name
@@ -224,8 +220,7 @@ async def test_a_query_goes_by_the_folder_that_says_something(
 
 
 async def test_another_instances_checkpoint_is_not_told_of_until_it_changes_hands(
-    place: Path,
-    orders: Checkpoint,
+    place: Path, orders: Checkpoint
 ) -> None:
     watching = Watching(locations=[f"{place}/*"])
     watching.others.add(orders.query_id)
@@ -283,9 +278,7 @@ async def test_a_link_that_leads_elsewhere_is_not_followed(place: Path) -> None:
             assert watching.of(secret) == []
 
 
-async def test_a_pipe_or_a_file_of_any_size_is_passed_over_by_itself(
-    place: Path, orders: Checkpoint
-) -> None:
+async def test_a_pipe_or_a_huge_file_is_passed_over(place: Path, orders: Checkpoint) -> None:
     pipe, large = (
         Checkpoint(place / "pipe").completes(7, 70),
         Checkpoint(place / "large").completes(7, 7),
@@ -372,9 +365,7 @@ async def test_of_two_that_hold_one_query_one_is_watched(place: Path) -> None:
         assert len({one.checkpoint_location for one in watching.of(orders)}) == 1
 
 
-async def test_a_format_from_the_future_is_told_and_the_others_go_on(
-    place: Path, orders: Checkpoint
-) -> None:
+async def test_a_future_format_is_named_and_others_go_on(place: Path, orders: Checkpoint) -> None:
     future = Checkpoint(place / "future")
     (future.folder / "offsets/0").write_text("v9\n{}\n{}")
     (future.folder / "commits/0").write_text("v1\n{}")

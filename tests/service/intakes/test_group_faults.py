@@ -109,9 +109,7 @@ async def test_a_coordinator_that_hangs_costs_only_its_own_groups(
     assert sum("broker 2 did not answer" in message for message in logged(caplog)) <= 2
 
 
-async def test_a_coordinator_that_dies_is_no_deletion_and_is_read_when_it_is_back(
-    two: Two, topic_name: str
-) -> None:
+async def test_a_dead_coordinator_is_no_deletion_and_read_again(two: Two, topic_name: str) -> None:
     here, there = await two.groups(topic_name)
     async with watching(two.first.bootstrap_servers, f"{re.escape(topic_name)}.*") as watch:
         for group in (here, there):
@@ -129,9 +127,7 @@ async def test_a_coordinator_that_dies_is_no_deletion_and_is_read_when_it_is_bac
         assert [o.cause for o in watch.of(there)] == ["group", "group"]
 
 
-async def test_a_coordinator_that_did_not_list_its_groups_is_asked_again_at_once(
-    two: Two, topic_name: str
-) -> None:
+async def test_a_coordinator_without_list_is_asked_again_at_once(two: Two, topic_name: str) -> None:
     here, there = await two.groups(topic_name)
     async with AsyncExitStack() as hangs:
         hangs.enter_context(frozen(two.second))
@@ -189,9 +185,7 @@ async def spread_afterwards(two: Two) -> AsyncIterator[None]:
         await eventually(is_there, "each partition is led where it was")
 
 
-async def test_a_mirror_goes_on_when_a_coordinator_hangs_or_moves(
-    two: Two, topic_name: str
-) -> None:
+async def test_a_mirror_goes_on_if_a_coordinator_hangs_or_moves(two: Two, topic_name: str) -> None:
     found: dict[int, Observation] = {}
     for number in count():
         query = seen(two.topic, {0: 5}, query=f"{topic_name}-mirror-{number}")
@@ -253,9 +247,7 @@ async def test_a_cluster_that_is_away_is_named_once_and_tried_until_it_is_back(
     assert len(away) == 2
 
 
-async def test_a_forbidden_group_costs_only_itself_and_is_named(
-    scram_kafka: LocalKafka, topic_name: str
-) -> None:
+async def test_a_forbidden_group_is_named_alone(scram_kafka: LocalKafka, topic_name: str) -> None:
     SecondClient(scram_kafka.internal_servers).create(topic_name, 1)
     allowed, forbidden = f"{topic_name}-allowed", f"{topic_name}-forbidden"
     for group in (allowed, forbidden):

@@ -105,10 +105,7 @@ async def test_members_that_join_and_leave_are_observed_with_those_that_have_not
 
 
 async def test_where_members_are_not_told_the_offsets_are_and_one_line_says_why(
-    kafka: LocalKafka,
-    topic: str,
-    group: str,
-    monkeypatch: pytest.MonkeyPatch,
+    kafka: LocalKafka, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await commit(kafka.bootstrap_servers, group, {topic: {0: 5}})
     speaking(monkeypatch, {15: (99, 99)})
@@ -121,9 +118,7 @@ async def test_where_members_are_not_told_the_offsets_are_and_one_line_says_why(
         await watch.at(group, {topic: {0: 6}})
 
 
-async def test_only_groups_that_are_allowed_and_not_denied_are_observed(
-    kafka: LocalKafka, topic: str
-) -> None:
+async def test_only_allowed_groups_are_observed(kafka: LocalKafka, topic: str) -> None:
     names = {kind: f"{topic}-{kind}" for kind in ("yes", "no", "yes-but", "žluťoučký-ὕ-🐎")}
     for name in names.values():
         await commit(kafka.bootstrap_servers, name, {topic: {0: 5}})
@@ -215,9 +210,7 @@ async def test_a_group_whose_commits_vanish_while_it_has_members_has_no_position
         assert "terminated" not in {o.cause for o in watch.of(group)}
 
 
-async def test_a_group_goes_to_another_instance_and_comes_back(
-    kafka: LocalKafka, topic: str, group: str
-) -> None:
+async def test_a_group_moves_and_comes_back(kafka: LocalKafka, topic: str, group: str) -> None:
     owned = {"mine"}
     marker = f"{group}-marker"
     for name in (group, marker):

@@ -38,8 +38,7 @@ class OneBroker:
 
 def finder_of(groups: dict[str, str], failures: ClusterFailures) -> GroupFinder:
     brokers = cast(BrokerPool, OneBroker(groups))
-    settings = GroupSettings(allow=[".*"])
-    return GroupFinder(settings, brokers, failures, lambda: (), lambda: None)
+    return GroupFinder(GroupSettings(allow=[".*"]), brokers, failures, lambda: (), lambda: None)
 
 
 async def test_share_groups_commit_nothing_and_are_left_out() -> None:
@@ -126,9 +125,7 @@ def test_a_listing_is_complete_when_all_have_answered_and_each_group_has_a_broke
     assert listing.is_complete
 
 
-def test_what_fails_is_logged_once_until_it_ends_and_groups_together(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_failure_is_logged_once_until_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     failures = ClusterFailures("east")
     for _ in range(3):

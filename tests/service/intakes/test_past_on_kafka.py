@@ -108,11 +108,7 @@ async def test_a_record_that_waits_is_as_old_as_it_is(
 
 @pytest.mark.parametrize(("waits_s", "method"), [(600, "interpolated"), (200_000, "floor")])
 async def test_what_waited_before_anyone_looked_is_asked_of_kafka_by_time(
-    kafka: LocalKafka,
-    second_client: SecondClient,
-    topic: str,
-    waits_s: int,
-    method: TimeLagMethod,
+    kafka: LocalKafka, second_client: SecondClient, topic: str, waits_s: int, method: TimeLagMethod
 ) -> None:
     """A day back; what is older is a day old at least."""
     second_client.produce(topic, [b"x"] * 10, at_ms=epoch_ms() - waits_s * 1_000)

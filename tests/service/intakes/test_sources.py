@@ -43,5 +43,4 @@ def test_a_source_of_another_distribution_counts_from_the_first_pipeline_on() ->
 
 
 def test_without_one_the_longest_interval_is_that_of_the_settings() -> None:
-    settings = Settings(heartbeat_s=77.0).resolved("nowhere:1")
-    assert sources.longest_interval_s(settings) == 77.0
+    assert sources.longest_interval_s(Settings(heartbeat_s=77.0).resolved("nowhere:1")) == 77.0

@@ -122,8 +122,7 @@ class Instance:
     def __init__(self) -> None:
         self.view = View()
         counters = Counters()
-        settings = Settings(live=LiveSettings(resume_mb=1))
-        self.hub = LiveHub(settings, self.view, counters)
+        self.hub = LiveHub(Settings(live=LiveSettings(resume_mb=1)), self.view, counters)
         self._feed = Feed(counters, self.hub)
         starts = dict.fromkeys(range(PARTITIONS), 0)
         self._feed.begin(starts, starts)

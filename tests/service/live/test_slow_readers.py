@@ -33,9 +33,7 @@ async def read_all(connection: socket.socket) -> None:
         pass
 
 
-async def test_one_who_does_not_read_is_cut_off_and_counted_and_others_get_everything(
-    live: LiveServer,
-) -> None:
+async def test_one_who_does_not_read_is_cut_off_and_others_get_everything(live: LiveServer) -> None:
     live.hub.write_timeout_s = live.hub.check_interval_s = 0.2
     async with live.reading("/stream") as reader, live.not_reading("/stream", SMALL_BYTES) as idle:
         await holds(lambda: live.hub.reading == 2, "both read")
@@ -79,9 +77,7 @@ async def test_one_who_falls_behind_what_is_kept_is_cut_off() -> None:
 
 
 @pytest.mark.parametrize("path", ["/stream", "/stream?summary=true"])
-async def test_what_changes_while_thousands_of_events_are_written_to_one_comes_after_them(
-    path: str,
-) -> None:
+async def test_changes_while_thousands_of_events_are_written_come_after_them(path: str) -> None:
     """More than is kept: it is not too slow for what nobody could have read yet."""
     async with live_server(live=LiveSettings(resume_mb=1)) as live:
         live.hub.write_timeout_s = LONG_S

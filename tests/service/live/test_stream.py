@@ -17,9 +17,7 @@ from tests.waiting import DEADLINE_S, holds
 A, B = "query-a", "query-b"
 
 
-async def test_a_reader_is_told_what_stands_and_then_what_comes_with_the_very_documents(
-    live: LiveServer,
-) -> None:
+async def test_a_reader_gets_the_documents_that_stand_and_then_come(live: LiveServer) -> None:
     stands = live.show(lag_event(query_id=A), 3)
     other = live.show(lag_event(query_id=B), 1)
     async with live.reading("/stream") as reader:
@@ -43,9 +41,7 @@ async def test_a_reader_of_one_query_is_told_of_that_one_only(live: LiveServer) 
         assert await reader.next() == ("lag", "3:3", comes.decode())
 
 
-async def test_one_who_comes_back_is_told_what_it_missed_and_nothing_twice(
-    live: LiveServer,
-) -> None:
+async def test_one_that_comes_back_gets_what_it_missed_and_nothing_twice(live: LiveServer) -> None:
     live.show(lag_event(query_id=A), 0)
     live.show(lag_event(query_id=B), 1)
     async with live.reading("/stream") as reader:
@@ -65,9 +61,7 @@ async def test_one_who_comes_back_is_told_what_it_missed_and_nothing_twice(
         assert await reader.next() == ("lag", "0:2", missed[2].decode())
 
 
-async def test_an_id_of_one_instance_is_understood_by_another_that_read_in_another_order(
-    live: LiveServer,
-) -> None:
+async def test_an_id_is_understood_by_one_that_read_in_another_order(live: LiveServer) -> None:
     async with live_server() as other:
         for server, order in ((live, (0, 1, 0, 1)), (other, (1, 1, 0, 0))):
             for partition in order:
@@ -101,9 +95,7 @@ async def test_one_who_missed_more_than_is_kept_is_told_so_and_the_newest_of_wha
         assert live.pipeline.counters.stream_gaps == 1
 
 
-async def test_a_reader_of_summaries_gets_what_the_listing_has_from_the_start_and_on_return(
-    live: LiveServer,
-) -> None:
+async def test_a_reader_of_summaries_always_gets_what_the_listing_has(live: LiveServer) -> None:
     async with httpx.AsyncClient(base_url=live.url, timeout=DEADLINE_S) as http:
 
         async def listed() -> list[Any]:
@@ -134,9 +126,7 @@ async def test_a_reader_of_summaries_gets_what_the_listing_has_from_the_start_an
 
 
 @pytest.mark.parametrize("last_id", ["0:99", "made up", "9:1"])
-async def test_an_id_that_no_place_here_fits_gets_all_that_stands(
-    live: LiveServer, last_id: str
-) -> None:
+async def test_an_id_of_no_place_here_gets_all_that_stands(live: LiveServer, last_id: str) -> None:
     """Of another topic, of another program, of another partition."""
     stands = live.show(lag_event(query_id=A), 0)
     async with live.reading(f"/lag/{A}/stream", last_id=last_id) as reader:
@@ -164,9 +154,7 @@ async def test_an_empty_service_says_nothing_and_then_the_first_event(live: Live
         assert await reader.next() == ("lag", "0:0", document.decode())
 
 
-async def test_unknown_and_ambiguous_names_are_refused_as_for_the_event_itself(
-    live: LiveServer,
-) -> None:
+async def test_unknown_and_ambiguous_names_are_refused_as_for_the_event(live: LiveServer) -> None:
     live.show(lag_event(query_id=A, query="orders"))
     live.show(lag_event(query_id=B, query="orders"))
     async with httpx.AsyncClient(base_url=live.url, timeout=DEADLINE_S) as http:

@@ -73,9 +73,7 @@ def test_a_topic_is_shown_by_the_service_where_a_driver_measures_one_of_its_read
 
 
 @pytest.mark.parametrize("status", ["FINISHED", "FAILED"])
-def test_a_query_that_has_ended_is_no_group_and_its_topic_goes_with_the_last_reader(
-    status: str,
-) -> None:
+def test_an_ended_query_is_no_group_and_its_topic_goes_with_the_last_reader(status: str) -> None:
     ended = lag_event(query_id="id-1", query="one", status=status, topics=[topic("payments")])
     events = (ended, *EVENTS[1:])
     shown = groups_shown(events, {event.query_id for event in events})

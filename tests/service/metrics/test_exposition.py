@@ -85,9 +85,7 @@ async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_both_formats_hold_the_services_own_and_every_querys_series(
-    http: httpx.AsyncClient,
-) -> None:
+async def test_both_formats_hold_the_series_of_service_and_queries(http: httpx.AsyncClient) -> None:
     text = await http.get("/metrics", headers={"accept": "text/plain"})
     assert text.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     open_text = await http.get("/metrics", headers={"accept": OPEN_METRICS})
@@ -203,9 +201,7 @@ async def test_promtool_has_nothing_to_say_of_our_own_names(programs: Programs) 
 
 
 @pytest.mark.packaging
-async def test_promtool_reads_the_other_tools_names_and_dislikes_what_they_are_known_for(
-    programs: Programs,
-) -> None:
+async def test_promtool_dislikes_what_the_other_tools_are_known_for(programs: Programs) -> None:
     text = await exposed(settings(compat=COMPAT), full_event())
     said = await asyncio.to_thread(promtool_says, programs.promtool, text)
     assert {line.partition(" ")[0] for line in said} <= {

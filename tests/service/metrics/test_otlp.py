@@ -175,9 +175,7 @@ async def test_many_partitions_go_in_requests_of_bounded_size_and_none_is_missin
     assert max(request.ByteSize() for request in collector.requests) < 4_000_000
 
 
-async def test_a_collector_that_is_away_is_counted_told_once_and_found_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_absent_collector_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     port = free_port()
     endpoint = f"http://somebody:secret@127.0.0.1:{port}/v1/metrics"
@@ -197,9 +195,7 @@ async def test_a_collector_that_is_away_is_counted_told_once_and_found_again(
     assert not [r for r in caplog.records if r.name.startswith("opentelemetry")]
 
 
-async def test_a_collector_that_never_answers_does_not_hold_up_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_hanging_collector_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otlp, "_LONGEST_REQUEST_S", 10 * DEADLINE_S)
     requested, ended = threading.Event(), threading.Event()
 
@@ -228,9 +224,7 @@ async def test_a_collector_that_never_answers_does_not_hold_up_the_end(
         ),
     ],
 )
-def test_an_endpoint_that_is_no_address_of_otlp_over_http_is_named_in_a_line(
-    endpoint: str, said: str
-) -> None:
+def test_an_endpoint_that_is_no_otlp_over_http_is_named_in_a_line(endpoint: str, said: str) -> None:
     with pytest.raises(SettingsError) as refused:
         load_settings(environ={"SPARKLAG_OTLP__ENDPOINT": endpoint})
     assert said in str(refused.value)

@@ -44,9 +44,7 @@ def test_patterns_choose_queries_by_their_whole_name_or_id(
         ({"include_topics": ["or.*", "payments"], "exclude_topics": ["orders"]}, {"payments"}),
     ],
 )
-def test_patterns_choose_topics_and_leave_a_querys_sums_whole(
-    patterns: dict[str, list[str]], shown: set[str]
-) -> None:
+def test_topic_patterns_leave_sums_whole(patterns: dict[str, list[str]], shown: set[str]) -> None:
     event = lag_event(total_lag=130, topics=[topic("orders"), topic("payments")])
     found = scrape(event, compat=COMPAT, **patterns)
     assert {dict(labels).get("topic") for _, labels in found.samples} - {None} == shown

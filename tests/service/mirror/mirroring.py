@@ -84,8 +84,7 @@ async def mirroring(
 ) -> AsyncIterator[Mirroring]:
     """It runs; afterwards it is cancelled, and gone."""
     mirror = MirrorSettings(queries=[".*"], group=group, interval_s=interval_s)
-    settings = Settings(mirror=mirror, **fields)
-    instance = Mirroring(settings, bootstrap_servers)
+    instance = Mirroring(Settings(mirror=mirror, **fields), bootstrap_servers)
     running = asyncio.create_task(instance.mirror.run())
     try:
         yield instance

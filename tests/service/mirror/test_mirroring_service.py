@@ -115,9 +115,8 @@ async def test_a_mirror_does_not_come_back_as_a_group_of_its_own(
     ordinary = f"spark-{topic}-ordinary"
     second_client.commit(ordinary, {topic: {0: 0}})
     allow = GroupSettings(allow=[f"spark-{topic}.*"], interval_s=0.2, find_interval_s=1.0)
-    settings = mirroring_settings(kafka, topic, groups=allow)
     query = seen(topic, {0: 0}, query=topic)
-    async with running(settings, second_client) as service:
+    async with running(mirroring_settings(kafka, topic, groups=allow), second_client) as service:
         service.observe(query)
         await committed(second_client, f"spark-{topic}", topic, {0: 0})
         # Both are listed from here on.

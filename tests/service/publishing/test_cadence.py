@@ -70,9 +70,7 @@ def test_an_event_is_due_for_what_it_says_and_when(
     assert cadence.due(event, after_s) is due
 
 
-def test_a_refresh_that_comes_after_a_late_one_does_not_leave_it_to_the_next(
-    cadence: Cadence,
-) -> None:
+def test_a_refresh_after_a_late_one_does_not_leave_it_to_the_next(cadence: Cadence) -> None:
     """On a busy machine an evaluation is late by a share of a second, and the next one in time."""
     started(cadence, refresh(topics=[]), 0.4)
     assert cadence.due(refresh(), 1)

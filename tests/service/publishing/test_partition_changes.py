@@ -64,13 +64,6 @@ def test_the_moment_of_an_old_measurement_is_its_own() -> None:
     assert change.record.measured_at == 17
 
 
-def test_only_what_changed_is_due() -> None:
-    changes = PartitionChanges(HEARTBEAT_S)
-    assert numbers(write(changes, event(partition(0), partition(1)), 0.0)) == [0, 1]
-    assert numbers(write(changes, event(partition(0), partition(1)), 1.0)) == []
-    assert numbers(write(changes, event(partition(0), partition(1, 71)), 2.0)) == [1]
-
-
 def test_time_that_passes_is_no_change() -> None:
     changes = written(partition(0, time_lag_s=1.0, time_lag_method="sampled"))
     older = event(partition(0, time_lag_s=2.0, time_lag_method="sampled"))
@@ -102,15 +95,6 @@ def test_a_partition_that_is_gone_gets_one_tombstone() -> None:
     (gone,) = write(changes, event(partition(0)), 1.0)
     assert (gone.key, gone.record) == (f"{QUERY_ID}/0/orders/1", None)
     assert write(changes, event(partition(0)), 2.0) == []
-
-
-def test_a_query_that_is_forgotten_gets_one_for_each_until_they_are_acknowledged() -> None:
-    changes = written(partition(0), partition(1))
-    for change in (gone := changes.all_gone(QUERY_ID)):
-        assert change.record is None
-        changes.written(QUERY_ID, change)
-    assert len(gone) == 2
-    assert changes.all_gone(QUERY_ID) == []
 
 
 def test_a_topic_that_two_sources_read_has_a_record_for_each() -> None:

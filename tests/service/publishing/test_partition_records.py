@@ -104,8 +104,7 @@ async def test_a_query_that_is_forgotten_leaves_one_for_each_partition(
     second_client.create(topic_name, 2)
     query = seen(topic_name, {0: 0, 1: 0}, cause="terminated")
     table = Table(by_partition, second_client)
-    settings = replace(by_partition, keep_s=0.0)
-    async with running(settings, second_client) as service:
+    async with running(replace(by_partition, keep_s=0.0), second_client) as service:
         service.observe(query)
         await holds(lambda: service.pipeline.counters.tombstones, "it is forgotten")
         await holds(lambda: service.pipeline.counters.partition_records >= 4, "all are written")
@@ -122,8 +121,7 @@ async def test_another_instance_goes_on_with_the_same_table(
     async with running(by_partition, second_client) as service:
         service.observe(query)
         await table.comes_to(query.query_id, {f"0/{topic}/0": 0})
-    settings = replace(by_partition, keep_s=0.0)
-    async with running(settings, second_client) as service:
+    async with running(replace(by_partition, keep_s=0.0), second_client) as service:
         service.observe(replace(moved(query, {0: 0}), cause="terminated"))
         await table.comes_to(query.query_id, {})
 

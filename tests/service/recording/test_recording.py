@@ -195,11 +195,10 @@ async def test_two_services_share_the_recording_and_a_batch_is_there_once(
 async def test_a_checkpoint_that_nobody_speaks_for_is_recorded_too(
     service_settings: Settings, second_client: SecondClient, topic: str, sqlite: str
 ) -> None:
-    settings = storing(service_settings, sqlite)
     looked_at = seen(
         topic, {0: 10}, run_id=None, origin="checkpoint", cause="checkpoint", batch_id=3
     )
-    async with running(settings, second_client) as service:
+    async with running(storing(service_settings, sqlite), second_client) as service:
         recording = service.pipeline.recording
         assert recording is not None
         recording.record(looked_at)

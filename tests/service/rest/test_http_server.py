@@ -167,7 +167,7 @@ async def test_the_command_line_finds_a_name_that_looks_like_a_path(name: str) -
         ("\udcff", 2, "no query has the name or id '\ufffd'"),
     ],
 )
-async def test_what_is_not_forgotten_is_one_line_and_an_exit_code(
+async def test_a_refusal_is_one_line_and_exit_code(
     query_id: str, exit_code: int, line: str
 ) -> None:
     async with serving() as service:

@@ -55,9 +55,7 @@ async def test_every_page_is_the_same_shell_below_the_service_s_own_path(
         assert address.startswith(("./", "../", "lag")), address
 
 
-async def test_the_files_of_the_page_are_there_compressed_and_kept_for_good(
-    http: httpx.AsyncClient,
-) -> None:
+async def test_files_of_the_page_are_compressed_and_kept_for_good(http: httpx.AsyncClient) -> None:
     shell = (await http.get("/")).text
     sizes = []
     for path in re.findall(r'(?:src|href)="\./(assets/[^"]*)"', shell):

@@ -38,9 +38,7 @@ def client(**settings: Any) -> httpx.AsyncClient:
         ("localhost.attacker.example", 421),
     ],
 )
-async def test_a_name_that_leads_here_and_is_not_ours_reaches_nothing(
-    host: str, status: int
-) -> None:
+async def test_a_host_name_that_is_not_ours_reaches_nothing(host: str, status: int) -> None:
     names = ["lag.example.com", "*.lag.example.org"]
     async with client(http_hosts=names) as http:
         answer = await http.get("/health/live", headers={"host": host})

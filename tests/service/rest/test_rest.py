@@ -48,9 +48,7 @@ async def test_a_query_is_answered_by_name_and_by_id_with_the_very_document(
     assert answer.headers["content-type"] == "application/json"
 
 
-async def test_a_name_with_characters_that_mean_something_is_found(
-    http: httpx.AsyncClient, pipeline: Pipeline
-) -> None:
+async def test_a_name_with_delimiters_is_found(http: httpx.AsyncClient, pipeline: Pipeline) -> None:
     show(pipeline, query="größe & co?")
     assert (await http.get("/lag/gr%C3%B6%C3%9Fe%20%26%20co%3F")).status_code == 200
 
@@ -78,9 +76,7 @@ async def test_an_unknown_query_is_a_problem_document(http: httpx.AsyncClient) -
     }
 
 
-async def test_a_name_that_two_queries_carry_lists_their_ids(
-    http: httpx.AsyncClient, pipeline: Pipeline
-) -> None:
+async def test_an_ambiguous_name_lists_ids(http: httpx.AsyncClient, pipeline: Pipeline) -> None:
     show(pipeline, query_id="b")
     show(pipeline, query_id="a")
     answer = await http.get("/lag/orders")
@@ -158,9 +154,7 @@ async def test_the_metrics_say_what_is_in_every_queue_and_nothing_of_what_is_not
     }
 
 
-async def test_the_openapi_document_describes_what_is_answered(
-    http: httpx.AsyncClient, pipeline: Pipeline
-) -> None:
+async def test_answers_are_as_in_openapi(http: httpx.AsyncClient, pipeline: Pipeline) -> None:
     show(pipeline, batch=None)
     api = (await http.get("/openapi.json")).json()
     for path, schema in (("/lag/orders", "LagEvent"), ("/lag", "LagPage")):
@@ -181,7 +175,7 @@ async def test_the_docs_page_needs_nothing_from_outside(http: httpx.AsyncClient)
                 assert (await http.get(path)).status_code == 200, path
 
 
-async def test_a_query_whose_name_is_another_one_s_now_is_on_no_list(
+async def test_a_superseded_query_is_not_listed(
     http: httpx.AsyncClient, pipeline: Pipeline
 ) -> None:
     document = show(pipeline, query_id="older", status="STOP", superseded_by="newer")

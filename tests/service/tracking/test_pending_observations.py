@@ -55,9 +55,7 @@ async def test_a_newer_word_of_a_driver_settles_the_one_before(deliveries: Deliv
     assert deliveries.covered(second) == "b"
 
 
-async def test_what_a_watcher_saw_does_not_settle_what_a_driver_said(
-    deliveries: Deliveries,
-) -> None:
+async def test_what_a_watcher_saw_settles_nothing_of_a_driver(deliveries: Deliveries) -> None:
     first, newest = state(batch_id=1), state(batch_id=2)
     deliveries.track("driver", first)
     deliveries.track("look", newest, by_driver=False)
@@ -78,9 +76,7 @@ async def test_what_a_watcher_saw_waits_where_no_driver_reports(deliveries: Deli
     assert deliveries.covered(second) == "look again"
 
 
-async def test_what_could_not_be_published_waits_for_the_newest_state(
-    deliveries: Deliveries,
-) -> None:
+async def test_what_was_not_published_waits_for_the_newest_state(deliveries: Deliveries) -> None:
     first, second = state(batch_id=1), state(batch_id=2)
     unpublished = deliveries.unpublished
     deliveries.track("driver", first)
@@ -101,9 +97,7 @@ async def test_what_could_not_be_published_waits_for_the_newest_state(
     assert deliveries.done == ["look", "driver"]
 
 
-async def test_all_that_is_settled_or_dropped_is_done_with_the_queue(
-    deliveries: Deliveries,
-) -> None:
+async def test_what_is_settled_or_dropped_is_done_with_the_queue(deliveries: Deliveries) -> None:
     deliveries.unpublished.settle(deliveries.taken("settled"))
     deliveries.unpublished.drop(deliveries.taken("dropped"))
     assert deliveries.done == ["settled"]

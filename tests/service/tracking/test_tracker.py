@@ -80,15 +80,6 @@ def test_an_observation_that_is_read_again_is_not_taken(offset: int) -> None:
     assert processed(tracker) == [{"orders": {0: 9}}]
 
 
-def test_what_is_read_again_by_another_instance_is_told_by_the_last_event() -> None:
-    tracker = Tracker()
-    event = lag_event(observed_at=10, observation_offset=7)
-    assert not tracker.observe(at(1, observed_at=10), event, 7)
-    assert not tracker.observe(at(1, observed_at=9), event, 6)
-    assert tracker.observe(at(9, observed_at=11), event, 8)
-    assert processed(tracker) == [{"orders": {0: 9}}]
-
-
 def test_two_observations_of_one_millisecond_make_two_versions() -> None:
     tracker = tracked(at(5, observed_at=9_000))
     assert tracker.observe(at(6, observed_at=9_000), offset=1)
@@ -159,15 +150,6 @@ def test_a_source_without_news_in_one_observation_keeps_its_position() -> None:
     assert processed(tracker) == [{"orders": {0: 9}}, {"returns": {0: 3}}]
 
 
-def test_a_renamed_query_goes_by_its_new_name() -> None:
-    tracker = tracked(observation(observed_at=1))
-    tracker.observe(started(observed_at=2, run_id=OTHER_RUN, query="orders-2"))
-    assert known(tracker).query == "orders-2"
-    assert processed(tracker) == [{"orders": {0: 5}}]
-    tracker.observe(started(observed_at=3, run_id=THIRD_RUN, query=None))
-    assert known(tracker).query is None
-
-
 # Which partitions there are to measure.
 
 
@@ -199,19 +181,6 @@ def test_each_source_is_of_the_cluster_its_brokers_are_of() -> None:
 
 
 # The end of a query.
-
-
-def test_the_end_of_a_query_is_remembered_with_its_reason() -> None:
-    tracker = tracked(observation(cause="terminated", exception="boom"))
-    assert known(tracker).ended
-    assert known(tracker).exception == "boom"
-
-
-def test_a_query_that_starts_again_has_not_ended() -> None:
-    tracker = tracked(observation(observed_at=1, cause="terminated", exception="boom"))
-    tracker.observe(started(observed_at=2, run_id=OTHER_RUN))
-    assert not known(tracker).ended
-    assert known(tracker).exception is None
 
 
 def test_a_silent_query_is_found_by_its_last_sign() -> None:

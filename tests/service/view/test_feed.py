@@ -53,9 +53,7 @@ def test_what_is_read_again_after_a_failure_is_handed_on_once() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 3), (50, 60)])
-def test_another_topic_of_that_name_and_a_gap_between_two_readings_start_over(
-    start: int, end: int
-) -> None:
+def test_another_topic_of_that_name_or_a_gap_starts_over(start: int, end: int) -> None:
     recorder = Recorder()
     feed = Feed(Counters(), recorder)
     read(feed, *range(10))

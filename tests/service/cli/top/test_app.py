@@ -300,9 +300,7 @@ def fake() -> FakeService:
     return FakeService()
 
 
-async def test_a_service_that_goes_away_is_said_its_rows_stay_and_it_is_found_again(
-    fake: FakeService,
-) -> None:
+async def test_rows_of_a_service_that_goes_away_stay_until_it_is_back(fake: FakeService) -> None:
     async with top(fake.url) as screen:
         await screen.shows("NO ANSWER: no service at", "no response yet")
         with fake.serving():

@@ -126,9 +126,7 @@ QUERIES = [
         ("query", ["behind", "healthy", "stalled", "unknown", "warned"]),
     ],
 )
-def test_the_worst_comes_first_and_what_is_unknown_may_be_the_worst(
-    order: str, first: list[str]
-) -> None:
+def test_the_worst_comes_first_and_unknown_may_be_the_worst(order: str, first: list[str]) -> None:
     listed = Listing(order).listed(QUERIES)
     assert [query.query for query in listed] == first
     assert Listing(order, is_reversed=True).listed(QUERIES) == listed[::-1]

@@ -181,9 +181,7 @@ def test_no_name_is_obeyed_by_the_terminal(service: RunningService) -> None:
 
 
 @pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_without_colours_words_and_signs_say_the_same(
-    service: RunningService, variable: dict[str, str]
-) -> None:
+def test_without_colours_words_remain(service: RunningService, variable: dict[str, str]) -> None:
     with terminal(80, 24, "top", "--url", service.url, **variable) as screen:
         seen = screen.shows(">!! payments")
         assert "FAILED" in row(seen, "payments")
@@ -221,9 +219,7 @@ def test_a_service_that_stands_still_does_not_hold_up_the_keys(service: RunningS
             service.process.send_signal(signal.SIGCONT)
 
 
-def test_a_watched_query_stays_in_place_and_a_service_that_hangs_is_said(
-    service: RunningService,
-) -> None:
+def test_a_watched_query_stays_in_place_while_its_service_hangs(service: RunningService) -> None:
     arguments = ("lag", "orders", "--watch", "--interval", "0.5", "--url", service.url)
     with terminal(80, 24, *arguments) as screen:
         seen = screen.shows("34 records, worst partition 34")

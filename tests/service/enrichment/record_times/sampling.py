@@ -15,9 +15,8 @@ from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.enrichment.record_times.limits import Postponed
 from sparklag_service.enrichment.record_times.record_times import RecordTimes
 from sparklag_service.tracking.query_state import QueryState
-from tests.service.asking import enriching, measured_in_order, of_sources, source
+from tests.service.asking import enriching, measured_until, of_sources, source
 from tests.service.states import latest_of
-from tests.waiting import eventually
 
 OFTEN = TimeLagSettings(sample_interval_s=0.1)
 
@@ -60,12 +59,7 @@ class Sampled:
 
     async def until(self, condition: Any, what: str, *states: QueryState) -> None:
         """Measure `states` until that holds."""
-
-        async def holds() -> bool:
-            await measured_in_order(self.enricher, *states)
-            return bool(condition())
-
-        await eventually(holds, what)
+        await measured_until(self.enricher, condition, what, *states)
 
     async def finds(
         self, times: Mapping[tuple[str, int], tuple[int, int]], *states: QueryState

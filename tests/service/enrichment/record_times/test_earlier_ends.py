@@ -116,9 +116,7 @@ async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_i
     assert all(7 not in row for row in ends.values())
 
 
-async def test_a_log_without_newer_records_ended_where_it_ends(
-    kafka: LocalKafka, topic: str
-) -> None:
+async def test_a_log_without_new_records_ended_where_it_ends(kafka: LocalKafka, topic: str) -> None:
     old_ms = epoch_ms() - 5_000_000
     await write_batches(kafka.bootstrap_servers, topic, [[old_ms], [old_ms], [old_ms]])
     state = standing({topic: {0: 1}})

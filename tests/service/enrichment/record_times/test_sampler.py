@@ -108,9 +108,7 @@ async def test_a_position_is_sampled_once() -> None:
 
 
 @pytest.mark.parametrize("other", [at(5, topic_id="new"), at(5, level="read_committed"), at(6)])
-async def test_another_offset_another_level_and_another_topic_of_that_name_are_sampled(
-    other: Lagging,
-) -> None:
+async def test_another_offset_level_and_topic_of_that_name_are_sampled(other: Lagging) -> None:
     cluster = PlayedCluster()
     await cluster.sample(at(5))
     cluster.offsets["orders"].record_times.clear()

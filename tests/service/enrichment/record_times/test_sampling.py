@@ -66,9 +66,7 @@ async def test_where_the_broker_gives_the_time_it_is_that(
 
 
 @pytest.mark.parametrize("time_ms", [0, NOW_MS // 1000], ids=["zero", "seconds"])
-async def test_what_cannot_be_the_time_it_came_is_not_taken(
-    kafka: LocalKafka, topic: str, time_ms: int
-) -> None:
+async def test_an_impossible_time_is_not_taken(kafka: LocalKafka, topic: str, time_ms: int) -> None:
     await write_batches(kafka.bootstrap_servers, topic, [[time_ms]])
     async with sampling(kafka.bootstrap_servers) as sampled:
         state = standing({topic: {0: 0}})
@@ -94,9 +92,7 @@ async def test_large_batches_among_small_ones_are_read_too_but_not_beyond_a_boun
         assert read < 10 * 600_000 + 4_000_000
 
 
-async def test_of_transactions_only_what_a_reader_gets_counts(
-    kafka: LocalKafka, topic: str
-) -> None:
+async def test_of_transactions_what_a_reader_gets_counts(kafka: LocalKafka, topic: str) -> None:
     servers = kafka.bootstrap_servers
     producer = AIOKafkaProducer(
         bootstrap_servers=servers, transactional_id=topic, transaction_timeout_ms=600_000

@@ -55,14 +55,6 @@ def last_of(raw: bytes) -> int:
     return int(base + delta)
 
 
-def test_a_batch_that_does_not_fit_is_asked_for_with_more_room() -> None:
-    log = [batch(0, [T + 10], value=b"x" * 300_000), batch(1, [T + 20])]
-    search = searched(log, 0)
-    assert (search.outcome, search.timestamp_ms) == ("sampled", T + 10)
-    assert search.size >= len(log[0])
-    assert searched(log, 1).timestamp_ms == T + 20
-
-
 def test_a_batch_that_is_too_large_is_given_up() -> None:
     search = searched([batch(0, [T + 10], value=b"x" * MAX_BYTES)], 0)
     assert search.outcome == "unusable"
