@@ -14,7 +14,7 @@ from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import observation, position, seen
 from tests.second_client import SecondClient
-from tests.service.conftest import RunningService, running, settings_for
+from tests.service.conftest import RunningService, running, settings_for, starting
 from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
@@ -284,3 +284,32 @@ async def test_a_query_too_wide_for_the_topic_is_counted_and_the_others_go_on(
     said = [line for line in logged(caplog) if "cannot be published" in line]
     assert len(said) == 1
     assert f"more than topic {settings.lag_topic} takes" in said[0]
+
+
+async def names(service: RunningService, part: str, reason: str) -> None:
+    await holds(
+        lambda: reason in service.state.not_ready().get(part, ""), f"{part} fails with: {reason}"
+    )
+
+
+async def test_a_kafka_that_is_silent_at_the_start_or_later_or_killed_is_named() -> None:
+    with LocalKafka() as broker:
+        broker.freeze()
+        settings = settings_for(broker.bootstrap_servers, measure_timeout_s=1.0)
+        async with starting(settings, SecondClient(broker.bootstrap_servers)) as service:
+            assert "has not answered yet" in service.state.not_ready()["topics"]
+            await names(service, "topics", "no answer within 5 s")
+            broker.thaw()
+            await service.is_ready()
+            broker.freeze()
+            await names(service, "intake", "cannot read the end of topic")
+            await names(service, "intake", "no answer within 5 s")
+            await names(service, "kafka", "no answer within 5 s")
+            assert service.state.degraded() == {}
+            broker.thaw()
+            await service.is_ready()
+            broker.kill()
+            await names(service, "intake", "connection refused")
+            await names(service, "kafka", "connection refused")
+            broker.restart()
+            await service.is_ready()

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from sparklag_pipeline.demo import __main__ as demo
 from sparklag_pipeline.history import lag_history
 from sparklag_pipeline.report import lag_report
 from sparklag_service import cli
+from sparklag_service.cli import programs
+from sparklag_service.errors import ServiceError
 from tests.service.cli.terminals import WIDTHS
 
 COMMANDS = {
@@ -113,3 +116,15 @@ def test_a_wrong_argument_is_one_line(command: str, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == (
         f"sparklag: unrecognized arguments: --colour\\x1b[2J: see `sparklag {command} --help`\n"
     )
+
+
+def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> ModuleSpec | None:
+        assert name == "pyspark"
+        return None
+
+    monkeypatch.setattr(programs, "find_spec", nothing)
+    context = typer.Context(typer.main.get_command(typer.Typer(callback=lambda: None)))
+
+    with pytest.raises(ServiceError, match=r"needs pyspark: pip install 'sparklag\[demo\]'"):
+        programs.report(context)

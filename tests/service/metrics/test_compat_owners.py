@@ -1,5 +1,4 @@
-"""Which instance shows what under other tools' names: each series is shown by one, and only while
-the query runs."""
+"""Which queries and topics an instance shows; of other tools' names each is shown by one."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.rendering import QuerySeries
 from tests.messages import lag_event
-from tests.service.metrics.scraped import Scrape, settings, topic
+from tests.service.metrics.scraped import Scrape, scrape, settings, topic
 
 COMPAT = ["kafka-lag-exporter", "kafka_exporter"]
 GROUP = ConsumerGroup(members=2)
@@ -91,3 +90,69 @@ def test_a_query_that_has_ended_leaves_its_name_to_the_next() -> None:
     ended = lag_event(query_id="id-1", query="orders", status="FINISHED")
     running = lag_event(query_id="id-2", query="orders")
     assert labels_of(groups_shown([ended, running], {"id-1", "id-2"}), "group") == {"orders"}
+
+
+QUERIES = (
+    lag_event(query_id="id-1", query="orders"),
+    lag_event(query_id="id-2", query="orders_late"),
+    lag_event(query_id="id-3", query=None),
+)
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "shown"),
+    [
+        ([], [], {"id-1", "id-2", "id-3"}),
+        (["orders"], [], {"id-1"}),
+        (["orders.*"], [], {"id-1", "id-2"}),
+        (["id-[13]"], [], {"id-1", "id-3"}),
+        ([], ["orders.*"], {"id-3"}),
+        (["orders.*"], ["id-2"], {"id-1"}),
+    ],
+)
+def test_patterns_choose_queries_by_their_whole_name_or_id(
+    include: list[str], exclude: list[str], shown: set[str]
+) -> None:
+    found = scrape(*QUERIES, include=include, exclude=exclude, compat=COMPAT)
+    ids = {dict(labels).get("query_id") for _, labels in found.samples} - {None}
+    assert ids == shown
+    groups = {dict(labels).get("group") for _, labels in found.samples} - {None}
+    assert len(groups) == len(shown)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "shown"),
+    [
+        ({"include_topics": ["orders"]}, {"orders"}),
+        ({"exclude_topics": ["or.*"]}, {"payments"}),
+        ({"include_topics": ["or.*", "payments"], "exclude_topics": ["orders"]}, {"payments"}),
+    ],
+)
+def test_topic_patterns_leave_sums_whole(patterns: dict[str, list[str]], shown: set[str]) -> None:
+    event = lag_event(total_lag=130, topics=[topic("orders"), topic("payments")])
+    found = scrape(event, compat=COMPAT, **patterns)
+    assert {dict(labels).get("topic") for _, labels in found.samples} - {None} == shown
+    assert found.only("sparklag_query_lag")[1] == 130.0
+
+
+def test_one_whose_name_is_another_query_s_now_leaves_it_the_name_and_has_no_series() -> None:
+    old = lag_event(query_id="old", query="orders", status="STOP", superseded_by="id-1")
+    found = scrape(*QUERIES, old, compat=COMPAT)
+    assert found.samples == scrape(*QUERIES, compat=COMPAT).samples
+
+
+def test_one_that_its_driver_observes_no_longer_has_no_series() -> None:
+    closed = lag_event(query_id="closed", query="closed", status="UNKNOWN", driver_end="closed")
+    found = scrape(*QUERIES, closed, compat=COMPAT)
+    assert found.samples == scrape(*QUERIES, compat=COMPAT).samples
+
+
+@pytest.mark.parametrize("compat", [[], COMPAT])
+def test_granularity_leaves_out_what_is_finer(compat: list[str]) -> None:
+    def labels_of(granularity: str) -> set[str]:
+        found = scrape(*QUERIES, granularity=granularity, compat=compat)
+        return {label for _, labels in found.samples for label, _ in labels}
+
+    assert {"topic", "partition"} <= labels_of("partition")
+    assert {"topic", "partition"} & labels_of("topic") == {"topic"}
+    assert not {"topic", "partition"} & labels_of("query")

@@ -7,10 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
 
+from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
+from tests.logged import logged
+from tests.messages import QUERY_ID, observation, position
 from tests.second_client import SecondClient
+from tests.secured_kafka import grant, login
+from tests.service.conftest import running, settings_for
 from tests.service.enrichment.record_times.sampling import (
     first_times,
     sampling,
@@ -18,6 +25,7 @@ from tests.service.enrichment.record_times.sampling import (
     write_batches,
 )
 from tests.service.second_broker import frozen, place, second_broker
+from tests.service.states import only
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
@@ -281,3 +289,64 @@ async def test_two_thousand_partitions_are_sampled_in_some_requests(
         counts = sampled.record_times.counts
         assert counts.requests <= 20
         assert counts.bytes_read < 2_000 * 400
+
+
+AGE_S = 2 * 3_600
+
+
+async def test_what_lags_since_before_the_service_started_has_its_age(
+    kafka: LocalKafka, second_client: SecondClient, topic: str
+) -> None:
+    written_ms = epoch_ms() - AGE_S * 1_000
+    batches = [[written_ms - 60_000], [written_ms], [epoch_ms()]]
+    await write_batches(kafka.bootstrap_servers, topic, batches)
+    settings = settings_for(
+        kafka.bootstrap_servers,
+        time_lag=TimeLagSettings(sample_interval_s=1.0),
+        refresh_interval_s=0.2,
+    )
+    async with running(settings, second_client) as service:
+        at = position({topic: {0: 1}})
+        service.observe(observation(observed_at=epoch_ms(), sources=[at]))
+        event = await service.shows(
+            *(QUERY_ID, lambda event: only(event).time_lag_method == "sampled", "it is sampled")
+        )
+        found = only(event).time_lag_s
+        assert found is not None
+        assert abs(found - (event.measured_at - written_ms) / 1000) <= 1.0
+        assert event.max_time_lag_s == found
+
+
+async def test_a_topic_that_may_not_be_read_is_left_alone_and_told_of_once(
+    scram_kafka: LocalKafka, topic_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    internal = SecondClient(scram_kafka.internal_servers)
+    secret, open_topic = f"{topic_name}-secret", f"{topic_name}-open"
+    for topic in (secret, open_topic):
+        internal.create(topic, 3)
+        grant(scram_kafka, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+        await write_batches(
+            scram_kafka.internal_servers, topic, [[epoch_ms()], [epoch_ms()]], partitions=range(3)
+        )
+    grant(scram_kafka, ResourceType.TOPIC, open_topic, AclOperation.READ)
+    states = [
+        standing({topic: dict.fromkeys(range(3), 0)}, topic) for topic in (secret, open_topic)
+    ]
+    caplog.set_level(logging.WARNING, "sparklag_service")
+    async with sampling(scram_kafka.bootstrap_servers, kafka=login("sparklag")) as sampled:
+        counts = sampled.record_times.counts
+        await sampled.until(lambda: len(sampled.times()) == 3, "the open one is sampled", *states)
+        await sampled.until(lambda: counts.forbidden == 1, "the other is refused", *states)
+        requests = counts.requests
+        await sampled.checks(5, *states)
+        assert counts.requests == requests
+        assert (counts.forbidden, counts.failed) == (1, 0)
+        assert {topic for topic, _ in sampled.times()} == {open_topic}
+        times = sampled.enricher.offsets["default"][secret].log_ends["read_uncommitted"]
+        assert len(times) > 1, "its earlier ends are known"
+    told = [line for line in logged(caplog) if secret in line]
+    assert told == [
+        f"Kafka cluster default: no right to read topic {secret}: the age of its records is"
+        " estimated from log growth; to read it, allow Read, or set time_lag.sample = false"
+    ]
+    assert "right" not in told[0].replace("no right to read", "")
