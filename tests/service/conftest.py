@@ -19,7 +19,7 @@ from tests.loop_guard import own_work
 from tests.second_client import SecondClient
 from tests.service.live.live_server import LiveServer, live_server
 from tests.service.pipelines import pipeline_of
-from tests.waiting import eventually, nothing_is_left
+from tests.waiting import holds, nothing_is_left
 
 
 class RunningService:
@@ -54,14 +54,25 @@ class RunningService:
         """The first event in the view that keeps `condition`."""
         found: list[LagEvent] = []
 
-        async def seen() -> bool:
+        def seen() -> bool:
             entry = self.pipeline.view.get(query_id)
             if entry is not None and condition(entry.event):
                 found.append(entry.event)
             return bool(found)
 
-        await eventually(seen, what)
+        await holds(seen, what)
         return found[0]
+
+    async def measures(self, observed: Observation, lag: int) -> LagEvent:
+        """It is observed, and lags so much."""
+        self.observe(observed)
+        return await self.shows(observed.query_id, lambda e: e.total_lag == lag, f"lag {lag}")
+
+    def shown(self, query_id: str) -> LagEvent:
+        """What is in the view now."""
+        entry = self.pipeline.view.get(query_id)
+        assert entry is not None
+        return entry.event
 
     async def is_ready(self) -> None:
         """Wait until every part is."""

@@ -105,8 +105,7 @@ async def test_a_change_of_format_and_back_loses_nobody(
     json_settings = replace(avro_settings, format="json")
     early, late = seen(topic, {0: 1}), seen(topic, {0: 2})
     async with running(json_settings, second_client) as service:
-        service.observe(early)
-        await service.shows(early.query_id, lambda e: e.total_lag == 8, "JSON alone")
+        await service.measures(early, 8)
     async with running(avro_settings, second_client) as service:
         assert service.pipeline.view.get(early.query_id) is not None
         # A driver that has the old settings still.

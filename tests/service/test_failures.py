@@ -125,8 +125,7 @@ async def test_a_task_that_dies_is_started_again(
         assert InstanceState(pipeline).not_ready()[f"task {task}"] == "ZeroDivisionError: injected"
         monkeypatch.setattr(supervision, "_STEADY_S", -1.0)
         await service.is_ready()
-        service.observe(query)
-        await service.shows(query.query_id, lambda e: e.total_lag == 5, "lag 5")
+        await service.measures(query, 5)
     assert +pipeline.supervisor.restarts == {task: 1}
 
 
@@ -145,8 +144,7 @@ async def test_what_the_topics_hold_keeps_no_instance_from_starting(
     second_client.produce(service_settings.offsets_topic, [b"", b"[]"])
     query = seen(topic_name, {0: 0})
     async with running(service_settings, second_client) as service:
-        service.observe(query)
-        await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
+        await service.measures(query, 0)
 
 
 @pytest.mark.blocks_loop("the test encodes messages of every extreme")
@@ -159,8 +157,7 @@ async def test_no_number_ends_an_instance_or_changes_another_query(
     second_client.produce(topic_name, [b"x"] * 9)
     query = seen(topic_name, {0: 4})
     async with running(settings, second_client) as service:
-        service.observe(query)
-        await service.shows(query.query_id, lambda e: e.total_lag == 5, "lag 5")
+        await service.measures(query, 5)
         for topic, message in (
             (settings.offsets_topic, Observation),
             (settings.lag_topic, LagEvent),

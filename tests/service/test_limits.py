@@ -32,8 +32,7 @@ async def test_made_up_queries_change_nothing_of_those_that_came_first(
     first = seen(topic, {0: 0})
     async with running(settings, second_client) as service:
         pipeline = service.pipeline
-        service.observe(first)
-        await service.shows(first.query_id, lambda e: e.total_lag == 5, "the first one's lag")
+        await service.measures(first, 5)
         service.observe(*(seen(topic, {0: 0}) for _ in range(300)))
         refused = pipeline.counters.refusals.counts
         await holds(lambda: refused[settings.offsets_topic, "limit"] >= 291, "the rest is refused")
@@ -69,8 +68,7 @@ async def test_a_query_with_too_many_partitions_is_unknown_and_says_why(
     second_client.create(topic_name, 20)
     small, large = seen(topic_name, {0: 0}), seen(topic_name, dict.fromkeys(range(20), 0))
     async with running(limited(service_settings, watched_partitions=25), second_client) as service:
-        service.observe(small)
-        await service.shows(small.query_id, lambda e: e.total_lag == 0, "the small one's lag")
+        await service.measures(small, 0)
         service.observe(large)
         event = await service.shows(large.query_id, lambda e: e.status == "UNKNOWN", "the large")
         assert "limits.watched_partitions" in (event.reason or "")

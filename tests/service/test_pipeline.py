@@ -26,8 +26,7 @@ async def test_an_observation_becomes_a_lag_event_that_is_published_and_shown(
     second_client.create(topic_name, 2)
     second_client.produce(topic_name, [b"x"] * 70, partition=0)
     seen_one = seen(topic_name, {0: 5, 1: 0})
-    service.observe(seen_one)
-    shown = await service.shows(seen_one.query_id, lambda e: e.total_lag == 65, "lag 65")
+    shown = await service.measures(seen_one, 65)
     published = service.published(seen_one.query_id)[0]
     assert published is not None
     assert published == shown
@@ -60,9 +59,7 @@ async def test_an_unchanged_query_is_measured_less_often_where_its_name_matches(
         second_client.produce(topic, [b"x"] * 30)
         grown = await service.shows(usual.query_id, lambda e: e.total_lag == 30, "lag 30")
         assert (grown.cause, grown.observed_at) == ("refresh", usual.observed_at)
-        entry = pipeline.view.get(rare.query_id)
-        assert entry is not None
-        assert entry.event.total_lag == 0
+        assert service.shown(rare.query_id).total_lag == 0
         at_ms = epoch_ms()
         service.observe(replace(rare, observed_at=at_ms, batch_id=9))
         event = await service.shows(rare.query_id, lambda e: e.total_lag == 30, "lag 30")
@@ -98,8 +95,7 @@ async def test_what_is_not_an_observation_is_counted_logged_with_its_place_and_s
         async with running(service_settings, second_client) as service:
             for junk in (b"\x00\xff", b"{}", b'{"schema_version": "9.0"}', oversized):
                 second_client.produce(offsets_topic, [junk], partition=1)
-            service.observe(good)
-            await service.shows(good.query_id, lambda e: e.total_lag == 0, "the good one")
+            await service.measures(good, 0)
             await holds(
                 lambda: service.pipeline.counters.refusals.counts.total() == 4,
                 "four messages are counted",
@@ -243,13 +239,10 @@ async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
         )
         query = seen(topic_name, {0: 0})
         async with running(settings, client) as service:
-            service.observe(query)
-            await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
+            await service.measures(query, 0)
             broker.kill()
             await holds(lambda: "kafka" in service.state.not_ready(), "it says that Kafka is away")
-            entry = service.pipeline.view.get(query.query_id)
-            assert entry is not None
-            assert entry.event.total_lag == 0
+            assert service.shown(query.query_id).total_lag == 0
             broker.restart()
             client.produce(topic_name, [b"x"] * 3)
             newer = replace(query, observation_id="2", observed_at=epoch_ms(), batch_id=42)

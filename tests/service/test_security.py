@@ -108,23 +108,11 @@ async def test_with_the_least_rights_both_sides_work_and_a_forbidden_topic_costs
 @pytest.mark.parametrize(
     ("kind", "setting", "part", "reason"),
     [
+        (ResourceType.TOPIC, "lag_topic", "view", "{0.lag_topic}: no right to it"),
+        (ResourceType.TOPIC, "offsets_topic", "intake", "{0.offsets_topic}: no right to it"),
         (
-            ResourceType.TOPIC,
-            "lag_topic",
-            "view",
-            "cannot read topic {0.lag_topic}: no right to it",
-        ),
-        (
-            ResourceType.TOPIC,
-            "offsets_topic",
-            "intake",
-            "cannot read topic {0.offsets_topic}: no right to it",
-        ),
-        (
-            ResourceType.GROUP,
-            "group_id",
-            "intake",
-            "cannot read topic {0.offsets_topic}: no right to use group {0.group_id}",
+            *(ResourceType.GROUP, "group_id", "intake"),
+            "{0.offsets_topic}: no right to use group {0.group_id}",
         ),
     ],
 )
@@ -140,7 +128,8 @@ async def test_a_missing_right_to_read_is_named_for_as_long_as_it_is_missing(
     name, read = getattr(settings, setting), AclOperation.READ
     grant(scram_kafka, kind, name, read, permission=AclPermissionType.DENY)
     async with starting(settings, internal) as service:
-        counters, named = service.pipeline.counters, reason.format(settings)
+        counters = service.pipeline.counters
+        named = f"cannot read topic {reason.format(settings)}"
         await holds(lambda: service.state.not_ready().get(part) == named, named)
         after, seen_reasons = counters.reads_failed + 3, set()
 

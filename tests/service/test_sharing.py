@@ -149,8 +149,7 @@ async def test_a_driver_whose_clock_was_stepped_back_is_still_heard(
 ) -> None:
     second_client.produce(topic, [b"x"] * 10)
     before = seen(topic, {0: 2})
-    service.observe(before)
-    first = await service.shows(before.query_id, lambda e: e.total_lag == 8, "lag 8")
+    first = await service.measures(before, 8)
     after = replace(later(before, 42, topic, 6), observed_at=before.observed_at - 3_600_000)
     service.observe(after)
     event = await service.shows(before.query_id, lambda e: e.total_lag == 4, "lag 4")
@@ -161,16 +160,13 @@ async def test_late_words_of_a_zombie_do_not_replace_what_is_newer(
     service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
     query = seen(topic, {0: 0})
-    service.observe(query)
-    shown = await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
+    shown = await service.measures(query, 0)
     zombie = replace(shown, event_id="zombie", observed_at=shown.observed_at - 5_000, total_lag=99)
     second_client.produce(service.settings.lag_topic, [encode(zombie)], key=key_of(query.query_id))
     await holds(
         lambda: service.pipeline.counters.outdated_events == 1, "the zombie's event is read"
     )
-    entry = service.pipeline.view.get(query.query_id)
-    assert entry is not None
-    assert entry.event.total_lag == 0
+    assert service.shown(query.query_id).total_lag == 0
 
 
 async def test_an_embedded_service_that_comes_back_gets_its_query_back(

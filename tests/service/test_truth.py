@@ -23,8 +23,7 @@ async def test_a_query_restarted_from_older_offsets_is_rewound_until_it_is_there
 ) -> None:
     second_client.produce(topic, [b"x"] * 10)
     query = seen(topic, {0: 8})
-    service.observe(query)
-    await service.shows(query.query_id, lambda e: e.total_lag == 2, "lag 2")
+    await service.measures(query, 2)
 
     def at(processed: int) -> None:
         service.observe(
@@ -51,8 +50,7 @@ async def test_a_topic_deleted_and_created_anew_is_told_apart_also_when_it_is_lo
     second_client.produce(topic, [b"x"] * 5)
     query = seen(topic, {0: 5})
     async with running(settings, second_client) as service:
-        service.observe(query)
-        await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
+        await service.measures(query, 0)
         second_client.delete(topic)
         gone = await service.shows(query.query_id, lambda e: e.status == "GONE", "GONE")
         assert gone.total_lag is None

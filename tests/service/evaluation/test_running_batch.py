@@ -8,7 +8,7 @@ import pytest
 
 from sparklag_schemas import Activity, Cause, Observation, RunningBatch, SourcePosition
 from sparklag_service.tracking.tracker import Tracker
-from tests.messages import QUERY_ID, RUN_ID, straggler
+from tests.messages import QUERY_ID, observation, straggler
 from tests.service.states import evaluated, said, source, state
 
 MINUTE_MS = 60_000
@@ -72,15 +72,14 @@ def test_a_batch_without_a_number_is_the_next() -> None:
     assert str(reason).startswith("the next batch has run for 12 min")
 
 
-def observation(cause: Cause, observed_at: int, **fields: Any) -> Observation:
-    return Observation(
+def heard(cause: Cause, observed_at: int, **fields: Any) -> Observation:
+    sources = [SourcePosition(source=0, topics=["orders"])]
+    return observation(
         **{
-            "observation_id": str(observed_at),
             "cause": cause,
-            "query_id": QUERY_ID,
-            "run_id": RUN_ID,
             "observed_at": observed_at,
-            "sources": [SourcePosition(source=0, topics=["orders"])],
+            "sources": sources,
+            "batch_id": None,
             **fields,
         }
     )
@@ -91,16 +90,16 @@ def observation(cause: Cause, observed_at: int, **fields: Any) -> Observation:
 )
 def test_a_batch_that_is_over_runs_no_more(cause: Cause, activity: Activity | None) -> None:
     tracker = Tracker()
-    tracker.observe(observation("refresh", 10, running_batch=running(1)))
+    tracker.observe(heard("refresh", 10, running_batch=running(1)))
     assert tracker.queries[QUERY_ID].running_batch == running(1)
-    tracker.observe(observation(cause, 20, activity=activity))
+    tracker.observe(heard(cause, 20, activity=activity))
     assert tracker.queries[QUERY_ID].running_batch is None
 
 
 def test_a_batch_that_its_checkpoint_has_completed_runs_no_more() -> None:
     tracker = Tracker()
-    tracker.observe(observation("refresh", 10, running_batch=running(1)))
+    tracker.observe(heard("refresh", 10, running_batch=running(1)))
     position = SourcePosition(source=0, topics=["orders"], processed={"orders": {0: 5}})
     completed = {"origin": "checkpoint", "run_id": None, "batch_id": 0, "sources": [position]}
-    tracker.observe(observation("checkpoint", 20, **completed))
+    tracker.observe(heard("checkpoint", 20, **completed))
     assert tracker.queries[QUERY_ID].running_batch is None

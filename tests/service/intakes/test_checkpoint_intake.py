@@ -16,12 +16,12 @@ import pytest
 from sparklag_offsets.checkpoints.local_files import LocalFiles
 from sparklag_schemas import CheckpointSettings, ClusterSettings, Observation, Settings
 from sparklag_service.counters import Counters
-from sparklag_service.intakes import Delivery, SourceContext, delivery_queue
+from sparklag_service.intakes import SourceContext, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
 from sparklag_service.tracking.query_state import QueryState
 from tests.offsets.checkpoints import folders
 from tests.service.states import source, state
-from tests.waiting import eventually, holds
+from tests.waiting import holds
 
 INTERVAL_S = 0.05
 
@@ -43,7 +43,7 @@ class Watching:
     def __init__(self, **checkpoints: Any) -> None:
         clusters = checkpoints.pop("clusters", {})
         heartbeat_s = checkpoints.pop("heartbeat_s", 60.0)
-        self.told: list[Observation] = []
+        self._told: list[Observation] = []
         self.others: set[str] = set()
         """Queries that another instance owns."""
         self.queries: dict[str, QueryState] = {}
@@ -67,28 +67,34 @@ class Watching:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Watching]:
         """Afterwards it is gone."""
-        tasks = [asyncio.create_task(self.intake.run()), asyncio.create_task(self._collect())]
+        task = asyncio.create_task(self.intake.run())
         try:
             yield self
         finally:
-            for task in tasks:
-                task.cancel()
-            for task in tasks:
-                with suppress(asyncio.CancelledError):
-                    await task
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    @property
+    def told(self) -> list[Observation]:
+        while not self._queue.empty():
+            delivery = self._queue.get_nowait()
+            delivery.done()
+            self._told.append(delivery.observation)
+        return self._told
 
     def of(self, checkpoint: Checkpoint) -> list[Observation]:
         """What it said of one query."""
         return [one for one in self.told if one.query_id == checkpoint.query_id]
 
-    async def tells(self, checkpoint: Checkpoint, batch_id: int | None, offset: int) -> Observation:
+    async def tells(self, checkpoint: Checkpoint, batch_id: int, offset: int) -> Observation:
         """Wait until it says that the query is there, and stays so."""
 
-        async def said() -> bool:
-            told = self.of(checkpoint)
-            return bool(told) and (told[-1].batch_id, _offset(told[-1])) == (batch_id, offset)
+        def positions() -> list[tuple[int | None, object]]:
+            return [(one.batch_id, one.sources[0].processed) for one in self.of(checkpoint)]
 
-        await eventually(said, f"batch {batch_id} at {offset}")
+        expected = (batch_id, {"orders": {0: offset}})
+        await holds(lambda: positions()[-1:] == [expected], f"batch {batch_id} at {offset}")
         return self.of(checkpoint)[-1]
 
     async def fails(self, *words: str) -> str:
@@ -109,17 +115,6 @@ class Watching:
     async def looked(self, rounds: int = 4) -> None:
         """Let some intervals pass."""
         await asyncio.sleep(rounds * INTERVAL_S)
-
-    async def _collect(self) -> None:
-        while True:
-            delivery: Delivery = await self._queue.get()
-            delivery.done()
-            self.told.append(delivery.observation)
-
-
-def _offset(observation: Observation) -> int | None:
-    processed = observation.sources[0].processed
-    return processed["orders"][0] if processed is not None else None
 
 
 @pytest.fixture

@@ -285,23 +285,19 @@ async def test_a_wrong_password_is_named_and_not_shown(scram_kafka: LocalKafka) 
 
 @pytest.mark.parametrize("offset_fetch", [2, 3, 7])
 async def test_brokers_of_older_versions_are_read_one_group_at_a_time(
-    kafka: LocalKafka,
-    second_client: SecondClient,
-    topic_name: str,
-    offset_fetch: int,
-    monkeypatch: pytest.MonkeyPatch,
+    second_client: SecondClient, topic_name: str, offset_fetch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speaking(monkeypatch, {9: (0, offset_fetch), 10: (0, 2), 16: (0, 2)})
     second_client.create(topic_name, 3)
     groups = [f"{topic_name}-{kind}" for kind in ("a", "b", "ů")]
     for group in groups:
-        await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5, 2: 7}})
-    async with watching(kafka.bootstrap_servers, f"{re.escape(topic_name)}-.*") as watch:
+        await commit(second_client.bootstrap_servers, group, {topic_name: {0: 5, 2: 7}})
+    async with watching(second_client.bootstrap_servers, f"{re.escape(topic_name)}-.*") as watch:
         for group in groups:
             await watch.at(group, {topic_name: {0: 5, 2: 7}})
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": second_client.bootstrap_servers})
         deleting = admin.delete_consumer_groups([groups[0]])[groups[0]]
         await asyncio.to_thread(deleting.result, 60)
         await watch.at(groups[0], {topic_name: {0: 5, 2: 7}}, cause="terminated")
-        await commit(kafka.bootstrap_servers, groups[1], {topic_name: {0: 6, 2: 7}})
+        await commit(second_client.bootstrap_servers, groups[1], {topic_name: {0: 6, 2: 7}})
         await watch.at(groups[1], {topic_name: {0: 6, 2: 7}})

@@ -261,16 +261,12 @@ async def test_many_groups_are_read_together(
 
 @pytest.mark.parametrize("evaluator", ["sparklag", "burrow"])
 async def test_a_group_that_was_dead_before_the_service_began_is_stopped(
-    kafka: LocalKafka,
-    second_client: SecondClient,
-    topic: str,
-    group: str,
-    evaluator: Literal["sparklag", "burrow"],
+    second_client: SecondClient, topic: str, group: str, evaluator: Literal["sparklag", "burrow"]
 ) -> None:
     second_client.produce(topic, [b"x"] * 9)
-    await commit(kafka.bootstrap_servers, group, {topic: {0: 5}})
+    await commit(second_client.bootstrap_servers, group, {topic: {0: 5}})
     settings = settings_for(
-        kafka.bootstrap_servers,
+        second_client.bootstrap_servers,
         groups=GroupSettings(allow=[re.escape(group)], interval_s=0.5, evaluator=evaluator),
         thresholds={".*": Thresholds(stall_after_s=2.0)},
     )

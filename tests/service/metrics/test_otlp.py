@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from werkzeug import Request, Response
 
-from benchmarks.service_process import service_process
 from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import LagEvent, Settings, SettingsError, encode, load_settings
 from sparklag_schemas.query_message import ConsumerGroup
+from sparklag_schemas.settings import OtlpSettings
 from sparklag_schemas.topics import key_of
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics import otlp
@@ -26,16 +27,15 @@ from sparklag_service.metrics.otlp import MetricsPush, check_otlp
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.view import Entry
 from tests.http_server import HttpServer
-from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
-from tests.service.conftest import settings_for
+from tests.service.instances import instance
 from tests.service.metrics.collector import Collector
 from tests.service.metrics.scraped import partition, topic
 from tests.service.metrics.test_native import FAMILIES, QUERY, full_event
 from tests.service.pipelines import pipeline_of
-from tests.waiting import DEADLINE_S, holds, wait_for
+from tests.waiting import DEADLINE_S, holds
 
 
 def pushing_to(
@@ -243,34 +243,21 @@ def test_without_the_extra_the_missing_package_is_named(monkeypatch: pytest.Monk
 
 @pytest.mark.kafka
 async def test_a_real_service_pushes_what_it_measures(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    service_settings: Settings, second_client: SecondClient, topic_name: str
 ) -> None:
-    settings = settings_for(kafka.bootstrap_servers)
     second_client.create(topic_name)
     second_client.produce(topic_name, [b"record"] * 7)
     observation = seen(topic_name, {0: 3})
 
-    def run(collector: Collector) -> None:
-        environment = {
-            "SPARKLAG_OTLP__ENDPOINT": collector.endpoint,
-            "SPARKLAG_OTLP__INTERVAL_S": "0.5",
-            "SPARKLAG_OFFSETS_TOPIC": settings.offsets_topic,
-            "SPARKLAG_LAG_TOPIC": settings.lag_topic,
-            "SPARKLAG_GROUP_ID": settings.group_id,
-        }
-        with service_process(
-            kafka.bootstrap_servers, publish_interval_s=0.1, environment=environment
-        ):
-            second_client.produce(
-                settings.offsets_topic, [encode(observation)], key=key_of(observation.query_id)
-            )
-            wait_for(
-                lambda: any(
-                    point.value == 4
-                    for point in collector.points().get("kafka.consumer_group.lag", ())
-                ),
-                "the lag at the collector",
-            )
+    def lags(collector: Collector) -> list[float]:
+        return [p.value for p in collector.points().get("kafka.consumer_group.lag", ())]
 
     with Collector() as collector:
-        await asyncio.to_thread(run, collector)
+        push = OtlpSettings(endpoint=collector.endpoint, interval_s=0.5)
+        async with instance(replace(service_settings, otlp=push)):
+            second_client.produce(
+                service_settings.offsets_topic,
+                [encode(observation)],
+                key=key_of(observation.query_id),
+            )
+            await holds(lambda: 4 in lags(collector), "the lag at the collector")

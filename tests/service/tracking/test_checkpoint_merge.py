@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from msgspec.structs import replace
 
 from sparklag_schemas import Observation, SourcePosition
-from sparklag_service.tracking.query_state import QueryState, restored
+from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracker import Tracker
 from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, observation, position
-from tests.service.states import evaluated, only, said, source, state
+from tests.service.states import evaluated, only, said
 
 MINUTE_MS = 60_000
 
@@ -239,33 +238,6 @@ def test_the_first_batch_is_in_flight_before_any_has_completed() -> None:
 
 
 # On its way through an event.
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        state(
-            source({"orders": {0: 5}}, planned={"orders": {0: 8}}, topics=("orders",)),
-            run_id=None,
-            origin="checkpoint",
-            batch_id=4,
-            planned_batch_id=5,
-            checkpoint_batch_id=4,
-            driver_seen_at_ms=0,
-        ),
-        state(
-            source({"orders": {0: 5}}, topics=("orders",), assigned={"orders": [0]}),
-            run_id=None,
-            query_id="group:default:billing",
-            origin="group",
-            driver_seen_at_ms=0,
-        ),
-    ],
-    ids=["checkpoint", "group"],
-)
-def test_what_nobody_speaks_of_survives_its_way_through_an_event(query: QueryState) -> None:
-    query = replace(query, run_seen_since_ms=query.observed_at)
-    assert restored(evaluated(query, said({0: 70}, {0: 0}))) == query
 
 
 def test_what_cannot_be_looked_at_any_more_is_not_called_dead() -> None:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from sparklag_schemas import Observation, SourcePosition
 from sparklag_schemas.clusters import ClusterNames
@@ -346,7 +347,6 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
             source({"fx": {0: 2}}, source=1, isolation_level="read_committed", topics=("fx",)),
             batch_id=3,
             processed_at=900,
-            run_seen_since_ms=1_000,
         ),
         state(
             source(
@@ -357,29 +357,44 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
                 cluster="east",
             ),
             source({"fx": {1: 2}}, source=3, topics=("fx",), cluster=None),
-            run_seen_since_ms=1_000,
             observation_offset=77,
             checkpoint_location="file:/checkpoints/orders",
         ),
-        state(source(None, topics=("orders", "returns")), run_seen_since_ms=1_000),
-        state(source({}, topics=("orders",)), run_seen_since_ms=1_000),
+        state(source(None, topics=("orders", "returns"))),
+        state(source({}, topics=("orders",))),
         state(
-            source({"orders": {0: 5}}, topics=("orders", "returns")),
-            run_seen_since_ms=1_000,
-            ended=True,
-            exception="boom",
+            source({"orders": {0: 5}}, topics=("orders", "returns")), ended=True, exception="boom"
         ),
         state(
             source({"orders": {0: 5}}, topics=("orders",)),
-            run_seen_since_ms=1_000,
             past_runs={OTHER_RUN: 1_000},
             other_run_id=OTHER_RUN,
             other_run_at_ms=1_000,
         ),
+        state(
+            source({"orders": {0: 5}}, planned={"orders": {0: 8}}, topics=("orders",)),
+            run_id=None,
+            origin="checkpoint",
+            batch_id=4,
+            planned_batch_id=5,
+            checkpoint_batch_id=4,
+            driver_seen_at_ms=0,
+        ),
+        state(
+            source({"orders": {0: 5}}, topics=("orders",), assigned={"orders": [0]}),
+            run_id=None,
+            query_id="group:default:billing",
+            origin="group",
+            driver_seen_at_ms=0,
+        ),
     ],
-    ids=["sources", "assigned", "no position", "no partition", "failed", "two runs"],
+    ids=[
+        *("sources", "assigned", "no position", "no partition", "failed", "two runs"),
+        *("checkpoint", "group"),
+    ],
 )
 def test_a_state_survives_its_way_through_an_event(query: QueryState) -> None:
+    query = replace(query, run_seen_since_ms=query.observed_at)
     offsets = said({0: 70, 1: 70, 2: 70}, {0: 0, 1: 0, 2: 0})
     offsets = said({0: 9}, {0: 0}, topic="returns", topic_id="id-r", beside=offsets)
     offsets = said({0: 70, 2: 9}, {0: 0}, cluster="east", beside=offsets)
