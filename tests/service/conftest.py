@@ -22,6 +22,15 @@ from tests.service.pipelines import pipeline_of
 from tests.waiting import holds, nothing_is_left
 
 
+def send(
+    client: SecondClient, topic: str, *messages: Observation | LagEvent, at_ms: int = 0
+) -> None:
+    """Write them with their keys. `at_ms`: the records' time; 0 is now."""
+    for message in messages:
+        key = key_of(message.query_id)
+        client.produce(topic, [encode(message)], key=key, at_ms=at_ms)
+
+
 class RunningService:
     """A pipeline under way, and what a driver and a reader see of it."""
 
@@ -34,10 +43,7 @@ class RunningService:
     @own_work
     def observe(self, *observations: Observation) -> None:
         """Write to `processed-offsets` as a driver does."""
-        for observation in observations:
-            self._client.produce(
-                self.settings.offsets_topic, [encode(observation)], key=key_of(observation.query_id)
-            )
+        send(self._client, self.settings.offsets_topic, *observations)
 
     @own_work
     def published(self, query_id: str) -> list[LagEvent | None]:

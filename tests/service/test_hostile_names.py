@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from io import StringIO
 
 import msgspec
@@ -19,12 +18,8 @@ from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import lag, tail
 from sparklag_service.cli.logs import log_formatter
 from sparklag_service.cli.terminal import ascii_json, console, escape
-from sparklag_service.instance_state import InstanceState
-from sparklag_service.metrics.exposition import Exposition
-from sparklag_service.view.view import Entry
 from tests.message_types import with_texts
-from tests.service.metrics.scraped import parse_text, settings
-from tests.service.pipelines import pipeline_of
+from tests.service.metrics.scraped import exposed, parse_text, settings
 
 HOSTILE = {
     "newline": "a\nsparklag: all is well",
@@ -108,10 +103,7 @@ def test_in_a_log_line(name: str) -> None:
 
 @each
 async def test_in_a_label(name: str) -> None:
-    pipeline = pipeline_of(settings())
-    pipeline.view.put(Entry(hostile_event(name), b"", time.monotonic(), 0, 0))
-    answer = await Exposition(InstanceState(pipeline)).render("", "")
-    text = b"".join(answer.chunks).decode()
+    text = await exposed(settings(), hostile_event(name))
     assert is_harmless(text)
     ready = [line for line in text.splitlines() if line.startswith("sparklag_ready ")]
     assert ready == ["sparklag_ready 0.0"]

@@ -21,7 +21,6 @@ from sparklag_schemas import (
     KafkaSettings,
     Settings,
     StoreSettings,
-    encode,
 )
 from sparklag_schemas.lag_event import PartitionLag, TopicLag
 from sparklag_schemas.timestamps import epoch_ms
@@ -33,6 +32,7 @@ from sparklag_service.pipeline import Pipeline
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
 from tests.service.cli.test_cli import environment
+from tests.service.conftest import send
 from tests.service.instances import instance
 from tests.service.live.live_server import reading
 from tests.waiting import eventually, wait_for
@@ -116,12 +116,8 @@ async def test_no_output_shows_one(
     shown: list[str] = []
     async with instance(settings) as (pipeline, port):
         async with reading(port, "/stream") as stream:
-            second_client.produce(
-                settings.offsets_topic, [encode(observed)], key=key_of(observed.query_id)
-            )
-            second_client.produce(
-                settings.lag_topic, [encode(foreign)], key=key_of(foreign.query_id)
-            )
+            send(second_client, settings.offsets_topic, observed)
+            send(second_client, settings.lag_topic, foreign)
             told: set[str] = set()
             while told < set(queries):
                 (event,) = await stream.events(1)
@@ -214,9 +210,7 @@ def test_no_command_shows_one(
 
     def has_ended() -> bool:
         # Until `tail` follows, and then for it.
-        second_client.produce(
-            service_settings.lag_topic, [encode(event)], key=key_of(event.query_id)
-        )
+        send(second_client, service_settings.lag_topic, event)
         return process.poll() is not None
 
     with process:

@@ -9,13 +9,12 @@ from contextlib import AsyncExitStack
 import pytest
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, Observation, decode_lag_event, encode
+from sparklag_schemas import LagEvent, Observation, decode_lag_event
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
-from tests.service.conftest import RunningService, running, settings_for
+from tests.service.conftest import RunningService, running, send, settings_for
 from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
@@ -162,7 +161,7 @@ async def test_late_words_of_a_zombie_do_not_replace_what_is_newer(
     query = seen(topic, {0: 0})
     shown = await service.measures(query, 0)
     zombie = replace(shown, event_id="zombie", observed_at=shown.observed_at - 5_000, total_lag=99)
-    second_client.produce(service.settings.lag_topic, [encode(zombie)], key=key_of(query.query_id))
+    send(second_client, service.settings.lag_topic, zombie)
     await holds(
         lambda: service.pipeline.counters.outdated_events == 1, "the zombie's event is read"
     )
@@ -170,22 +169,20 @@ async def test_late_words_of_a_zombie_do_not_replace_what_is_newer(
 
 
 async def test_an_embedded_service_that_comes_back_gets_its_query_back(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+    kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
-    second_client.create(topic_name, 1)
-    second_client.produce(topic_name, [b"x"] * 8)
+    second_client.produce(topic, [b"x"] * 8)
     settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5)
     async with running(settings, second_client) as service:
         event = replace(
             lag_event(query_id="embedded", measured_by="embedded", observed_at=epoch_ms()),
-            topics=[replace(lag_event().topics[0], topic=topic_name)],
+            topics=[replace(lag_event().topics[0], topic=topic)],
         )
-        topic = settings.lag_topic
-        second_client.produce(topic, [encode(event)], key=b"embedded")
+        send(second_client, settings.lag_topic, event)
         dead = await service.shows("embedded", lambda e: e.measured_by == "service", "adopted")
         assert (dead.status, dead.total_lag) == ("STOP", 3)
         back = replace(event, event_id="back", observed_at=epoch_ms() + 1, measured_at=epoch_ms())
-        second_client.produce(topic, [encode(back)], key=b"embedded")
+        send(second_client, settings.lag_topic, back)
         await holds(
             lambda: "embedded" not in service.pipeline.tracked.queries,
             "it is measured by its own service again",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 from msgspec.structs import replace
 
@@ -12,16 +11,13 @@ from sparklag_schemas.formatting import mark
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import tail
 from sparklag_service.history.rows import pack, row_of, unpack
-from sparklag_service.instance_state import InstanceState
-from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.publishing.partition_publisher import PartitionChanges
 from sparklag_service.tracking.query_state import restored
 from sparklag_service.tracking.tracker import Tracker
 from sparklag_service.view import lag_text
 from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event, observation
-from tests.service.metrics.scraped import settings
-from tests.service.pipelines import pipeline_of
+from tests.service.metrics.scraped import exposed, settings
 from tests.service.states import evaluated, said, state
 
 WORDS = {
@@ -52,10 +48,7 @@ def test_the_view_has_the_event_and_its_document() -> None:
 
 
 async def test_metrics_have_them_as_labels() -> None:
-    pipeline = pipeline_of(settings())
-    pipeline.view.put(Entry(event_of_tomorrow(), b"", time.monotonic(), 0, 0))
-    answer = await Exposition(InstanceState(pipeline)).render("", "")
-    text = b"".join(answer.chunks).decode()
+    text = await exposed(settings(), event_of_tomorrow())
     assert 'status="DREAMING"' in text
     assert 'origin="telepathy"' in text
     assert 'measured_by="oracle"' in text

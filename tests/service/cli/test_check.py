@@ -14,18 +14,17 @@ from werkzeug.serving import WSGIRequestHandler
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_pipeline.broker.child_process import free_port
-from sparklag_schemas import ClusterAccess, Settings, encode
+from sparklag_schemas import ClusterAccess, Settings
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from sparklag_service.cli.check.kafka import check_brokers
 from sparklag_service.cli.check.result import clock_result
 from sparklag_service.cli.check.service import check_service
 from tests.http_server import JSON, HttpServer
 from tests.local_kafka import LocalKafka
-from tests.messages import observation, position, seen
+from tests.messages import position, seen
 from tests.second_client import SecondClient
 from tests.service.cli.test_cli import SAMPLES, becomes_ready, environment, serving, sparklag
-from tests.service.conftest import settings_for
+from tests.service.conftest import send, settings_for
 from tests.terminal import Terminal
 from tests.waiting import wait_for
 
@@ -55,8 +54,7 @@ def texts(found: Found, check: str, state: str) -> str:
 
 
 def observe(client: SecondClient, settings: Settings, **fields: Any) -> None:
-    reported = seen("orders", {0: 3}, **fields)
-    client.produce(settings.offsets_topic, [encode(reported)], key=key_of(reported.query_id))
+    send(client, settings.offsets_topic, seen("orders", {0: 3}, **fields))
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +113,7 @@ def test_a_reader_of_own_topics_is_named(kafka: LocalKafka, second_client: Secon
     read = position({"orders": {0: 1}, settings.offsets_topic: {0: 2}}, topic_pattern=".*")
     meant = position({settings.offsets_topic: {0: 2}}, topic_pattern="processed.*")
     for query_id, name, source in (("loop", "everything", read), ("audit", "audit", meant)):
-        said = observation(query_id=query_id, query=name, sources=[source], observed_at=epoch_ms())
-        second_client.produce(settings.offsets_topic, [encode(said)], key=key_of(query_id))
+        observe(second_client, settings, query_id=query_id, query=name, sources=[source])
     exit_code, found = checked(settings)
     assert exit_code == 1
     bad = texts(found, "drivers", "bad")

@@ -18,17 +18,15 @@ import pytest
 from werkzeug import Response
 
 from sparklag_pipeline.broker.child_process import ChildProcess, free_port
-from sparklag_schemas import Settings, encode
-from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
+from sparklag_schemas import Settings
 from sparklag_service import cli
 from tests.http_server import JSON, HttpServer
 from tests.local_kafka import LocalKafka
-from tests.messages import QUERY_ID, observation, position, seen
+from tests.messages import QUERY_ID, seen
 from tests.processes import ignored_signals, in_background
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
-from tests.service.conftest import settings_for
+from tests.service.conftest import send, settings_for
 from tests.waiting import DEADLINE_S, wait_for
 
 pytestmark = pytest.mark.kafka
@@ -116,11 +114,7 @@ def url(settings: Settings, second_client: SecondClient) -> Iterator[str]:
     second_client.produce(topic, [b"x"] * 70)
     with serving(settings) as (process, address):
         becomes_ready(address)
-        second_client.produce(
-            settings.offsets_topic,
-            [encode(observation(observed_at=epoch_ms(), sources=[position({topic: {0: 5}})]))],
-            key=key_of(QUERY_ID),
-        )
+        send(second_client, settings.offsets_topic, seen(topic, {0: 5}, query_id=QUERY_ID))
         wait_for(lambda: is_found(f"{address}/lag/orders"), "the query is there")
         yield address
         process.terminate()
@@ -161,8 +155,8 @@ def test_tail_follows_the_events(url: str, settings: Settings) -> None:
 def test_a_query_that_has_ended_is_forgotten(
     url: str, settings: Settings, second_client: SecondClient
 ) -> None:
-    ended = observation(query_id="ended", query="ended", cause="terminated", observed_at=epoch_ms())
-    second_client.produce(settings.offsets_topic, [encode(ended)], key=key_of("ended"))
+    ended = seen("orders", {0: 5}, query_id="ended", query="ended", cause="terminated")
+    send(second_client, settings.offsets_topic, ended)
     wait_for(lambda: is_found(f"{url}/lag/ended"), "the query is there")
     forgotten = sparklag("forget", "ended", "--url", url)
     assert (forgotten.returncode, forgotten.stdout) == (0, "forgotten: ended\n")
@@ -220,10 +214,8 @@ def test_sigterm_drains_commits_and_ends_with_zero(
     settings = settings_for(kafka.bootstrap_servers)
     with serving(settings) as (process, url):
         becomes_ready(url)
-        for number in range(50):
-            query = seen(topic, {0: 0}, query_id=f"query-{number}")
-            key = key_of(query.query_id)
-            second_client.produce(settings.offsets_topic, [encode(query)], key=key)
+        queries = [seen(topic, {0: 0}) for _ in range(50)]
+        send(second_client, settings.offsets_topic, *queries)
         wait_for(
             lambda: len(httpx.get(f"{url}/lag", timeout=DEADLINE_S).json()["queries"]) > 0,
             "it works",

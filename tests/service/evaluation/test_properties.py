@@ -1,16 +1,27 @@
-"""What holds whatever happens to a query."""
+"""What holds of lag events, whatever happens to a query and whatever is heard and measured."""
 
 from __future__ import annotations
 
 import math
+import random
 from itertools import pairwise
 from typing import get_args
 
+import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklag_schemas import LagEvent, Status, Thresholds, decode_lag_event, encode
+from sparklag_schemas import LagEvent, SourcePosition, Status, Thresholds, decode_lag_event, encode
+from sparklag_service.enrichment.cluster_offsets import (
+    ClusterOffsets,
+    OffsetsByCluster,
+    Topic,
+    TopicOffsets,
+)
+from sparklag_service.enrichment.log_end_history import LatestOffset
+from tests.messages import OTHER_RUN, RUN_ID, observation
 from tests.service.evaluation.trace import Trace
+from tests.service.states import NO_LEADER, Follower, moment
 
 PARTITIONS = 3
 
@@ -75,15 +86,41 @@ def test_numbers_are_what_they_can_be(script: list[tuple[object, ...]], window: 
             assert newer.status_since == newer.measured_at or newer.status_since is not None
 
 
+def check(found: LagEvent) -> None:
+    """What holds for every event."""
+    partitions = [one for topic in found.topics for one in topic.partitions]
+    known = [one.lag for one in partitions if one.lag is not None]
+    for topic in found.topics:
+        of_topic = [one.lag for one in topic.partitions if one.lag is not None]
+        assert topic.total_lag == (sum(of_topic) if of_topic else None)
+        numbers = [one.partition for one in topic.partitions]
+        assert numbers == sorted(set(numbers))
+    assert found.total_lag == (sum(known) if known else None)
+    assert found.max_lag == (max(known) if known else None)
+    assert found.unknown_partitions == len(partitions) - len(known)
+    assert found.lost_records == sum(one.lost_records or 0 for one in partitions)
+    assert found.reason or (found.status == "OK" and found.total_lag is not None)
+    for one in partitions:
+        assert one.reason or (one.status == "OK" and one.lag is not None)
+        assert (one.lost_records is not None) == (one.status == "DATA_LOSS")
+        assert one.rewound_from is not None or one.status != "REWIND"
+        if one.lag is None:
+            assert one.status != "OK"
+            continue
+        assert one.latest_offset is not None
+        start = one.processed_offset if one.processed_offset is not None else one.earliest_offset
+        assert start is not None
+        assert one.lag == one.latest_offset - start >= 0
+        assert one.measured_at is None or one.measured_at <= found.measured_at
+    # The numbers of a wrong kind do not get past the codec.
+    assert decode_lag_event(encode(found)) == found
+
+
 def _is_sound(event: LagEvent) -> None:
-    partitions = [one for topic in event.topics for one in topic.partitions]
-    lags = [one.lag for one in partitions if one.lag is not None]
+    check(event)
     assert event.status in get_args(Status)
-    assert (event.reason is None) <= (event.status == "OK")
-    assert event.total_lag == (sum(lags) if lags else None)
-    assert event.unknown_partitions == len(partitions) - len(lags)
+    partitions = [one for topic in event.topics for one in topic.partitions]
     for number in (
-        *lags,
         *(one.time_lag_s for one in partitions),
         *(one.headroom_s for one in partitions),
         event.input_rate,
@@ -101,4 +138,77 @@ def _is_sound(event: LagEvent) -> None:
     assert event.skew is None or 0 < event.skew <= 1
     if event.catch_up_s is None:
         assert event.catch_up_reason
-    assert decode_lag_event(encode(event)) == event
+
+
+def anything_said(dice: random.Random, now_s: float) -> OffsetsByCluster:
+    offsets: dict[str, ClusterOffsets] = {}
+    for cluster in ("default", "east"):
+        if dice.random() < 0.1:
+            continue
+        answer: dict[str, TopicOffsets] = {}
+        offsets[cluster] = answer
+        for topic in ("orders", "returns"):
+            of_topic = answer[topic] = TopicOffsets()
+            kind = dice.choice(["there"] * 6 + ["gone", "forbidden", "unseen"])
+            if kind == "there":
+                topic_id = dice.choice(["id-a", "id-a", "id-a", "id-b", None])
+                of_topic.description = Topic(topic_id, tuple(range(dice.randint(1, 4))))
+            elif kind != "unseen":
+                missing = f"topic {topic} is {kind}"
+                of_topic.description = Topic(None, (), missing, kind == "gone")
+            for number in range(4):
+                for latest in of_topic.latest.values():
+                    if dice.random() < 0.8:
+                        requested_s = now_s - dice.choice([0, 0, 0, 1, 59, 61])
+                        latest[number] = LatestOffset(dice.randint(0, 20), requested_s)
+                if dice.random() < 0.8:
+                    start = dice.choice([0, 0, dice.randint(0, 20)])
+                    of_topic.earliest[number] = start
+                if dice.random() < 0.2:
+                    of_topic.unknown[number] = NO_LEADER
+    return offsets
+
+
+def any_position(dice: random.Random, index: int) -> SourcePosition:
+    topics = dice.sample(["orders", "returns"], dice.randint(1, 2))
+    processed = {
+        topic: {number: dice.randint(0, 20) for number in range(dice.randint(1, 4))}
+        for topic in topics
+        if dice.random() < 0.9
+    }
+    return SourcePosition(
+        source=index,
+        processed=processed if dice.random() < 0.8 else None,
+        topics=dice.choice([None, topics, ["orders", "returns"]]),
+        assigned=dice.choice([None, None, {"orders": [0, 2]}]),
+        isolation_level=dice.choice(["read_uncommitted", "read_committed"]),
+    )
+
+
+def test_whatever_is_heard_and_measured_no_lag_is_negative_or_without_a_reason() -> None:
+    dice = random.Random(3)
+    for _ in range(3 * hypothesis.settings().max_examples):
+        query = Follower()
+        for step in range(dice.randint(1, 12)):
+            now_s = 200.0 + dice.choice([step, step, dice.randint(0, 12)])
+            cause = dice.choice(["started", "progress", "progress", "idle", "terminated"])
+            query.hear(
+                observation(
+                    cause=cause,
+                    cluster=dice.choice(["default", "default", "east"]),
+                    run_id=dice.choice([RUN_ID, RUN_ID, OTHER_RUN]),
+                    observed_at=1_790_000_000_000 + dice.randint(0, 99_000),
+                    sources=[any_position(dice, index) for index in range(dice.randint(1, 2))],
+                    exception="boom" if cause == "terminated" and dice.random() < 0.5 else None,
+                )
+            )
+            for _ in range(dice.randint(0, 3)):
+                before = query.last
+                found = query.measure(
+                    anything_said(dice, now_s), moment(now_s), silent=dice.random() < 0.1
+                )
+                check(found)
+                assert before is None or found.version > before.version
+                if dice.random() < 0.1:
+                    query.restart()
+                now_s += dice.choice([0, 1, -1])

@@ -22,6 +22,7 @@ from sparklag_service.view.view import View
 from sparklag_service.view.view_reader import ViewReader
 from tests.messages import lag_event
 from tests.second_client import SecondClient
+from tests.service.conftest import send
 from tests.waiting import DEADLINE_S, holds
 
 pytestmark = pytest.mark.kafka
@@ -84,7 +85,7 @@ def write(client: SecondClient, settings: Settings, query_id: str, ages_ms: Iter
         event = lag_event(
             query_id=query_id, observed_at=at_ms, measured_at=at_ms, total_lag=ago_ms // S
         )
-        client.produce(settings.lag_topic, [encode(event)], key=key_of(query_id), at_ms=at_ms)
+        send(client, settings.lag_topic, event, at_ms=at_ms)
 
 
 def write_heartbeats(client: SecondClient, settings: Settings) -> None:

@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from sparklag_schemas import Settings, encode
+from sparklag_schemas import Settings
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from tests.messages import seen
 from tests.second_client import SecondClient
+from tests.service.conftest import send
 from tests.service.instances import instance
 from tests.service.live.live_server import StreamReader, deadline, reading
 
@@ -23,7 +23,7 @@ MINUTE, HOUR = 60_000, 3_600_000
 def move(client: SecondClient, settings: Settings, topic: str, query_id: str, to: int) -> None:
     """The query is there now, says its driver."""
     observed = seen(topic, {0: to}, query_id=query_id, observed_at=epoch_ms())
-    client.produce(settings.offsets_topic, [encode(observed)], key=key_of(query_id))
+    send(client, settings.offsets_topic, observed)
 
 
 async def lag_of(reader: StreamReader, query_id: str, lag: int) -> None:

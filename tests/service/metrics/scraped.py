@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
@@ -15,7 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
+from sparklag_service.instance_state import InstanceState
+from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.metrics.rendering import Blocks, QuerySeries
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.view.view import Entry
+from tests.service.pipelines import pipeline_of
 
 NOW_MS = 1_790_000_010_000
 
@@ -78,6 +84,27 @@ def text_of(
         if any(blocks)
     ]
     return b"".join(lines).decode() + ("# EOF\n" if open_metrics else "")
+
+
+def show(pipeline: Pipeline, event: LagEvent) -> None:
+    pipeline.view.put(Entry(event, b"", time.monotonic(), 0, 0))
+
+
+def showing(wanted: Settings, *events: LagEvent) -> Pipeline:
+    """Not running: no Kafka is needed."""
+    pipeline = pipeline_of(wanted)
+    for event in events:
+        show(pipeline, event)
+    return pipeline
+
+
+async def exposed_by(pipeline: Pipeline, accept: str = "") -> str:
+    answer = await Exposition(InstanceState(pipeline)).render(accept, "")
+    return b"".join(answer.chunks).decode()
+
+
+async def exposed(wanted: Settings, *events: LagEvent) -> str:
+    return await exposed_by(showing(wanted, *events))
 
 
 def parse_text(text: str) -> list[Metric]:

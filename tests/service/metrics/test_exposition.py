@@ -5,23 +5,31 @@ from __future__ import annotations
 import asyncio
 import gzip
 import subprocess
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from sparklag_schemas import LagEvent, Settings
+from sparklag_schemas import LagEvent
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics.exposition import Exposition, wants_gzip, wants_open_metrics
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.view.view import Entry
 from tests.deploy.programs import Programs
 from tests.messages import lag_event
-from tests.service.metrics.scraped import NOW_MS, parse_open, parse_text, partition, settings, topic
+from tests.service.metrics.scraped import (
+    NOW_MS,
+    exposed,
+    exposed_by,
+    parse_open,
+    parse_text,
+    partition,
+    settings,
+    show,
+    showing,
+    topic,
+)
 from tests.service.metrics.test_native import full_event
-from tests.service.pipelines import pipeline_of
 from tests.service.rest_client import rest_client
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
@@ -35,23 +43,6 @@ PROMETHEUS_3 = (
     "openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
     "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
 )
-
-
-def showing(wanted: Settings, *events: LagEvent) -> Pipeline:
-    """Not running: nothing here needs Kafka."""
-    pipeline = pipeline_of(wanted)
-    for event in events:
-        show(pipeline, event)
-    return pipeline
-
-
-def show(pipeline: Pipeline, event: LagEvent) -> None:
-    pipeline.view.put(Entry(event, b"", time.monotonic(), 0, 0))
-
-
-async def exposed(wanted: Settings, *events: LagEvent) -> bytes:
-    answer = await Exposition(InstanceState(showing(wanted, *events))).render("", "")
-    return b"".join(answer.chunks)
 
 
 def promtool_says(promtool: Path, text: bytes) -> list[str]:
@@ -178,18 +169,15 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
 async def test_only_owned_queries_are_shown_where_that_is_asked_for() -> None:
     pipeline = showing(settings(queries="owned"), lag_event(), lag_event(query_id="b"))
     pipeline.tracked.tracker.adopt(lag_event(query_id="b"))
-    answer = await Exposition(InstanceState(pipeline)).render("", "")
-    text = b"".join(answer.chunks).decode()
+    text = await exposed_by(pipeline)
     lags = [line for line in text.splitlines() if line.startswith("sparklag_query_lag{")]
     assert len(lags) == 1
     assert 'query_id="b"' in lags[0]
 
 
 async def test_an_empty_view_is_no_error_in_either_format() -> None:
-    exposition = Exposition(InstanceState(showing(settings(compat=COMPAT))))
     for accept, end in (("", "\n"), (OPEN_METRICS, "# EOF\n")):
-        answer = await exposition.render(accept, "")
-        text = b"".join(answer.chunks).decode()
+        text = await exposed_by(showing(settings(compat=COMPAT)), accept)
         assert text.endswith(end)
         assert "sparklag_query_" not in text
 
@@ -197,13 +185,13 @@ async def test_an_empty_view_is_no_error_in_either_format() -> None:
 @pytest.mark.packaging
 async def test_promtool_has_nothing_to_say_of_our_own_names(programs: Programs) -> None:
     text = await exposed(settings(), full_event())
-    assert await asyncio.to_thread(promtool_says, programs.promtool, text) == []
+    assert await asyncio.to_thread(promtool_says, programs.promtool, text.encode()) == []
 
 
 @pytest.mark.packaging
 async def test_promtool_dislikes_what_the_other_tools_are_known_for(programs: Programs) -> None:
     text = await exposed(settings(compat=COMPAT), full_event())
-    said = await asyncio.to_thread(promtool_says, programs.promtool, text)
+    said = await asyncio.to_thread(promtool_says, programs.promtool, text.encode())
     assert {line.partition(" ")[0] for line in said} <= {
         "kafka_consumergroup_lag_sum",
         "kafka_consumergroup_current_offset_sum",

@@ -17,24 +17,22 @@ from msgspec.structs import replace
 from werkzeug import Request, Response
 
 from sparklag_pipeline.broker.child_process import free_port
-from sparklag_schemas import LagEvent, Settings, SettingsError, encode, load_settings
+from sparklag_schemas import LagEvent, Settings, SettingsError, load_settings
 from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_schemas.settings import OtlpSettings
-from sparklag_schemas.topics import key_of
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics import otlp
 from sparklag_service.metrics.otlp import MetricsPush, check_otlp
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.view.view import Entry
 from tests.http_server import HttpServer
 from tests.logged import logged
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
+from tests.service.conftest import send
 from tests.service.instances import instance
 from tests.service.metrics.collector import Collector
-from tests.service.metrics.scraped import partition, topic
+from tests.service.metrics.scraped import partition, show, showing, topic
 from tests.service.metrics.test_native import FAMILIES, QUERY, full_event
-from tests.service.pipelines import pipeline_of
 from tests.waiting import DEADLINE_S, holds
 
 
@@ -43,9 +41,8 @@ def pushing_to(
 ) -> Pipeline:
     """A pipeline that is not running, and measures these queries."""
     wanted = {"otlp": {"endpoint": endpoint, "interval_s": interval_s}, "metrics": metrics}
-    pipeline = pipeline_of(msgspec.convert(wanted, Settings))
+    pipeline = showing(msgspec.convert(wanted, Settings), *events)
     for event in events:
-        pipeline.view.put(Entry(event, b"", time.monotonic(), 0, 0))
         pipeline.tracked.tracker.adopt(event)
     return pipeline
 
@@ -126,7 +123,7 @@ async def test_only_what_this_instance_measures_is_pushed_and_only_while_it_does
     with Collector() as collector:
         pipeline = pushing_to(collector.endpoint, lag_event(query_id="mine", query="mine"))
         other = lag_event(query_id="other", query="other")
-        pipeline.view.put(Entry(other, b"", time.monotonic(), 0, 0))
+        show(pipeline, other)
         async with pushing(pipeline):
             await holds(collector.points, "a push")
             pipeline.tracked.tracker.forget("mine")
@@ -255,9 +252,5 @@ async def test_a_real_service_pushes_what_it_measures(
     with Collector() as collector:
         push = OtlpSettings(endpoint=collector.endpoint, interval_s=0.5)
         async with instance(replace(service_settings, otlp=push)):
-            second_client.produce(
-                service_settings.offsets_topic,
-                [encode(observation)],
-                key=key_of(observation.query_id),
-            )
+            send(second_client, service_settings.offsets_topic, observation)
             await holds(lambda: 4 in lags(collector), "the lag at the collector")

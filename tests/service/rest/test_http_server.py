@@ -14,20 +14,21 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sparklag_schemas import Settings, decode_lag_event, encode
+from sparklag_schemas import Settings, decode_lag_event
 from sparklag_schemas.settings import LimitSettings
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.server import bind, end_by_signals
-from sparklag_service.view.view import Entry
 from tests.messages import lag_event
 from tests.service.cli.test_cli import sparklag
+from tests.service.live.live_server import LiveServer
 from tests.service.pipelines import pipeline_of
 from tests.waiting import DEADLINE_S, holds
 
 OUT_OF_FILES = b"out of system resource"
 REQUEST = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"
+LAST_REQUEST = REQUEST.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
 
 
 class Serving:
@@ -118,8 +119,7 @@ async def test_a_connection_that_ended_is_freed_without_the_garbage_collector() 
         gc.disable()
         gc.freeze()
         try:
-            request = REQUEST.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
-            assert b"HTTP/1.1 200" in await ended(await service.connect(request))
+            assert b"HTTP/1.1 200" in await ended(await service.connect(LAST_REQUEST))
             await holds(is_freed, "its transport is freed")
         finally:
             gc.unfreeze()
@@ -133,29 +133,24 @@ async def test_head_of_a_stream_ends_and_its_connection_serves_the_next_request(
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE_S)
         assert answer.startswith(b"HTTP/1.1 200 ")
         await holds(lambda: not service.pipeline.live.reading, "nobody reads the stream")
-        closing = REQUEST.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
-        got = await ended(await service.connect(head + closing))
+        got = await ended(await service.connect(head + LAST_REQUEST))
         assert got.count(b"HTTP/1.1 200 ") == 2
         assert got.endswith(b'{"status":"live"}')
 
 
 async def test_an_answer_does_not_say_which_server_gave_it() -> None:
     async with serving() as service:
-        closing = REQUEST.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
-        reader = await service.connect(closing)
-        head = (await ended(reader)).partition(b"\r\n\r\n")[0].lower()
+        head = (await ended(await service.connect(LAST_REQUEST))).partition(b"\r\n\r\n")[0].lower()
         assert b"\r\nserver:" not in head
         assert b"\r\ndate:" in head
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "."])
-async def test_the_command_line_finds_a_name_that_looks_like_a_path(name: str) -> None:
-    async with serving() as service:
-        event = lag_event(query=name)
-        service.pipeline.view.put(Entry(event, encode(event), 0.0, 0, 0))
-        url = f"http://127.0.0.1:{service.port}"
-        shown = await asyncio.to_thread(sparklag, "lag", name, "--json", "--url", url)
-        assert decode_lag_event(shown.stdout.encode()) == event
+async def test_the_command_line_finds_a_name_like_a_path(live: LiveServer, name: str) -> None:
+    event = lag_event(query=name)
+    live.show(event)
+    shown = await asyncio.to_thread(sparklag, "lag", name, "--json", "--url", live.url)
+    assert decode_lag_event(shown.stdout.encode()) == event
 
 
 @pytest.mark.parametrize(
@@ -168,16 +163,13 @@ async def test_the_command_line_finds_a_name_that_looks_like_a_path(name: str) -
     ],
 )
 async def test_a_refusal_is_one_line_and_exit_code(
-    query_id: str, exit_code: int, line: str
+    live: LiveServer, query_id: str, exit_code: int, line: str
 ) -> None:
-    async with serving() as service:
-        event = lag_event(query_id="lives")
-        service.pipeline.view.put(Entry(event, encode(event), 0.0, 0, 0))
-        url = f"http://127.0.0.1:{service.port}"
-        ended = await asyncio.to_thread(sparklag, "forget", query_id, "--url", url)
-        assert ended.returncode == exit_code
-        (error,) = ended.stderr.splitlines()
-        assert line in error
+    live.show(lag_event(query_id="lives"))
+    ended = await asyncio.to_thread(sparklag, "forget", query_id, "--url", live.url)
+    assert ended.returncode == exit_code
+    (error,) = ended.stderr.splitlines()
+    assert line in error
 
 
 FEW_FILES = """

@@ -18,6 +18,7 @@ from sparklag_service.view.view import View
 from sparklag_service.view.view_reader import ViewReader
 from tests.messages import lag_event
 from tests.second_client import SecondClient
+from tests.service.conftest import send
 from tests.service.view.recorder import Recorder
 from tests.waiting import DEADLINE_S, holds
 
@@ -49,7 +50,7 @@ async def read(settings: Settings, *followers: Follower) -> AsyncIterator[tuple[
 def write(client: SecondClient, settings: Settings, query_id: str, at_ms: int) -> None:
     """An event of that time, by the log's clock too."""
     event = lag_event(query_id=query_id, observed_at=at_ms, measured_at=at_ms)
-    client.produce(settings.lag_topic, [encode(event)], key=key_of(query_id), at_ms=at_ms)
+    send(client, settings.lag_topic, event, at_ms=at_ms)
 
 
 async def test_it_reads_the_last_minute_before_the_logs_end_and_no_more(

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from sparklag_schemas import encode
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from tests.debian_packages import ProgramsMissing
 from tests.local_kafka import LocalKafka
 from tests.messages import observation, position
 from tests.second_client import SecondClient
 from tests.service.cli.test_cli import becomes_ready, environment, serving
-from tests.service.conftest import settings_for
+from tests.service.conftest import send, settings_for
 from tests.service.test_hostile_names import HOSTILE, is_harmless
 from tests.terminal import Terminal
 from tests.waiting import DEADLINE_S, wait_for
@@ -69,8 +67,7 @@ def service(kafka: LocalKafka, second_client: SecondClient) -> Iterator[RunningS
                     sources=[position({topic: {0: processed}})],
                     **failed,
                 )
-                key = key_of(seen.query_id)
-                second_client.produce(settings.offsets_topic, [encode(seen)], key=key)
+                send(second_client, settings.offsets_topic, seen)
 
         report([name for name, _ in queries])
 
