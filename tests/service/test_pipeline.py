@@ -120,22 +120,6 @@ async def test_what_is_not_an_observation_is_counted_logged_with_its_place_and_s
     assert "bytes, at most" in refused[2]
 
 
-async def test_offsets_are_committed_once_their_events_are_acknowledged(
-    service: RunningService, second_client: SecondClient, topic: str
-) -> None:
-    queries = [seen(topic, {0: 0}) for _ in range(20)]
-    service.observe(*queries)
-
-    async def all_committed() -> bool:
-        committed = second_client.committed(
-            service.settings.group_id, service.settings.offsets_topic
-        )
-        return sum(committed.values()) == len(queries)
-
-    await eventually(all_committed, "all 20 observations are committed")
-    assert all(service.published(query.query_id) for query in queries)
-
-
 async def test_a_service_that_starts_again_answers_and_goes_on_where_it_was(
     service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:

@@ -48,24 +48,6 @@ async def owned_together(services: list[RunningService], count: int) -> None:
     await eventually(shared, f"{count} queries are shared by {len(services)} instances")
 
 
-async def test_instances_of_one_group_share_the_queries_and_each_answers_for_all(
-    kafka: LocalKafka, second_client: SecondClient, topic: str
-) -> None:
-    settings = settings_for(kafka.bootstrap_servers, topic_partitions=8)
-    queries = [seen(topic, {0: 0}) for _ in range(24)]
-    async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(running(settings, second_client))
-        first.observe(*queries)
-        await owned_together([first], 24)
-        second = await stack.enter_async_context(running(settings, second_client))
-        third = await stack.enter_async_context(running(settings, second_client))
-        await owned_together([first, second, third], 24)
-        second_client.produce(topic, [b"x"] * 5)
-        for service in (first, second, third):
-            for query in queries:
-                await service.shows(query.query_id, lambda e: e.total_lag == 5, "lag 5")
-
-
 async def test_queries_of_an_instance_that_leaves_are_measured_on_by_the_others_at_once(
     kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:

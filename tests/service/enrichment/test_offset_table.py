@@ -127,14 +127,6 @@ def test_nothing_of_a_recreated_topic_stays(old_id: str | None, new_id: str | No
     assert latest(made) == {_ORDERS: 1}
 
 
-def test_partitions_that_are_added_leave_the_values_there_are() -> None:
-    made = table(None)
-    take(made, said(9), 1.0)
-    made.update_topic(found(None, partitions=3), 2.0, 2.1)
-    assert latest(made) == {_ORDERS: 9}
-    assert made.topics["orders"].description.partitions == (0, 1, 2)
-
-
 def test_a_topic_one_may_not_see_for_a_while_keeps_its_values() -> None:
     made = table()
     take(made, said(9), 1.0)

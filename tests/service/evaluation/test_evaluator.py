@@ -23,8 +23,6 @@ from tests.service.states import (
     statuses,
 )
 
-# The sum.
-
 
 def test_lag_is_latest_minus_processed() -> None:
     found = evaluated(state(source({"orders": {0: 5, 1: 7}})), said({0: 70, 1: 7}))
@@ -100,9 +98,6 @@ def test_what_the_event_repeats_of_the_query() -> None:
     assert found.measured_at == moment().now_ms
 
 
-# A latest offset that could not be read again.
-
-
 def test_an_offset_that_was_just_not_read_again_yet_counts_and_tells_its_age() -> None:
     found = evaluated(state(), said({0: 70}, requested_s=98.5), moment(100, requested_s=99))
     assert (only(found).lag, only(found).status, only(found).reason) == (65, "OK", None)
@@ -155,9 +150,6 @@ def test_a_topic_without_the_right_to_describe_it_is_unknown_and_not_gone() -> N
     missing = "no right to describe topic orders"
     found = evaluated(state(), said({}, missing=missing))
     assert (only(found).status, only(found).reason) == ("UNKNOWN", missing)
-
-
-# The query's own state comes first, its partitions' after.
 
 
 @pytest.mark.parametrize(
@@ -237,9 +229,6 @@ def test_the_worst_partition_names_the_state_of_the_query() -> None:
     assert found.status == "DATA_LOSS"
 
 
-# Versions, and what stays the same.
-
-
 def test_the_version_rises_also_where_the_clock_steps_back() -> None:
     query = Follower()
     query.hear(observation())
@@ -290,8 +279,6 @@ def test_a_partition_in_another_state_is_not_the_same(then: OffsetsByCluster) ->
     first = query.measure(said({0: 70}))
     assert only(query.measure(then)) != only(first)
 
-
-# Topics of sparklag's own.
 
 BOTH = {"orders": {0: 70}, "processed-offsets": {0: 9}}
 

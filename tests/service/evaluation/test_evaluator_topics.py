@@ -34,9 +34,6 @@ def at(*offsets: int, **fields: Any) -> Observation:
     return observation(sources=[position({"orders": dict(enumerate(offsets))})], **fields)
 
 
-# Records that were deleted.
-
-
 def test_records_deleted_unread_are_told_and_counted() -> None:
     found = evaluated(
         state(source({"orders": {0: 5, 1: 5, 2: 5}})),
@@ -58,9 +55,6 @@ def test_a_log_that_was_emptied_unread_is_a_loss_too() -> None:
 def test_a_first_offset_past_the_logs_end_is_of_another_time_and_no_loss() -> None:
     found = evaluated(state(), said({0: 70}, {0: 5_000}))
     assert (only(found).status, only(found).lag, only(found).lost_records) == ("OK", 65, None)
-
-
-# The topic is another, or none.
 
 
 def test_a_topic_created_anew_is_told_by_its_id_while_the_position_stands() -> None:
@@ -190,9 +184,6 @@ def test_a_source_without_cluster_is_unknown(processed: dict[str, dict[int, int]
     assert "no configured cluster" in str(found.reason)
 
 
-# Partitions that were added.
-
-
 def test_an_added_partition_counts_from_its_first_offset_before_spark_plans_it() -> None:
     found = evaluated(state(), said({0: 70, 1: 40}, {0: 0, 1: 10}))
     added = found.topics[0].partitions[1]
@@ -226,9 +217,6 @@ def test_an_added_partition_is_ordinary_once_spark_has_planned_it() -> None:
     query.hear(at(5, 12))
     found = query.measure(said({0: 70, 1: 40}, {0: 0, 1: 10}))
     assert (lags(found), found.reason) == ([65, 28], None)
-
-
-# Back to older offsets.
 
 
 def rewound(to: int = 20) -> Follower:

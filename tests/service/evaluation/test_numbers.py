@@ -18,9 +18,6 @@ def near(wanted: float, within: float) -> object:
     return pytest.approx(wanted, abs=within)
 
 
-# How old the first unprocessed record is.
-
-
 def test_without_lag_nothing_is_old() -> None:
     trace = Trace(produce=lambda _: [10])
     trace.steady(3)
@@ -149,9 +146,6 @@ def test_ages_survive_a_change_of_hands() -> None:
     assert (trace.one().time_lag_s, trace.one().time_lag_method) == (near(15, 1), "interpolated")
 
 
-# How fast.
-
-
 def test_rates_of_a_query_that_keeps_up() -> None:
     trace = Trace(produce=lambda _: [50])
     trace.steady(20)
@@ -266,9 +260,6 @@ def test_skew_is_the_share_of_the_worst_partition() -> None:
     alone = Trace(produce=lambda _: [30])
     alone.steady(2)
     assert alone.event.skew is None
-
-
-# How far from being deleted.
 
 
 def retained(produce: Callable[[float], list[int]], most: int | None) -> Trace:

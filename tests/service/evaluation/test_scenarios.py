@@ -23,9 +23,6 @@ def statuses(trace: Trace) -> set[str]:
     return {event.status for event in trace.events if event.batch_id is not None}
 
 
-# What is no alarm.
-
-
 def test_a_query_that_keeps_up_is_ok_all_the_time() -> None:
     trace = busy()
     trace.steady(60)
@@ -112,9 +109,6 @@ def test_a_backlog_that_shrinks_is_no_alarm() -> None:
     for _ in range(30):
         trace.batch(duration_s=10, most=10_000)
     assert statuses(trace) == {"OK"}
-
-
-# Alarms.
 
 
 def test_a_query_whose_driver_lives_and_completes_nothing_stalls() -> None:
@@ -293,9 +287,6 @@ def test_what_is_allowed_can_be_said(thresholds: Thresholds, reason: str) -> Non
     while trace.status == "OK":
         trace.pass_time(1)
     assert (trace.status, trace.event.reason) == ("WARN", reason)
-
-
-# Another instance takes over.
 
 
 def test_a_warning_stays_until_something_moves() -> None:

@@ -130,9 +130,6 @@ def orders(place: Path) -> Checkpoint:
     return Checkpoint(place / "orders").completes(0, 10)
 
 
-# What it says.
-
-
 async def test_each_query_of_a_pattern_is_told_where_it_is(place: Path) -> None:
     orders = Checkpoint(place / "orders").completes(4, 40)
     returns = Checkpoint(place / "returns").completes(7, 70)
@@ -211,9 +208,6 @@ async def test_a_query_is_named_by_its_folder(place: Path, folder: str, name: st
         assert (await watching.tells(orders, 0, 10)).query == name
 
 
-# Whose it is.
-
-
 async def test_another_instances_checkpoint_is_not_told_of_until_it_changes_hands(
     place: Path, orders: Checkpoint
 ) -> None:
@@ -231,9 +225,6 @@ async def test_another_instances_checkpoint_is_not_told_of_until_it_changes_hand
         # It comes back: what was missed is told, or that it is where it was.
         watching.others.clear()
         await watching.tells(orders, 1, 20)
-
-
-# What drivers tell of.
 
 
 def driven(checkpoint: Checkpoint, location: str, **fields: Any) -> QueryState:
@@ -315,9 +306,6 @@ async def test_nothing_is_followed_unless_it_is_asked_for(place: Path) -> None:
     async with watching.running():
         await watching.looked(10)
         assert watching.told == []
-
-
-# What goes wrong: one line, and the others go on.
 
 
 async def test_a_folder_that_was_missing_for_weeks_is_found_too(place: Path) -> None:

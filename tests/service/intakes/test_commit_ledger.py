@@ -7,18 +7,6 @@ import random
 from sparklag_service.intakes.topic import CommitLedger
 
 
-def test_nothing_is_committed_past_what_is_not_done() -> None:
-    ledger = CommitLedger()
-    for offset in (10, 11, 12):
-        ledger.take(offset)
-    ledger.done(11)
-    assert ledger.to_commit is None
-    ledger.done(10)
-    assert ledger.to_commit == 12
-    ledger.done(12)
-    assert ledger.to_commit == 13
-
-
 def test_what_was_committed_is_not_committed_again() -> None:
     ledger = CommitLedger()
     ledger.take(4)

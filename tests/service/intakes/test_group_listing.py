@@ -12,7 +12,6 @@ from aiokafka.protocol.admin import ListGroupsRequest, ListGroupsResponse_v2
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.bounds import MAX_NAME
-from sparklag_schemas.name_patterns import NamePatterns
 from sparklag_service.intakes.group_offsets.cluster_failures import ClusterFailures
 from sparklag_service.intakes.group_offsets.group_listing import GroupFinder, GroupListing
 from tests.logged import logged
@@ -57,23 +56,6 @@ async def test_groups_with_names_that_are_too_long_are_left_out_and_counted() ->
         f"Kafka cluster east: 1 consumer groups with names of over {MAX_NAME - 300} characters"
         " are left out"
     ]
-
-
-@pytest.mark.parametrize(
-    ("group", "looked_at"),
-    [
-        ("payments", True),
-        ("payments-2", False),
-        ("a-payments", False),
-        ("team-x", True),
-        ("team-x-tmp", False),
-        ("TEAM-Y", True),
-        ("", False),
-    ],
-)
-def test_patterns_are_of_whole_group_ids_and_denial_wins(group: str, looked_at: bool) -> None:
-    patterns = GroupSettings(allow=["payments", "(?i)team-.*"], deny=[".*-tmp"])
-    assert NamePatterns(patterns.allow, patterns.deny).select(group) is looked_at
 
 
 def test_a_group_is_gone_only_when_no_broker_lists_it_and_its_coordinator_has_nothing() -> None:

@@ -57,14 +57,10 @@ async def test_a_reader_goes_on_at_another_instance_and_misses_nothing(
             )
             move(second_client, service_settings, topic, query_id, 20)
             await lag_of(staying, query_id, 80)
-        await until_end(staying)
+        while await staying.next() is not None:
+            """It reads until the end."""
         move(second_client, service_settings, topic, query_id, 30)
         async with reading(port, "/stream", last_id) as reader:
             await lag_of(reader, query_id, 80)
             await lag_of(reader, query_id, 70)
     assert "Exception in ASGI application" not in caplog.text
-
-
-async def until_end(reader: StreamReader) -> None:
-    while await reader.next() is not None:
-        pass

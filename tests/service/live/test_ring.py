@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.settings import LiveSettings
 from sparklag_service.counters import Counters
-from sparklag_service.live import sse
 from sparklag_service.live.hub import LiveHub
-from sparklag_service.live.reader import Reader, Selection, SharedChunks, Wire
+from sparklag_service.live.reader import Selection, Wire
 from sparklag_service.live.ring import Frame, Ring
 from sparklag_service.live.sse import format_id, id_parts, parse_id
 from sparklag_service.view.feed import Arrival, Feed
@@ -87,33 +86,6 @@ def test_a_partition_that_is_read_anew_cannot_be_resumed_from_before() -> None:
     ring.begin({0: 50})
     assert ring.since({0: 0}) is None
     assert offsets_since(ring, {0: 49}) == []
-
-
-def test_a_reader_whose_next_frame_is_gone_is_too_slow() -> None:
-    ring, reader = Ring(1_000), Reader(Wire({}), Selection(), {})
-    for offset in range(3):
-        reader.add(put(ring, "a", 0, offset, 100), ring.first)
-    assert (reader.too_slow, reader.ended) == (True, True)
-
-
-def test_readers_of_summaries_share_what_is_encoded_and_the_ring_holds_documents_only() -> None:
-    ring, shared = Ring(100_000), SharedChunks()
-    frame = ring.put("a", 0, 0, sse.lag(encode(lag_event())), is_last=False)
-    held_bytes = ring.held_bytes
-    whole, first, second = (
-        Reader(Wire({}), selection, shared)
-        for selection in (Selection(), Selection(summaries=True), Selection(summaries=True))
-    )
-    chunks = []
-    for reader in (whole, first, second):
-        reader.add(frame, ring.first)
-        chunks.append(reader.take_chunk())
-    assert chunks[0] is not None
-    assert chunks[0].text == frame.of_all
-    assert chunks[1] is not None
-    assert b'"topics":["orders"]' in chunks[1].text
-    assert chunks[2] is chunks[1]
-    assert ring.held_bytes == held_bytes
 
 
 class Instance:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from sparklag_schemas import Batch, LagEvent, RunningBatch
@@ -328,15 +326,6 @@ def test_types_units_and_meanings_are_right_in_both_formats() -> None:
         assert ends == ([family.unit] if family.unit else [])
 
 
-def test_the_samples_of_a_family_stand_together() -> None:
-    lines = text_of(
-        QuerySeries(settings()), [full_event(), lag_event(query_id="b", query="payments")]
-    ).splitlines()
-    names = [line.partition("{")[0] for line in lines if not line.startswith("#")]
-    runs = [name for before, name in zip(["", *names], names, strict=False) if name != before]
-    assert len(runs) == len(set(runs))
-
-
 def test_a_query_that_goes_leaves_no_series() -> None:
     series = QuerySeries(settings(compat=["kafka-lag-exporter", "kafka_exporter"]))
     both = [lag_event(), lag_event(query_id="b", query="gone", topics=[topic("gone")])]
@@ -354,11 +343,3 @@ def test_a_partition_that_goes_leaves_no_series_and_the_others_keep_theirs() -> 
         values = found.values(name).items()
         assert {dict(k)["partition"]: value for k, value in values} == {"0": 5.0, "3": 6.0}
     assert len(found.values("kafka_topic_partition_current_offset")) == 2
-
-
-def test_a_topic_of_many_thousand_partitions_is_whole() -> None:
-    numbers = range(2_001)
-    event = lag_event(topics=[topic("wide", *(partition(n, lag=n) for n in numbers))])
-    text = text_of(QuerySeries(settings()), [event])
-    found = re.findall(r'^sparklag_partition_lag{.*partition="(\d+)"} (\d+)$', text, re.MULTILINE)
-    assert found == [(str(n), str(n)) for n in numbers]

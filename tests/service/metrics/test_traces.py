@@ -203,12 +203,6 @@ def test_only_a_completed_batch_with_an_id_of_ours_begins_a_trace() -> None:
         assert TRACEPARENT not in dict(observation_headers(other, traced=True))
 
 
-def test_what_is_sent_is_received() -> None:
-    context = batch_trace(completed("orders"))
-    assert context is not None
-    assert received_trace([("ce_id", b"1"), context.header]) == context
-
-
 @pytest.mark.parametrize(
     "value",
     [

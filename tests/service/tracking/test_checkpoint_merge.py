@@ -76,9 +76,6 @@ def at(query: QueryState) -> tuple[int | None, object, str]:
     return query.batch_id, offset, query.origin
 
 
-# The newer position wins.
-
-
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
@@ -166,9 +163,6 @@ def test_a_source_without_data_in_the_last_batch_stays_where_it_was() -> None:
     assert [s.processed for s in query.sources] == [{"orders": {0: 9}}, {"fx": {0: 6}}]
 
 
-# Who speaks.
-
-
 def test_a_batch_long_after_the_drivers_last_word_is_of_a_run_that_does_not_speak() -> None:
     query = taken(spoken(4, 50, cause="terminated"), seen(9, 90, 5 * MINUTE_MS))
     assert query.run_id is None
@@ -205,9 +199,6 @@ def test_an_observation_read_again_after_the_checkpoint_spoke_is_still_old() -> 
     assert tracker.queries[QUERY_ID].observation_offset == 7
 
 
-# The batch that runs.
-
-
 @pytest.mark.parametrize(
     ("then", "in_flight", "planned", "lag"),
     [
@@ -237,16 +228,10 @@ def test_the_first_batch_is_in_flight_before_any_has_completed() -> None:
     assert only(event).planned_offset == 58
 
 
-# On its way through an event.
-
-
 def test_what_cannot_be_looked_at_any_more_is_not_called_dead() -> None:
     event = evaluated(taken(seen(4, 50)), said({0: 70}), silent=True)
     assert (event.status, event.total_lag) == ("UNKNOWN", 20)
     assert "cannot read its checkpoint" in (event.reason or "")
-
-
-# Any order.
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -62,9 +62,6 @@ def two_runs() -> Tracker:
     )
 
 
-# What is newer.
-
-
 def test_the_newer_observation_replaces_the_older() -> None:
     tracker = Tracker()
     assert tracker.observe(observation(observed_at=1), offset=0)
@@ -124,9 +121,6 @@ def test_after_an_embedded_service_the_clock_tells_what_is_old() -> None:
     assert tracker.observe(at(9, observed_at=1_001), event, 51)
 
 
-# A position is never lost.
-
-
 def test_a_restart_without_data_stands_where_the_last_run_stood() -> None:
     tracker = tracked(observation(observed_at=1))
     assert tracker.observe(started(observed_at=2, run_id=OTHER_RUN))
@@ -149,9 +143,6 @@ def test_a_source_without_news_in_one_observation_keeps_its_position() -> None:
     news = [position({"orders": {0: 9}}), SourcePosition(source=1)]
     tracker.observe(observation(observed_at=2, sources=news))
     assert processed(tracker) == [{"orders": {0: 9}}, {"returns": {0: 3}}]
-
-
-# Which partitions there are to measure.
 
 
 def test_a_subscription_watches_every_partition_and_an_assignment_its_own() -> None:
@@ -181,9 +172,6 @@ def test_each_source_is_of_the_cluster_its_brokers_are_of() -> None:
     assert [source.cluster for source in known(tracker).sources] == ["default", "east", None]
 
 
-# The end of a query.
-
-
 def test_a_silent_query_is_found_by_its_last_sign() -> None:
     tracker = tracked(observation(observed_at=1_000))
     assert list(tracker.expired(1_000)) == []
@@ -198,9 +186,6 @@ def test_a_query_that_was_forgotten_is_adopted_once() -> None:
     tracker.forget(QUERY_ID)
     tracker.forget(QUERY_ID)
     assert not tracker.queries
-
-
-# Two runs of one query.
 
 
 def test_a_run_that_speaks_beside_a_newer_one_is_named_and_moves_nothing() -> None:
@@ -336,9 +321,6 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
     assert known(tracker).other_run_id == RUN_ID
 
 
-# Through an event and back.
-
-
 @pytest.mark.parametrize(
     "query",
     [
@@ -406,9 +388,6 @@ def test_a_state_survives_also_where_nothing_can_be_measured() -> None:
         source({"orders": {0: 5, 1: 6}}, topics=("orders", "returns")), run_seen_since_ms=1_000
     )
     assert restored(evaluated(query, {})) == query
-
-
-# Any sequence.
 
 
 def observations(dice: random.Random) -> Iterator[tuple[Observation, int | None]]:
