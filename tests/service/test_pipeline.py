@@ -189,15 +189,6 @@ async def test_every_query_is_published_at_the_heartbeat_though_nothing_changed(
         assert len(ids) == len(set(ids)) >= 3
 
 
-async def test_one_query_with_two_thousand_partitions_goes_through(
-    service: RunningService, second_client: SecondClient, topic_name: str
-) -> None:
-    wide = seen(topic_name, dict.fromkeys(range(2_000), 1))
-    service.observe(wide)
-    event = await service.shows(wide.query_id, lambda e: True, "an event")
-    assert event.unknown_partitions == 2_000
-
-
 async def test_topic_settings_that_lose_data_are_said_at_start(
     kafka: LocalKafka, second_client: SecondClient, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -152,9 +152,7 @@ def test_tail_follows_the_events(url: str, settings: Settings) -> None:
     assert followed.stderr == f"{waiting}{settings.bootstrap_servers}\n"
 
 
-def test_a_query_that_has_ended_is_forgotten(
-    url: str, settings: Settings, second_client: SecondClient
-) -> None:
+def test_a_query_is_forgotten(url: str, settings: Settings, second_client: SecondClient) -> None:
     ended = seen("orders", {0: 5}, query_id="ended", query="ended", cause="terminated")
     send(second_client, settings.offsets_topic, ended)
     wait_for(lambda: is_found(f"{url}/lag/ended"), "the query is there")
@@ -226,12 +224,6 @@ def test_sigterm_drains_commits_and_ends_with_zero(
     published = {message.key() for message in second_client.read_all(settings.lag_topic)}
     # What was committed was published; what was not is read again by the next one.
     assert sum(committed.values()) <= len(published)
-
-
-def test_ctrl_c_ends_it_too(kafka: LocalKafka) -> None:
-    with serving(settings_for(kafka.bootstrap_servers)) as (process, _):
-        process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE_S) == 0
 
 
 @pytest.mark.parametrize(

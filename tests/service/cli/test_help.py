@@ -30,6 +30,7 @@ PROGRAMS: dict[str, Callable[[list[str]], object]] = {
     "report": lag_report.main,
     "history run": lag_history.main,
 }
+Page = Callable[[str, int], str]
 SHARED = ("--bootstrap-servers", "--config", "--json", "--store", "--at", "-h")
 
 
@@ -43,29 +44,25 @@ def commands() -> dict[str, Any]:
     return dict(group.commands)
 
 
-class Help:
-    def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
-        self._capsys = capsys
-        self._patch = patch
+@pytest.fixture
+def page(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Page:
+    """Prints the help of a command in this process."""
 
-    def of(self, command: str, width: int) -> str:
-        self._patch.setenv("COLUMNS", str(width))
-        self._patch.setattr("sys.argv", ["sparklag", *command.split(), "--help"])
+    def print_help(command: str, width: int) -> str:
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr("sys.argv", ["sparklag", *command.split(), "--help"])
         with pytest.raises(SystemExit) as end:
             PROGRAMS.get(command, _run)(["--help"])
         assert not end.value.code
-        return self._capsys.readouterr().out
+        return capsys.readouterr().out
 
-
-@pytest.fixture(name="page")
-def of_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Help:
-    return Help(capsys, monkeypatch)
+    return print_help
 
 
 @pytest.mark.parametrize("command", sorted({"", *COMMANDS, *PROGRAMS}))
-def test_every_help_has_the_same_sections_within_the_width(page: Help, command: str) -> None:
+def test_every_help_has_the_same_sections_within_the_width(page: Page, command: str) -> None:
     for width in WIDTHS:
-        text = page.of(command, width)
+        text = page(command, width)
         assert text.startswith(f"Usage: {f'sparklag {command}'.strip()} ")
         assert max(map(len, text.splitlines())) <= width
         sections = re.findall(r"^(\w+):$", text, re.MULTILINE)
@@ -75,10 +72,10 @@ def test_every_help_has_the_same_sections_within_the_width(page: Help, command: 
         assert "..." not in text.partition("Commands:")[2]
 
 
-def test_an_option_has_the_same_words_everywhere(page: Help) -> None:
+def test_an_option_has_the_same_words_everywhere(page: Page) -> None:
     seen: dict[str, set[str]] = {}
     for command in {*COMMANDS, *PROGRAMS} - {"checkpoint"}:  # needs no Kafka, and says for what
-        text = page.of(command, 120).partition("Options:\n")[2].partition("\n\n")[0]
+        text = page(command, 120).partition("Options:\n")[2].partition("\n\n")[0]
         for option in re.split(r"\n(?=  -)", text):
             name = option.split()[0].rstrip(",")
             seen.setdefault(name, set()).add(" ".join(option.split()))
@@ -93,8 +90,8 @@ def test_no_command_is_left_out_here() -> None:
 
 
 @pytest.mark.parametrize("command", commands())
-def test_the_list_of_commands_has_the_first_sentence_of_each_help(page: Help, command: str) -> None:
-    listed = " ".join(page.of("", 200).split())
+def test_the_list_of_commands_has_the_first_sentence_of_each_help(page: Page, command: str) -> None:
+    listed = " ".join(page("", 200).split())
     assert f" {command} {commands()[command].get_short_help_str(1_000)}" in listed
 
 

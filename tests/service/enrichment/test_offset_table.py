@@ -14,7 +14,7 @@ from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest
 from sparklag_kafka.protocol.metadata import MetadataResponse, PartitionReplicas, TopicMetadata
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.offset_table import OffsetTable
-from tests.service.asking import of_sources, query, source
+from tests.service.asking import query
 from tests.service.states import latest_of, unknown_of
 
 _ORDERS = TopicPartition("orders", 0)
@@ -152,27 +152,6 @@ def test_a_topic_that_was_gone_comes_back_without_anything_of_before() -> None:
     assert made.topics["orders"].log_ends == {}
     take(made, said(9), 4.05)
     assert latest(made) == {}
-
-
-def test_a_plan_groups_by_leader_and_names_what_nobody_can_be_asked_for() -> None:
-    made = OffsetTable("default")
-    made.update_brokers({1: ("a", 1), 2: ("b", 2)})
-    made.update_topic(TopicMetadata("orders", 0, "id", {0: 1, 1: 2, 2: 1, 3: -1}, {}), 0.0, 0.0)
-    made.update_topic(TopicMetadata("gone", 3, None, {}, {}), 0.0, 0.0)
-    plan = made.plan(
-        of_sources(
-            "query",
-            source(0, topics=("orders", "gone", "new"), processed={"gone": {0: 1}}),
-            source(1, processed={"orders": {7: 1}}, assigned={"orders": [7]}),
-            source(2, processed={"orders": {0: 1}}, cluster="elsewhere"),
-        )
-    )
-    assert {(leader, part.numbers) for leader, _, part in plan.parts} == {(1, (0, 2)), (2, (1,))}
-    assert plan.unknown == {
-        "orders": {3: "the partition has no leader", 7: "topic orders has no such partition"},
-        "gone": {0: "topic gone does not exist"},
-    }
-    assert plan.undescribed == {"new": []}
 
 
 def test_what_no_plan_needs_is_forgotten_and_an_answer_under_way_does_not_bring_it_back() -> None:

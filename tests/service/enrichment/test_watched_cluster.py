@@ -190,9 +190,7 @@ async def test_a_topic_created_anew_is_told_by_its_id_and_starts_without_old_val
         assert cluster.offsets[topic_name].description.partitions == (0,)
 
 
-async def test_a_partition_that_does_not_exist_is_named(
-    cluster: WatchedCluster, topic: str
-) -> None:
+async def test_a_partition_that_is_not_there_is_named(cluster: WatchedCluster, topic: str) -> None:
     beyond = TopicPartition(topic, 7)
     state = query({topic: [0, 7]})
     await asked_until(
@@ -201,9 +199,7 @@ async def test_a_partition_that_does_not_exist_is_named(
     assert unknown(cluster) == {beyond: f"topic {topic} has no such partition"}
 
 
-async def test_a_frozen_broker_costs_its_deadline_and_no_more_and_comes_back(
-    creating: LocalKafka, topic_name: str
-) -> None:
+async def test_a_frozen_broker_costs_its_deadline(creating: LocalKafka, topic_name: str) -> None:
     second = SecondClient(creating.bootstrap_servers)
     second.create(topic_name, 1)
     second.produce(topic_name, [b"x"] * 3)

@@ -198,26 +198,26 @@ def test_a_backlog_says_when_it_is_gone() -> None:
     assert told_s == near(batches * 10, 0.05 * told_s + 10)
 
 
-def test_a_query_that_never_catches_up_says_so() -> None:
+@pytest.mark.parametrize(
+    ("behind", "most", "trend", "reason"),
+    [
+        (0, 400, 10, "never at these rates: input 50.0 records/s, processed 40.0 records/s"),
+        (
+            *(5_000, 500, 0),
+            "it keeps pace but does not catch up: input 50.0 records/s, processed 50.0 records/s",
+        ),
+    ],
+)
+def test_a_query_that_never_catches_up_says_so(
+    behind: int, most: int, trend: float, reason: str
+) -> None:
     trace = Trace(produce=lambda _: [50])
+    trace.ends[0] = behind
     for _ in range(20):
-        trace.batch(10, most=400)
+        trace.batch(10, most=most)
     found = trace.event
-    assert (found.catch_up_s, found.lag_trend) == (None, near(10, 0.5))
-    assert found.catch_up_reason == (
-        "never at these rates: input 50.0 records/s, processed 40.0 records/s"
-    )
-
-
-def test_a_limit_that_is_just_what_comes_gets_no_nearer() -> None:
-    trace = Trace(produce=lambda _: [50])
-    trace.ends[0] = 5_000
-    for _ in range(20):
-        trace.batch(10, most=500)
-    assert (trace.event.catch_up_s, trace.event.catch_up_reason) == (
-        None,
-        "it keeps pace but does not catch up: input 50.0 records/s, processed 50.0 records/s",
-    )
+    assert (found.catch_up_s, found.catch_up_reason) == (None, reason)
+    assert found.lag_trend == near(trend, 0.5)
 
 
 def test_what_is_processed_falls_once_a_batch_is_overdue() -> None:

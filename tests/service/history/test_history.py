@@ -121,9 +121,7 @@ async def test_a_wrong_parameter_is_named(
     assert answer.json()["detail"].startswith(f"{named}: ")
 
 
-async def test_unknown_and_ambiguous_names_are_refused(
-    live: LiveServer, http: httpx.AsyncClient
-) -> None:
+async def test_unknown_and_ambiguous_names_fail(live: LiveServer, http: httpx.AsyncClient) -> None:
     measured(live, 0, query_id="a")
     measured(live, 0, query_id="b")
     assert (await http.get("/lag/nothing/history")).status_code == 404

@@ -89,24 +89,6 @@ def test_a_group_is_gone_only_when_no_broker_lists_it_and_its_coordinator_has_no
     assert listing.exists_without_offsets("g") is False
 
 
-def test_a_listing_is_complete_when_all_have_answered_and_each_group_has_a_broker() -> None:
-    listing = GroupListing()
-    assert listing.is_complete
-    listing.begin_round()
-    listing.add("g", 1)
-    assert not listing.is_complete
-    assert listing.end_round() == []
-    assert listing.is_complete
-    listing.set_coordinator("g", None)
-    assert not listing.is_complete
-    listing.begin_round()
-    assert listing.end_round() == ["g"]
-    listing.set_coordinator("g", None)
-    assert not listing.is_complete
-    listing.set_coordinator("g", 2)
-    assert listing.is_complete
-
-
 def test_a_failure_is_logged_once_until_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     failures = ClusterFailures("east")

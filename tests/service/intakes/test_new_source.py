@@ -18,10 +18,9 @@ from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
 from sparklag_service.intakes import sources as sources_module
 from sparklag_service.intakes.sources import SourceKind, register_source
 from sparklag_service.view import lag_text
-from tests.messages import query_id_in
 from tests.second_client import SecondClient
 from tests.service.conftest import running
-from tests.waiting import eventually, holds
+from tests.waiting import holds
 
 pytestmark = pytest.mark.kafka
 
@@ -107,19 +106,3 @@ async def test_its_queries_are_measured_published_and_shown_like_any_other(
             lambda: any(e is not None and e.total_lag == 1 for e in service.published(query_id)),
             "the event is on the topic",
         )
-
-
-async def test_each_query_is_watched_by_one_of_two_instances(
-    ledger: Path, service_settings: Settings, second_client: SecondClient, topic: str
-) -> None:
-    ids = [query_id_in(n % 2, service_settings.topic_partitions) for n in range(12)]
-    write(ledger, topic, dict.fromkeys(ids, 0))
-    async with running(service_settings, second_client) as first:
-        async with running(service_settings, second_client) as second:
-            halves = ({*ids[::2]}, {*ids[1::2]})
-
-            async def are_shared() -> bool:
-                owned = tuple({*one.state.owned_queries} for one in (first, second))
-                return owned in (halves, halves[::-1])
-
-            await eventually(are_shared, "each owns half of them")

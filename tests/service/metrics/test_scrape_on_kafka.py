@@ -7,7 +7,6 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from sparklag_schemas import Settings
 from sparklag_schemas.settings import MetricsSettings
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.metrics.rendering import QuerySeries
@@ -82,32 +81,6 @@ async def test_a_topics_replicas_are_shown_as_another_client_sees_them(
         assert found.values("kafka_topic_partition_leader_is_preferred")[at] == preferred
     labels, _ = found.only("kafka_broker_info")
     assert labels == {"id": "1", "address": kafka.bootstrap_servers}
-
-
-async def test_a_query_that_is_forgotten_leaves_the_scrape_of_every_instance(
-    kafka: LocalKafka, second_client: SecondClient, topic: str
-) -> None:
-    settings: Settings = settings_for(kafka.bootstrap_servers, keep_s=0.0)
-    observation = seen(topic, {0: 0})
-    async with running(settings, second_client) as one, running(settings, second_client) as other:
-        expositions = [Exposition(service.state) for service in (one, other)]
-        one.observe(observation)
-        for exposition in expositions:
-            await shows(exposition, observation.query_id, "sparklag_partition_lag", 0.0)
-        ended = seen(
-            topic,
-            {0: 0},
-            query_id=observation.query_id,
-            cause="terminated",
-            observed_at=observation.observed_at + 1,
-        )
-        one.observe(ended)
-        for exposition in expositions:
-
-            async def gone(exposition: Exposition = exposition) -> bool:
-                return not await series_of(exposition, observation.query_id)
-
-            await eventually(gone, "no series of the query")
 
 
 async def test_no_series_of_another_tools_name_is_shown_twice_while_queries_change_hands(

@@ -103,16 +103,6 @@ def test_a_topic_that_two_sources_read_has_a_record_for_each() -> None:
     assert [change.key for change in due] == [f"{QUERY_ID}/{n}/orders/0" for n in (0, 1)]
 
 
-def test_what_another_instance_wrote_is_written_anew_or_taken_away() -> None:
-    changes = PartitionChanges(HEARTBEAT_S)
-    changes.taken_over(event(partition(0), partition(1)))
-    due = write(changes, event(partition(0)), 0.0)
-    assert [(change.key.rpartition("/")[2], change.record is None) for change in due] == [
-        ("0", False),
-        ("1", True),
-    ]
-
-
 def test_what_is_let_go_is_not_known_any_more() -> None:
     changes = written(partition(0))
     changes.let_go(QUERY_ID)

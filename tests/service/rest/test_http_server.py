@@ -162,7 +162,7 @@ async def test_the_command_line_finds_a_name_like_a_path(live: LiveServer, name:
         ("\udcff", 2, "no query has the name or id '\ufffd'"),
     ],
 )
-async def test_a_refusal_is_one_line_and_exit_code(
+async def test_a_refusal_is_one_line(
     live: LiveServer, query_id: str, exit_code: int, line: str
 ) -> None:
     live.show(lag_event(query_id="lives"))

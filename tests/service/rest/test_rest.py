@@ -175,9 +175,7 @@ async def test_the_docs_page_needs_nothing_from_outside(http: httpx.AsyncClient)
                 assert (await http.get(path)).status_code == 200, path
 
 
-async def test_a_superseded_query_is_not_listed(
-    http: httpx.AsyncClient, pipeline: Pipeline
-) -> None:
+async def test_a_superseded_query_is_unlisted(http: httpx.AsyncClient, pipeline: Pipeline) -> None:
     document = show(pipeline, query_id="older", status="STOP", superseded_by="newer")
     assert (await http.get("/lag")).json()["queries"] == []
     listed = (await http.get("/lag?superseded=true")).json()["queries"]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from sparklag_service.enrichment.record_times.limits import (
-    FIRST_BYTES,
-    MAX_BYTES,
-    BatchSizes,
     ByteBudget,
     Postponed,
 )
@@ -24,23 +21,6 @@ def test_a_budget_that_is_spent_is_there_again_at_its_rate() -> None:
     assert budget.wait_s(1_000.0) == 0, "it saves, and no more than its burst"
     budget.spend(200, 1_000.0)
     assert budget.wait_s(1_000.0) == 1.0
-
-
-def test_a_fetch_asks_for_as_much_as_the_topics_batches_take() -> None:
-    sizes = BatchSizes()
-    assert sizes.usual("orders") == FIRST_BYTES
-    sizes.learn("orders", 16_000)
-    assert sizes.usual("orders") == 16_000
-    sizes.learn("orders", 100)
-    assert 15_000 < sizes.usual("orders") < 16_000
-    for _ in range(500):
-        sizes.learn("orders", 100)
-    assert sizes.usual("orders") == 256, "it follows when they get smaller"
-    sizes.learn("orders", 10 * MAX_BYTES)
-    assert sizes.usual("orders") == MAX_BYTES
-    assert sizes.usual("other") == FIRST_BYTES
-    sizes.retain(set())
-    assert sizes.usual("orders") == FIRST_BYTES
 
 
 def test_what_is_postponed_is_so_until_its_time() -> None:

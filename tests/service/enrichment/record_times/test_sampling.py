@@ -163,9 +163,7 @@ async def test_a_partition_that_was_added_is_sampled_from_its_first_record(
         await sampled.finds({(topic_name, 1): (0, T + 7)}, state)
 
 
-async def test_two_queries_at_different_positions_of_a_partition_both_get_their_time(
-    kafka: LocalKafka, topic: str
-) -> None:
+async def test_two_queries_of_a_partition_both_get_times(kafka: LocalKafka, topic: str) -> None:
     await write_batches(kafka.bootstrap_servers, topic, [[T + 7], [T + 8]])
     one, two = standing({topic: {0: 0}}, "one"), standing({topic: {0: 1}}, "two")
     seen: list[tuple[int, int]] = []
@@ -272,13 +270,10 @@ async def test_a_frozen_leader_costs_only_its_own_partitions() -> None:
 
 @pytest.mark.blocks_loop("the test writes to 2,000 partitions with a stock producer")
 async def test_two_thousand_partitions_are_sampled_in_some_requests(
-    kafka: LocalKafka,
-    second_client: SecondClient,
-    topic_name: str,
-    caplog: pytest.LogCaptureFixture,
+    second_client: SecondClient, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     second_client.create(topic_name, 2_000)
-    servers = kafka.bootstrap_servers
+    servers = second_client.bootstrap_servers
     await write_batches(servers, topic_name, [[T + 7, T + 8]], partitions=range(2_000))
     # asyncio's debug mode says what held the loop: the machine is slow, and so is that mode.
     caplog.set_level(logging.WARNING, "asyncio")
