@@ -50,11 +50,6 @@ def following(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-async def first_error_line(process: subprocess.Popen[str]) -> str:
-    assert process.stderr is not None
-    return await asyncio.wait_for(asyncio.to_thread(process.stderr.readline), DEADLINE_S)
-
-
 async def test_it_begins_with_the_newest_event_of_each_query(live: LiveServer) -> None:
     document = live.show(lag_event())
     live.show(lag_event(query_id="hostile", query="\x1b[2J[bold]x"), 1)
@@ -70,7 +65,8 @@ async def test_it_begins_with_the_newest_event_of_each_query(live: LiveServer) -
 
 async def test_it_says_that_it_waits_and_ctrl_c_ends_it(live: LiveServer) -> None:
     with following("--url", live.url) as process:
-        line = await first_error_line(process)
+        assert process.stderr is not None
+        line = await asyncio.wait_for(asyncio.to_thread(process.stderr.readline), DEADLINE_S)
         assert line == f"sparklag: waiting for lag events from {live.url}\n"
         process.send_signal(signal.SIGINT)
         stdout, stderr = await asyncio.to_thread(process.communicate, timeout=DEADLINE_S)

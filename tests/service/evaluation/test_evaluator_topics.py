@@ -125,11 +125,8 @@ def test_with_the_same_id_a_shorter_log_is_its_leaders_and_the_lag_unknown() -> 
 
 
 def test_a_topic_that_is_gone_needs_no_words_to_be_told() -> None:
-    assert only(evaluated(state(), {"default": gone()})).reason == "topic orders does not exist"
-
-
-def gone() -> ClusterOffsets:
-    return {"orders": TopicOffsets(Topic(gone=True), 0.0)}
+    gone: ClusterOffsets = {"orders": TopicOffsets(Topic(gone=True), 0.0)}
+    assert only(evaluated(state(), {"default": gone})).reason == "topic orders does not exist"
 
 
 def test_a_partition_that_is_gone_is_told_beside_those_that_are_there() -> None:

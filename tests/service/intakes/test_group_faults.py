@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
-from sparklag_schemas import KafkaSettings, Observation
+from sparklag_schemas import KafkaSettings
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import moved, seen
@@ -42,16 +42,22 @@ class Two:
     client: SecondClient
     topic: str
 
-    async def groups(self, topic_name: str) -> tuple[str, str]:
-        """A group that the first broker coordinates and one of the second, committed at 5."""
+    async def groups(self, prefix: str) -> tuple[str, str]:
+        """A group that the first broker coordinates and one of the second."""
         found: dict[int, str] = {}
         for number in count():
-            group = f"{topic_name}-{number}"
-            await commit(self.first.internal_servers, group, {self.topic: {0: 5}})
+            group = f"{prefix}-{number}"
             found.setdefault(await self.coordinator(group), group)
             if found.keys() >= {1, NODE_ID}:
                 break
         return found[1], found[NODE_ID]
+
+    async def committed_groups(self, prefix: str) -> tuple[str, str]:
+        """The same, committed at 5."""
+        here, there = await self.groups(prefix)
+        for group in (here, there):
+            await commit(self.first.internal_servers, group, {self.topic: {0: 5}})
+        return here, there
 
     async def coordinator(self, group: str) -> int:
         """The id of the broker that coordinates a group; 0 while none does."""
@@ -78,7 +84,7 @@ def two() -> Iterator[Two]:
 async def test_a_coordinator_that_hangs_costs_only_its_own_groups(
     two: Two, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    here, there = await two.groups(topic_name)
+    here, there = await two.committed_groups(topic_name)
     async with watching(
         two.first.bootstrap_servers,
         f"{re.escape(topic_name)}.*",
@@ -110,7 +116,7 @@ async def test_a_coordinator_that_hangs_costs_only_its_own_groups(
 
 
 async def test_a_dead_coordinator_is_no_deletion_and_read_again(two: Two, topic_name: str) -> None:
-    here, there = await two.groups(topic_name)
+    here, there = await two.committed_groups(topic_name)
     async with watching(two.first.bootstrap_servers, f"{re.escape(topic_name)}.*") as watch:
         for group in (here, there):
             await watch.at(group, {two.topic: {0: 5}})
@@ -128,7 +134,7 @@ async def test_a_dead_coordinator_is_no_deletion_and_read_again(two: Two, topic_
 
 
 async def test_a_coordinator_without_list_is_asked_again_at_once(two: Two, topic_name: str) -> None:
-    here, there = await two.groups(topic_name)
+    here, there = await two.committed_groups(topic_name)
     async with AsyncExitStack() as hangs:
         hangs.enter_context(frozen(two.second))
         async with watching(
@@ -145,7 +151,7 @@ async def test_a_coordinator_without_list_is_asked_again_at_once(two: Two, topic
 
 
 async def test_a_group_whose_coordinator_moves_goes_on(two: Two, topic_name: str) -> None:
-    _, there = await two.groups(topic_name)
+    _, there = await two.committed_groups(topic_name)
     partitions = two.client.partitions(_OFFSETS_TOPIC)
     async with (
         spread_afterwards(two),
@@ -186,21 +192,16 @@ async def spread_afterwards(two: Two) -> AsyncIterator[None]:
 
 
 async def test_a_mirror_goes_on_if_a_coordinator_hangs_or_moves(two: Two, topic_name: str) -> None:
-    found: dict[int, Observation] = {}
-    for number in count():
-        query = seen(two.topic, {0: 5}, query=f"{topic_name}-mirror-{number}")
-        found.setdefault(await two.coordinator(f"spark-{query.query}"), query)
-        if found.keys() >= {1, NODE_ID}:
-            break
+    here, there = await two.groups(f"spark-{topic_name}-mirror")
+    queries = [seen(two.topic, {0: 5}, query=g.removeprefix("spark-")) for g in (here, there)]
     kafka = KafkaSettings(request_timeout_s=2.0)
-    here, there = (f"spark-{found[node].query}" for node in (1, NODE_ID))
     partitions = two.client.partitions(_OFFSETS_TOPIC)
     async with spread_afterwards(two), mirroring(two.first.bootstrap_servers, kafka=kafka) as one:
-        one.observe(found[1], found[NODE_ID])
+        one.observe(*queries)
         for group in (here, there):
             await committed(two.client, group, two.topic, {0: 5})
         with frozen(two.second):
-            one.observe(*(moved(query, {0: 6}) for query in (found[1], found[NODE_ID])))
+            one.observe(*(moved(query, {0: 6}) for query in queries))
             await one.fails(f"broker {NODE_ID} did not answer within 2 s; groups not mirrored: 1")
             # Another client could be waiting for that one too.
             await holds(lambda: one.counters.mirror_commits >= 3, "the other is mirrored")
@@ -214,7 +215,7 @@ async def test_a_mirror_goes_on_if_a_coordinator_hangs_or_moves(two: Two, topic_
             return await two.coordinator(there) == 1
 
         await eventually(has_moved, "the first broker coordinates it")
-        one.observe(moved(found[NODE_ID], {0: 7}, after_ms=2_000))
+        one.observe(moved(queries[1], {0: 7}, after_ms=2_000))
         await committed(two.client, there, two.topic, {0: 7})
         await one.fails_no_more()
 
