@@ -112,33 +112,6 @@ def test_one_that_is_observed_no_more_is_not_live_and_may_be_followed() -> None:
     assert view.successor(closed) == "new"
 
 
-class CountedLookups(View):
-    lookups = 0
-
-    def named(self, name: str) -> list[Entry]:
-        self.lookups += 1
-        return super().named(name)
-
-
-def test_the_successor_of_many_that_share_a_name_is_looked_up_when_it_may_be_another() -> None:
-    view = CountedLookups()
-    ended = [
-        lag_event(query_id=f"q{number}", status="FINISHED", observed_at=number)
-        for number in range(100)
-    ]
-    for event in ended:
-        view.put(Entry(event, encode(event), 0.0, 0, 0))
-    for event in ended:
-        # It is published again, as it was.
-        view.put(Entry(event, encode(event), 0.0, 0, 0))
-        assert view.successor(event) == ("q99" if event.query_id != "q99" else None)
-    assert view.lookups <= 2
-    view.put(entry(query_id="newest", status="FAILED", observed_at=200))
-    assert {view.successor(event) for event in ended} == {"newest"}
-    view.remove("newest")
-    assert view.successor(ended[0]) == "q99"
-
-
 @pytest.mark.parametrize("fields", [{"query": None}, {"run_id": None}])
 def test_one_without_a_name_or_a_driver_is_followed_by_none(fields: dict[str, Any]) -> None:
     view = view_of(entry(query_id="new"))
