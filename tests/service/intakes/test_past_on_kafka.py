@@ -155,9 +155,11 @@ async def test_retention_that_comes_closer_is_told_and_what_it_took_too(
         for start in (10, 20, 30):
             second_client.delete_records(topic, {0: start})
             left = 80 - start
-            await service.shows(
-                query.id, lambda e, left=left: e.min_headroom_records == left, "less"
-            )
+
+            def is_left(event: LagEvent, left: int = left) -> bool:
+                return event.min_headroom_records == left
+
+            await service.shows(query.id, is_left, "less")
         event = await service.shows(query.id, lambda e: e.status == "WARN", "the loss is foreseen")
         assert event.min_headroom_s is not None
         assert event.loss_expected_at is not None
