@@ -61,6 +61,11 @@ def test_no_alert_counts_a_query_once_for_each_instance() -> None:
 
 
 @pytest.mark.packaging
+def test_promtool_finds_the_example_configuration_and_its_rules_right(programs: Programs) -> None:
+    promtool(programs, "check", "config", PROMETHEUS / "prometheus.yml")
+
+
+@pytest.mark.packaging
 def test_in_kubernetes_the_pods_of_sparklag_are_scraped_while_they_run_and_no_others(
     programs: Programs, tmp_path: Path
 ) -> None:
