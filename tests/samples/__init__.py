@@ -21,11 +21,6 @@ def progress_document(name: str) -> dict[str, Any]:
     return dict(json.loads(progress_text(name)))
 
 
-def checkpoint(name: str) -> Path:
-    """A checkpoint folder. Do not write to it."""
-    return FOLDER / "checkpoints" / name
-
-
 def committed_offsets(folder: Path, batch_id: int | None = None) -> list[Any]:
     """What offsets/N says of each source (None for `-`), N being `batch_id` or the last committed.
 
