@@ -57,6 +57,10 @@ class Query:
         self.service.observe(seen(self._topic, dict(enumerate(offsets)), **fields))
 
 
+def has_left(records: int) -> Callable[[LagEvent], bool]:
+    return lambda event: event.min_headroom_records == records
+
+
 def is_at(offset: int) -> Callable[[LagEvent], bool]:
     return lambda event: event.topics[0].partitions[0].processed_offset == offset
 
@@ -154,12 +158,7 @@ async def test_retention_that_comes_closer_is_told_and_what_it_took_too(
         assert event.loss_expected_at is None
         for start in (10, 20, 30):
             second_client.delete_records(topic, {0: start})
-            left = 80 - start
-
-            def is_left(event: LagEvent, left: int = left) -> bool:
-                return event.min_headroom_records == left
-
-            await service.shows(query.id, is_left, "less")
+            await service.shows(query.id, has_left(80 - start), "less")
         event = await service.shows(query.id, lambda e: e.status == "WARN", "the loss is foreseen")
         assert event.min_headroom_s is not None
         assert event.loss_expected_at is not None
