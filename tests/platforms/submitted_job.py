@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import pyspark
+
 from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_pipeline.broker.maven import spark_kafka_jars
 from sparklag_schemas import Observation
@@ -59,6 +61,8 @@ class SubmittedJob:
                 **os.environ,
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                 "PYSPARK_PYTHON": sys.executable,
+                # Spark's scripts do not find it in a path with a space.
+                "SPARK_HOME": str(Path(pyspark.__file__).parent),
                 "SPARK_CONF_DIR": str(self._configured(configuration or {})),
                 "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
                 # A client of Spark Connect reads no configuration of Spark's.
