@@ -33,7 +33,7 @@ QUICK := not (kafka or spark or packaging or simulation or slow or soak or conta
 REAL := (kafka or spark or packaging or simulation) and not (slow or soak or containers)
 SLOW := slow and not (soak or containers)
 # More processes than cores: tests on real parts wait as much as they work.
-WORKERS := -n 3 --dist loadfile --no-loadscope-reorder --durations=60
+WORKERS := -n 4 --dist loadfile --no-loadscope-reorder --durations=60
 
 # Else every process of the tests compiles every module it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -102,11 +102,11 @@ unit-service: $(DEV)
 unit-others: $(DEV)
 	$(BIN)/pytest -m "$(QUICK)" -q --ignore=tests/service
 
-test: $(DEV) java ## `check`, then the tests on a real broker, real Spark and the built wheel: 12 minutes
+test: $(DEV) java ## `check`, then the tests on a real broker, real Spark and the built wheel: 15 minutes
 	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target downloads $(CHECKS)
 	@$(WITH_JAVA) && $(BIN)/pytest -m "$(REAL)" $(WORKERS) $(ARGS)
 
-test-all: test slow ## `test`, then `slow`: 25 minutes
+test-all: test slow ## `test`, then `slow`: 50 minutes
 
 slow: setup ## What `test` leaves out: faults, every Spark, platforms, documents, coverage, the gate
 	@$(WITH_JAVA) && $(BIN)/python -m scripts.test_downloads --all

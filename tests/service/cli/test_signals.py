@@ -82,7 +82,7 @@ def longest_start_s(settings: Settings, folder: Path) -> float:
             start.ends_well(signal.SIGTERM, time.monotonic() - began)
 
 
-@pytest.mark.parametrize("moments", [12, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moments", [12, pytest.param(100, marks=pytest.mark.soak)])
 def test_it_ends_at_any_time_of_its_start(kafka: LocalKafka, moments: int, tmp_path: Path) -> None:
     settings = settings_for(kafka.bootstrap_servers)
     span_s = 1.5 * longest_start_s(settings, tmp_path)
