@@ -38,12 +38,14 @@ def test_a_driver_in_the_cluster_is_observed_from_an_archive(
 ) -> None:
     job = SubmittedJob(second_client, topic_name, tmp_path)
     pack(driver_environment, tmp_path / "environment.tar.gz")
+    # A list of jars is one of URIs: where they are may have a space.
+    (tmp_path / "jars").symlink_to(Path(pyspark.__file__).parent / "jars")
     with YarnCluster() as cluster:
         try:
             job.run(
                 "spark-submit --master yarn --deploy-mode cluster",
                 configuration={
-                    "spark.yarn.jars": f"local:{Path(pyspark.__file__).parent}/jars/*",
+                    "spark.yarn.jars": f"local:{tmp_path}/jars/*",
                     "spark.yarn.stagingDir": str(tmp_path),
                     "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": HOST,
                     "spark.driver.memory": "600m",
