@@ -106,7 +106,8 @@ test: $(DEV) java ## `check`, then the tests on a real broker, real Spark and th
 	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target downloads $(CHECKS)
 	@$(WITH_JAVA) && $(BIN)/pytest -m "$(REAL)" $(WORKERS) $(ARGS)
 
-test-all: test slow ## `test`, then `slow`: 50 minutes
+test-all: test ## `test`, then `slow`: 50 minutes
+	@$(MAKE) --no-print-directory slow
 
 slow: setup ## What `test` leaves out: faults, every Spark, platforms, documents, coverage, the gate
 	@$(WITH_JAVA) && $(BIN)/python -m scripts.test_downloads --all
@@ -117,7 +118,7 @@ soak: setup ## 10,000 simulated hours, fuzzing by time, a service under load for
 	@$(WITH_JAVA) && $(BIN)/python -m benchmarks.soak --minutes 30
 	$(BIN)/python -m tests.simulation 251 2750 --hours 4
 	$(BIN)/pytest -m "$(QUICK) and hypothesis" -n auto --hypothesis-profile=thorough
-	@$(MAKE) --no-print-directory fuzz MINUTES=60
+	@$(MAKE) --no-print-directory fuzz MINUTES=60 ARGS=
 	@$(WITH_JAVA) && $(BIN)/pytest -m soak $(ARGS)
 
 coverage: $(DEV) ## Branch coverage of the quick tests
@@ -132,13 +133,13 @@ lanes: setup ## The listener on Spark 3.5 to 4.3 (SPARK_LANES_JAVA_HOME: on anot
 	@$(WITH_JAVA) && $(BIN)/pytest tests/lanes $(ARGS)
 
 faults: setup ## Breaks brokers, networks, drivers and services; a table of what was lost
-	@$(WITH_JAVA) && $(BIN)/pytest -m "faults" tests/faults tests $(ARGS)
+	@$(WITH_JAVA) && $(BIN)/pytest -m "faults and not soak" tests/faults tests $(ARGS)
 
 simulate: $(DEV) ## The service in simulated hours, by seed (ARGS="1 1000 --hours 4")
 	$(BIN)/python -m tests.simulation $(ARGS)
 
-fuzz: $(DEV) ## Every parser on bytes and values of others, for MINUTES (ARGS="-k avro")
-	@set -e; end=$$(($$(date +%s) + 60 * $(MINUTES))); while [ "$$(date +%s)" -lt $$end ]; do \
+fuzz: setup ## Every parser on bytes and values of others, for MINUTES (ARGS="-k avro")
+	@$(WITH_JAVA) || exit; set -e; end=$$(($$(date +%s) + 60 * $(MINUTES))); while [ "$$(date +%s)" -lt $$end ]; do \
 		$(BIN)/pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0 -n auto -q $(ARGS); done
 
 bench: setup ## The figures of benchmarks/, as ratios to the bare work in the same run

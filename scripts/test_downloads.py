@@ -20,6 +20,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sparklag_pipeline.broker.java import find_java
+from sparklag_pipeline.broker.maven import default_cache_dir
+from sparklag_pipeline.errors import JavaMissing
+
 ROOT: Final = Path(__file__).parents[1]
 _RECORD: Final = ROOT / ".cache" / "test-downloads"
 _AT_ONCE: Final = 4
@@ -142,7 +146,7 @@ def _write(record: Path, parts: Sequence[_Part], paths: Sequence[Path]) -> None:
         *(ROOT / "tests").glob("**/package-lock.json"),
     ]
     content = {
-        "python": sys.version,
+        "for": _used(),
         "sources": {str(path): _digest(path) for path in sources},
         "paths": {str(path): path.stat().st_mtime_ns for path in paths},
     }
@@ -155,12 +159,17 @@ def _is_there(record: Path) -> bool:
     try:
         content = json.loads(record.read_text())
         return (
-            content["python"] == sys.version
+            content["for"] == _used()
             and all(_digest(Path(path)) == digest for path, digest in content["sources"].items())
             and all(Path(path).stat().st_mtime_ns == at for path, at in content["paths"].items())
         )
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, JavaMissing):
         return False
+
+
+def _used() -> list[str]:
+    """The Python, the Java and the cache that what is got belongs to."""
+    return [sys.version, str(find_java()), str(default_cache_dir())]
 
 
 def _digest(path: Path) -> str:

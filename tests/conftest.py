@@ -9,6 +9,7 @@ import re
 import signal
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ for _profile, _examples in (("tests", 25), ("thorough", 1_000)):
         _profile,
         max_examples=_examples,
         deadline=None,
+        # Where CI is set, hypothesis would try the same values each time.
+        derandomize=False,
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
 hypothesis.settings.load_profile("tests")
@@ -48,7 +51,7 @@ os.environ.update(pyspark_environment())
 TEARDOWN_S = 300.0
 """Twice what ending all the parts takes on a slow machine."""
 
-_KEPT_RUNS = 10
+_KEPT_RUNS = 50
 _stderr = pytest.StashKey[int]()
 
 
@@ -99,9 +102,11 @@ def _keep_results(config: pytest.Config) -> None:
     """As a JUnit file of each run, by the time of its start."""
     folder = config.rootpath / ".cache" / "junit"
     name = f"{datetime.now():%Y-%m-%dT%H-%M-%S}-{os.getpid()}.xml"
-    config.option.xmlpath = config.option.xmlpath or str(folder / name)
+    if config.option.xmlpath is None:
+        config.option.xmlpath = str(folder / name)
     for old in sorted(folder.glob("*.xml"))[: 1 - _KEPT_RUNS]:
-        old.unlink(missing_ok=True)
+        with suppress(OSError):
+            old.unlink()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -50,10 +50,16 @@ def build_session(
     # spark-submit has started the JVM, with its jars and its master.
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         options |= {**_LOCAL, **local}
+        added = [*jars()]
         if reads_kafka:
-            options |= connector_options(spark_kafka_jars())
-        if more := jars():
-            options["spark.jars"] = ",".join(map(str, more))
+            connector = spark_kafka_jars()
+            # The class path replaces that of spark-defaults.conf: only for what it brings.
+            if _class_data(connector):
+                options |= connector_options(connector)
+            else:
+                added = [*connector, *added]
+        if added:
+            options["spark.jars"] = ",".join(map(str, added))
     builder = SparkSession.builder.appName(name)
     for key, value in options.items():
         builder = builder.config(key, value)
@@ -69,12 +75,17 @@ def connector_options(connector: Sequence[Path]) -> dict[str, str]:
     """Spark's, of a driver with these jars on its class path, started from the archive of its class
     data where there is one."""
     options = {"spark.driver.extraClassPath": ":".join(map(str, connector))}
+    if class_data := _class_data(connector):
+        quoted = " ".join(f'"{option}"' for option in class_data)
+        options["spark.driver.defaultJavaOptions"] = quoted
+    return options
+
+
+def _class_data(connector: Sequence[Path]) -> tuple[str, ...]:
     # Spark itself says what it misses.
     with contextlib.suppress(JavaMissing):
-        if class_data := spark_class_data(connector).options():
-            quoted = " ".join(f'"{option}"' for option in class_data)
-            options["spark.driver.defaultJavaOptions"] = quoted
-    return options
+        return spark_class_data(connector).options()
+    return ()
 
 
 class StopSignals:

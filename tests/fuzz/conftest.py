@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-settings.register_profile("fuzz", max_examples=2_000, deadline=None, print_blob=True)
+settings.register_profile(
+    "fuzz", max_examples=2_000, deadline=None, derandomize=False, print_blob=True
+)

@@ -38,18 +38,21 @@ def cluster_id_of(storage: Path) -> str | None:
 def formatted_copy(storage: Path, cluster_id: str, node: Mapping[str, str]) -> bool:
     """Make `storage` from the copy that is kept for nodes like this; whether there is one.
 
-    `node` are the properties of the node.
+    `node` are the properties of the node. Raises BrokerFailed.
     """
     kept = _kept(node)
-    if not kept.is_dir():
+    if not (kept / _META).is_file():
         return False
-    shutil.copytree(kept, storage, dirs_exist_ok=True)
     # As Kafka forms the ids of folders.
     directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     ids = {"cluster.id": cluster_id, "node.id": node["node.id"], "directory.id": directory_id}
-    (storage / _META).write_text(
-        "".join(f"{name}={value}\n" for name, value in {**ids, "version": "1"}.items())
-    )
+    meta = "".join(f"{name}={value}\n" for name, value in {**ids, "version": "1"}.items())
+    try:
+        # Its properties last: a folder without them is formatted again.
+        shutil.copytree(kept, storage, ignore=shutil.ignore_patterns(_META), dirs_exist_ok=True)
+        (storage / _META).write_text(meta)
+    except OSError as error:
+        raise BrokerFailed(f"cannot write the broker's storage: {error}") from error
     return True
 
 
