@@ -87,7 +87,6 @@ _PARTS: Final = (
     _Part("tools of the pages", "tests.test_document_blocks", "readers_tools", is_slow=True),
     _Part("Toxiproxy", "tests.faults.tools", "toxiproxy_server", print, True),
     _Part("Spark of the lanes", "tests.lanes.lanes", "build_lanes", is_slow=True),
-    _Part("Iceberg", "tests.pipeline.history.test_history", "iceberg_jars", is_slow=True),
 )  # fmt: skip
 
 

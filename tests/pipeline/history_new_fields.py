@@ -40,7 +40,7 @@ class LagEvent(lag_event.LagEvent, frozen=True, kw_only=True):
     labels: dict[str, str] | None = None
 
 
-def main(servers: str, folder: Path, formats: list[str]) -> None:
+def main(servers: str, folder: Path) -> None:
     for module in (sparklag_schemas, lag_event):
         for message in (LagEvent, TopicLag, PartitionLag):
             setattr(module, message.__name__, message)
@@ -51,7 +51,7 @@ def main(servers: str, folder: Path, formats: list[str]) -> None:
     from tests.pipeline import history_session as session
     from tests.second_client import SecondClient
 
-    tables = {name: open_tables(name, str(folder / name)) for name in FORMATS if name in formats}
+    tables = {name: open_tables(name, str(folder / name)) for name in FORMATS}
     spark = session.session_for(list(tables.values()))
     result: dict[str, list[dict[str, Any]]] = {}
     for name, history in tables.items():
@@ -83,4 +83,4 @@ def _event() -> LagEvent:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1], Path(sys.argv[2]))

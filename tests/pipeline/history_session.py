@@ -1,9 +1,8 @@
 """A program: one Spark session that does what the tests of the history look at, and tells it.
 
-A process of its own, because other tests' sessions know neither Kafka nor Delta nor Iceberg.
+A process of its own, because other tests' sessions know neither Kafka nor Delta.
 
-python -m tests.pipeline.history_session BOOTSTRAP_SERVERS FOLDER FORMAT...: FOLDER/told.json is the
-answer.
+python -m tests.pipeline.history_session BOOTSTRAP_SERVERS FOLDER: FOLDER/told.json is the answer.
 """
 
 from __future__ import annotations
@@ -39,11 +38,10 @@ from tests.second_client import SecondClient
 LATENESS = "1 minute"
 
 
-def main(servers: str, folder: Path, formats: Sequence[str]) -> None:
-    tables = {name: open_tables(name, str(folder / name)) for name in FORMATS if name in formats}
+def main(servers: str, folder: Path) -> None:
+    tables = {name: open_tables(name, str(folder / name)) for name in FORMATS}
     spark = session_for(list(tables.values()))
     answer: dict[str, Any] = {
-        "spark": spark.version,
         "values": _values(spark),
         "targets": _targets(spark),
         "asked": _asked(spark),
@@ -155,7 +153,7 @@ def ingest_once(spark: SparkSession, servers: str, tables: Tables, topic: str) -
     BatchLog(_ended(start_once(one))).update()
     for name in rollups.STEPS_S:
         rolling = roll_ups(spark, tables, name, lateness=LATENESS)
-        BatchLog(_ended(start_once(rolling, tables.knows_available_now))).update()
+        BatchLog(_ended(start_once(rolling))).update()
 
 
 def _ended(query: StreamingQuery) -> StreamingQuery:
@@ -164,4 +162,4 @@ def _ended(query: StreamingQuery) -> StreamingQuery:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -67,18 +67,11 @@ class Module:
 
 
 # By Spark's minor version: the newest that is made for it and was tried.
-_TABLE_FORMATS: Final = {
-    "delta": {
-        "3.5": Module("io.delta", "delta-spark_2.12", "3.3.2"),
-        "4.0": Module("io.delta", "delta-spark_2.13", "4.0.0"),
-        "4.1": Module("io.delta", "delta-spark_4.1_2.13", "4.4.0"),
-        "4.2": Module("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
-    },
-    "iceberg": {
-        "3.5": Module("org.apache.iceberg", "iceberg-spark-runtime-3.5_2.12", "1.10.0"),
-        "4.0": Module("org.apache.iceberg", "iceberg-spark-runtime-4.0_2.13", "1.10.0"),
-        "4.1": Module("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),
-    },
+_DELTA: Final = {
+    "3.5": Module("io.delta", "delta-spark_2.12", "3.3.2"),
+    "4.0": Module("io.delta", "delta-spark_2.13", "4.0.0"),
+    "4.1": Module("io.delta", "delta-spark_4.1_2.13", "4.4.0"),
+    "4.2": Module("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
 }
 
 
@@ -104,13 +97,13 @@ def spark_avro_jars() -> list[Path]:
 
 
 def table_format_jars(table_format: str) -> list[Path]:
-    """The same of the `delta` or `iceberg` runtime; none for `parquet`."""
-    if table_format not in _TABLE_FORMATS:
+    """The same of the runtime of `delta`; none for `parquet`."""
+    if table_format != "delta":
         return []
     version, _ = _spark_and_scala()
-    module = _TABLE_FORMATS[table_format].get(".".join(version.split(".")[:2]))
+    module = _DELTA.get(".".join(version.split(".")[:2]))
     if module is None:
-        raise DownloadFailed(f"no version of {table_format} is listed for Spark {version}")
+        raise DownloadFailed(f"no version of Delta is listed for Spark {version}")
     return jars_beside_spark(module)
 
 

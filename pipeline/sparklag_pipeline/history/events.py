@@ -70,7 +70,7 @@ def look_up(avro: WriterSchemas, schema_id: int, registry: RegistrySettings) -> 
     from sparklag_schemas.avro.schema import require_written_as
 
     schemas = SchemaRegistry(registry)
-    asyncio.run(schemas.learn(schema_id))
+    asyncio.run(schemas.learn([schema_id]))
     try:
         schema = schemas.schema(schema_id)
         require_written_as(LagEvent, schema)

@@ -58,7 +58,7 @@ def _pkcs8(key: str, file: str) -> str:
     if "BEGIN PRIVATE KEY" in key or "BEGIN ENCRYPTED PRIVATE KEY" in key:
         return key
     raise SettingsError(
-        f"setting kafka.ssl_keyfile = {file!r}: Java takes a private key in PKCS #8"
+        f"setting kafka.ssl_keyfile = {file!r}: Java takes a key in PKCS #8"
         " (openssl pkcs8 -topk8 makes one)"
     )
 

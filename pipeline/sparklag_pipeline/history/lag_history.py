@@ -96,11 +96,9 @@ def run(
             )
             try:
                 if arguments.once:
-                    _run([partial(start_once, ingesting)], signals)
-                    for writer in rolling:
+                    for writer in (ingesting, *rolling):
                         if not signals.received:
-                            start = partial(start_once, writer, tables.knows_available_now)
-                            _run([start], signals)
+                            _run([partial(start_once, writer)], signals)
                 else:
                     starts = [ingesting.trigger(processingTime=arguments.trigger).start]
                     starts += [

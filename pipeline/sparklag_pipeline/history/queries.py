@@ -91,15 +91,9 @@ def roll_ups(spark: SparkSession, tables: Tables, name: str, *, lateness: str) -
     )
 
 
-def start_once(writer: DataStreamWriter, knows_available_now: bool = True) -> StreamingQuery:
-    """Start a query that takes all there is and ends. Where its source does not support that, this
-    returns at the end."""
-    if knows_available_now:
-        return writer.trigger(availableNow=True).start()
-    query = writer.trigger(processingTime="0 seconds").start()
-    query.processAllAvailable()
-    query.stop()
-    return query
+def start_once(writer: DataStreamWriter) -> StreamingQuery:
+    """Start a query that takes all there is, closes windows, and ends."""
+    return writer.trigger(availableNow=True).start()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where the history is: folders of Parquet files, Delta tables, or Iceberg tables."""
+"""Where the history is: folders of Parquet files, or Delta tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from sparklag_pipeline.errors import JobSettingWrong, TableMissing
 from sparklag_pipeline.history.schema import ddl
 
-Format = Literal["parquet", "delta", "iceberg"]
+Format = Literal["parquet", "delta"]
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 
 Columns = Mapping[str, str]
@@ -27,9 +27,6 @@ class Tables(ABC):
     """The tables of one history, each a folder `<location>/<name>`."""
 
     format: Format
-    knows_available_now = True
-    """Whether a stream of them supports `Trigger.AvailableNow`: it takes all there is, closes
-    windows, and ends."""
 
     def __init__(self, location: str) -> None:
         self.location = location.rstrip("/")
@@ -145,65 +142,9 @@ class DeltaTables(Tables):
             raise self._missing(name) from error
 
 
-class IcebergTables(Tables):
-    """Iceberg tables of a Hadoop catalog. The location is a namespace of the warehouse above it:
-    without a namespace Iceberg takes `partitions` for its own list of partitions. Needs
-    `org.apache.iceberg:iceberg-spark-runtime`."""
-
-    format = "iceberg"
-    # Spark falls back to a single batch, and windows are closed only in the batch after.
-    knows_available_now = False
-
-    def __init__(self, location: str) -> None:
-        super().__init__(location if "://" in location else str(Path(location).absolute()))
-        self._warehouse, _, self._namespace = self.location.rpartition("/")
-
-    def session_settings(self) -> Mapping[str, str]:
-        return {
-            "spark.sql.catalog.lag_history": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.lag_history.type": "hadoop",
-            "spark.sql.catalog.lag_history.warehouse": self._warehouse,
-            # The tables change under a session that runs for weeks.
-            "spark.sql.catalog.lag_history.cache-enabled": "false",
-        }
-
-    def create(self, spark: SparkSession, name: str, columns: Columns, *partitioning: str) -> None:
-        spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {self._table(name)} ({ddl(columns)}) USING iceberg"
-            f" PARTITIONED BY ({', '.join(partitioning)})"
-        )
-        self._add_missing(spark, self._table(name), columns)
-
-    def append(self, rows: DataFrame, name: str, *partitioning: str) -> DataStreamWriter:
-        # In the order of the table, whose new columns are its last.
-        in_order = rows.select(*rows.sparkSession.table(self._table(name)).columns)
-        return (
-            in_order.writeStream.format("iceberg")
-            .outputMode("append")
-            .option("path", self._table(name))
-            .option("fanout-enabled", "true")  # else it wants the rows sorted by partition
-            .option("checkpointLocation", self.checkpoint(name))
-        )
-
-    def replace(self, rows: DataFrame, name: str, *partitioning: str) -> None:
-        rows.writeTo(self._table(name)).overwritePartitions()
-
-    def read_stream(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
-        return spark.readStream.format("iceberg").load(self._table(name))
-
-    def read(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
-        try:
-            return spark.table(self._table(name))
-        except PySparkException as error:
-            raise self._missing(name) from error
-
-    def _table(self, name: str) -> str:
-        return f"lag_history.`{self._namespace}`.{name}"
-
-
 def open_tables(format: str, location: str) -> Tables:
     """The history at `location`, a folder or a URI. Raises JobSettingWrong."""
-    for kind in (ParquetTables, DeltaTables, IcebergTables):
+    for kind in (ParquetTables, DeltaTables):
         if kind.format == format:
             return kind(location)
     raise JobSettingWrong(f"format {format!r}: takes {', '.join(FORMATS)}")

@@ -24,7 +24,7 @@ from sparklag_pipeline.broker.maven import table_format_jars
 from sparklag_pipeline.errors import JobSettingWrong
 from sparklag_pipeline.history import rollups
 from sparklag_pipeline.history.tables import FORMATS, Tables, open_tables
-from sparklag_pipeline.report.document import as_csv, as_json
+from sparklag_pipeline.report.document import as_json
 from sparklag_pipeline.report.page import as_html
 from sparklag_pipeline.report.query_report import QueryReport, query_reports
 from sparklag_pipeline.report.screen import print_report
@@ -73,7 +73,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--format",
-        choices=("table", "html", "json", "csv"),
+        choices=("table", "html", "json"),
         default="table",
         help="What to write: a table is for people, and as wide as the terminal.",
     )
@@ -102,8 +102,6 @@ def _write(
         if arguments.format == "table":
             console = Console(file=output, highlight=False, emoji=False, width=width_of(output))
             print_report(console, reports, since_ms, until_ms)
-        elif arguments.format == "csv":
-            output.write(as_csv(reports))
         else:
             rendered = {"json": as_json, "html": as_html}[arguments.format]
             output.write(rendered(reports, since_ms, until_ms))

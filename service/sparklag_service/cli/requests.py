@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx
 import msgspec
 
-from sparklag_schemas.codec import NOT_JSON
+from sparklag_schemas.codec import MAX_MESSAGE_BYTES, NOT_JSON, bounded_json
 from sparklag_schemas.redaction import shown_url
 from sparklag_schemas.rest_interface import ReceivedProblem
 from sparklag_service.errors import RequestRefused, ServiceError
 
 TIMEOUT_S: Final = 10.0
+UNCOMPRESSED: Final = {"accept-encoding": "identity"}  # anything else has no bound
 _Document = TypeVar("_Document")
 
 
@@ -33,24 +34,38 @@ def base_url(url: str) -> str:
     return url.rstrip("/#?")
 
 
-def request(
-    method: str, url: str, path: str, parameters: Mapping[str, str] | None = None
-) -> httpx.Response:
-    """Its answer, where that is a success. Raises RequestRefused, or ServiceError for the rest."""
+def request(method: str, url: str, path: str, parameters: Mapping[str, str] | None = None) -> bytes:
+    """The body of its answer, where that is a success. Raises RequestRefused, or ServiceError for
+    the rest."""
     address = base_url(url) + path
+    options: Any = {"headers": UNCOMPRESSED, "timeout": TIMEOUT_S}
     try:
-        response = httpx.request(method, address, params=parameters, timeout=TIMEOUT_S)
+        with httpx.stream(method, address, params=parameters, **options) as response:
+            return read(response, url)
     except httpx.HTTPError as error:
         raise unreachable(url, error) from error
-    require_success(response, url)
-    return response
+
+
+def read(response: httpx.Response, url: str) -> bytes:
+    """Its body. Raises as `extend` and `require_success` do."""
+    body = bytearray()
+    for chunk in response.iter_raw():
+        extend(body, chunk, url)
+    return require_success(response, body, url)
+
+
+def extend(body: bytearray, chunk: bytes, url: str) -> None:
+    """Add a part of an answer. Raises ServiceError where that is too large for a service's."""
+    body += chunk
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise not_sparklag(url)
 
 
 def get(
     url: str, path: str, parameters: Mapping[str, str], body_type: type[_Document]
 ) -> _Document:
     """The body of the answer. Raises as `request` does, and where it is no `body_type`."""
-    return decoded(request("GET", url, path, parameters).content, body_type, url)
+    return decoded(request("GET", url, path, parameters), body_type, url)
 
 
 class ServiceClient:
@@ -61,17 +76,19 @@ class ServiceClient:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._http = httpx.AsyncClient(timeout=TIMEOUT_S)
+        self._http = httpx.AsyncClient(timeout=TIMEOUT_S, headers=UNCOMPRESSED)
 
     async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> bytes:
         """The body of the answer. Raises as `request` does."""
         address = base_url(self.url) + path
+        body = bytearray()
         try:
-            response = await self._http.get(address, params=parameters)
+            async with self._http.stream("GET", address, params=parameters) as response:
+                async for chunk in response.aiter_raw():
+                    extend(body, chunk, self.url)
         except httpx.HTTPError as error:
             raise unreachable(self.url, error) from error
-        require_success(response, self.url)
-        return response.content
+        return require_success(response, body, self.url)
 
     async def __aenter__(self) -> ServiceClient:
         return self
@@ -90,14 +107,14 @@ def unreachable(url: str, error: httpx.HTTPError) -> ServiceError:
     )
 
 
-def require_success(response: httpx.Response, url: str) -> None:
-    """Raises RequestRefused with the problem that the service answers, or ServiceError where it
-    answers none."""
+def require_success(response: httpx.Response, body: bytearray, url: str) -> bytes:
+    """The body. Raises RequestRefused with the problem that the service answers, or ServiceError
+    where it answers none."""
     if response.is_success:
-        return
+        return bytes(body)
     shown = shown_url(url)
     try:
-        problem = msgspec.json.decode(response.content, type=ReceivedProblem)
+        problem = msgspec.json.decode(body, type=ReceivedProblem)
     except NOT_JSON as error:
         detail = f"status {response.status_code}: is this a sparklag service?"
         raise ServiceError(f"{shown}: {detail}") from error
@@ -107,7 +124,7 @@ def require_success(response: httpx.Response, url: str) -> None:
 def decoded(content: bytes | msgspec.Raw, kind: type[_Document], url: str) -> _Document:
     """The document in a successful answer. Raises ServiceError: another program answers there."""
     try:
-        return msgspec.json.decode(content, type=kind)
+        return msgspec.json.decode(bounded_json(bytes(content)), type=kind)
     except NOT_JSON as error:
         raise not_sparklag(url) from error
 

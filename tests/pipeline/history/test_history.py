@@ -6,15 +6,14 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_pipeline.history.tables import FORMATS
 from tests.child_processes import run_to_end
-from tests.lanes.lanes import LANES, Lane
 from tests.local_kafka import LocalKafka
 from tests.pipeline import history_cases as cases
 
@@ -22,60 +21,31 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 PROGRAM = "tests.pipeline.history_session"
 WITH_NEW_FIELDS = "tests.pipeline.history_new_fields"
-(SPARK_OF_ICEBERG,) = (lane for lane in LANES if lane.spark.startswith("4.1."))
-
-
-def iceberg_jars() -> Path:
-    """With those of Avro; of that Spark."""
-    printed = SPARK_OF_ICEBERG.run(
-        "from sparklag_pipeline.broker.maven import spark_avro_jars, table_format_jars;"
-        "spark_avro_jars(); print(*table_format_jars('iceberg'))"
-    )
-    return Path(printed.strip())
 
 
 class _Session:
-    """A session on the tests' own Spark, or on that of a lane; what it told, and its log."""
+    """What a session told, and its log."""
 
-    def __init__(
-        self, servers: str, folder: Path, formats: Sequence[str], lane: Lane | None
-    ) -> None:
-        self.formats = formats
+    def __init__(self, servers: str, folder: Path) -> None:
         self.folder = folder
         self._servers = servers
-        self._environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-        if lane is not None:
-            # Its Spark only: all else is the tests' own.
-            (spark,) = lane.python().parents[1].glob("lib/python*/site-packages")
-            packages = folder / "spark"
-            packages.mkdir()
-            for name in ("pyspark", "py4j"):
-                (packages / name).symlink_to(spark / name)
-            self._environment["PYTHONPATH"] = str(packages)
         self.log = self.run(PROGRAM)
         self.told: dict[str, Any] = json.loads((folder / "told.json").read_text())
 
     def run(self, program: str) -> str:
         child = ChildProcess(
             "the session",
-            [sys.executable, "-m", program, self._servers, str(self.folder), *self.formats],
+            [sys.executable, "-m", program, self._servers, str(self.folder)],
             log_path=self.folder / f"{program}.log",
-            environment=self._environment,
+            environment={**os.environ, "PYSPARK_PYTHON": sys.executable},
         )
         return run_to_end(child, 500)
 
 
-# There is no Iceberg for Spark 4.2.
-@pytest.fixture(scope="module", params=[("parquet", "delta"), ("iceberg",)], ids="-".join)
-def session(
-    request: pytest.FixtureRequest, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory
-) -> _Session:
+@pytest.fixture(scope="module")
+def session(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> _Session:
     """Everything at once: a session takes long to start."""
-    lane = SPARK_OF_ICEBERG if "iceberg" in request.param else None
-    folder = tmp_path_factory.mktemp("history")
-    session = _Session(kafka.bootstrap_servers, folder, request.param, lane)
-    assert lane is None or session.told["spark"] == lane.spark
-    return session
+    return _Session(kafka.bootstrap_servers, tmp_path_factory.mktemp("history"))
 
 
 def test_a_value_that_is_no_lag_event_is_known_with_its_reason(session: _Session) -> None:
@@ -151,7 +121,7 @@ def test_a_roll_up_weighs_by_time_and_counts_what_came(session: _Session) -> Non
 def test_each_format_keeps_every_event_once_and_rolls_up_every_window_once(
     session: _Session,
 ) -> None:
-    assert session.told["formats"].keys() == set(session.formats)
+    assert session.told["formats"].keys() == set(FORMATS)
     for told in session.told["formats"].values():
         _every_event_and_window_is_there_once(*told["after"])
 
@@ -181,7 +151,7 @@ def test_what_came_too_late_is_kept_is_in_no_roll_up_and_is_told(session: _Sessi
         _, second = told["after"]
         assert cases.LATE.event_id in {row["event_id"] for row in second["partitions"]}
         assert "id-late" not in {row["query_id"] for row in second["minutes"]}
-    assert session.log.count("events came too late for 1 windows or more") >= len(session.formats)
+    assert session.log.count("events came too late for 1 windows or more") >= len(FORMATS)
 
 
 def test_a_field_that_is_added_to_a_message_is_a_column_of_the_tables_that_exist(
@@ -189,7 +159,7 @@ def test_a_field_that_is_added_to_a_message_is_a_column_of_the_tables_that_exist
 ) -> None:
     session.run(WITH_NEW_FIELDS)
     tables = json.loads((session.folder / "new_fields.json").read_text())
-    assert tables.keys() == set(session.formats)
+    assert tables.keys() == set(FORMATS)
     for rows in tables.values():
         new = {row["partition"]: row for row in rows if row["event_id"] == "with new fields"}
         assert (new[0]["retries"], new[0]["labels"]) == (7, {"team": "billing"})

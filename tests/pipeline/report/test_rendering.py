@@ -1,8 +1,7 @@
-"""The report as JSON, CSV, HTML and in a terminal."""
+"""The report as JSON, HTML and in a terminal."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
@@ -14,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from sparklag_pipeline.report.document import CSV_COLUMNS, as_csv, as_json
+from sparklag_pipeline.report.document import as_json
 from sparklag_pipeline.report.lag_report import _write
 from sparklag_pipeline.report.page import as_html
 from sparklag_pipeline.report.query_report import QueryReport, query_reports
@@ -105,32 +104,6 @@ def test_the_document_names_every_number_and_leaves_out_none(reports: list[Query
     assert bad["capacity"]["utilisation"] == pytest.approx(0.98)
     assert unknown.keys() == bad.keys()
     assert [unknown[name] for name in ("share_within_target", "lag", "processed")] == [None] * 3
-
-
-def test_csv_has_a_row_for_each_query_and_nothing_where_nothing_is_known(
-    reports: list[QueryReport],
-) -> None:
-    bad, unknown = csv.DictReader(io.StringIO(as_csv(reports)))
-    assert tuple(bad) == CSV_COLUMNS
-    assert (bad["query"], bad["episodes"], bad["lag_p95"]) == (NASTY, "1", "2.0")
-    assert [unknown[name] for name in ("lag_p95", "share_within_target", "processed")] == [""] * 3
-
-
-@pytest.mark.parametrize(
-    ("name", "cell"),
-    [
-        ("=HYPERLINK(1)", "'=HYPERLINK(1)"),
-        ("@SUM(1)", "'@SUM(1)"),
-        ("a\n=1", "a\\n=1"),
-        ("\x1b[2J\u202ex", "\\x1b[2J\\u202ex"),
-    ],
-)
-def test_csv_has_no_formula_and_no_control_character(
-    reports: list[QueryReport], name: str, cell: str
-) -> None:
-    named = [replace(report, query=name) for report in reports]
-    for row in csv.DictReader(io.StringIO(as_csv(named))):
-        assert row["query"] == cell
 
 
 def printed(reports: list[QueryReport], width: int) -> list[str]:

@@ -21,7 +21,7 @@ from sparklag_schemas.settings.settings import LOG_PACKAGES, LOG_STAGES
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from tests.local_kafka import LocalKafka
-from tests.messages import QUERY_ID, seen
+from tests.messages import seen
 from tests.second_client import SecondClient
 from tests.service.cli.test_cli import environment
 from tests.service.conftest import settings_for
@@ -65,7 +65,7 @@ def test_each_line_of_a_run_is_one_json_object_and_those_about_a_query_name_it(
     second_client.create(settings.lag_topic, 2, **{"max.message.bytes": "200"})
     with serving(log, settings) as process:
         observed = seen(topic, {0: 0}, observed_at=epoch_ms())
-        for key, value in ((QUERY_ID, encode(observed)), ("other", b"{}")):
+        for key, value in ((observed.query_id, encode(observed)), ("other", b"{}")):
             second_client.produce(settings.offsets_topic, [value], key=key_of(key))
         wait_for(lambda: len(about_queries(log)) >= 2, "both are logged")
         process.send_signal(signal.SIGINT)

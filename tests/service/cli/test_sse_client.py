@@ -1,58 +1,65 @@
-"""Server-Sent Events as they are read: in any pieces, and bounded."""
+"""Server-Sent Events as they are read: over several connections, and bounded."""
 
 from __future__ import annotations
 
+import gzip
+from contextlib import closing
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from werkzeug import Response
 
-from sparklag_service.cli.sse_client import EventDecoder, EventTooLarge, ServerSentEvent
+from sparklag_service.cli.sse_client import EventTooLarge, follow
+from sparklag_service.errors import ServiceError
+from tests.http_server import HttpServer
 
-STREAM = (
-    b"retry: 2000\n\nid: -\n\n: a comment\nid: 3:7\nevent: lag\ndata: {}\n\n"
-    b"data: first\ndata:second\n\nevent: empty\n\nid: 3:8\nevent: gap\ndata: x\n\n"
-    b"id: 9:9\ndata: cut"
-)
+EVENTS = "text/event-stream"
+MB = 1024 * 1024
 
 
-@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
-@given(cuts=st.lists(st.integers(0, 2 * len(STREAM))))
-def test_the_same_events_come_of_any_pieces(line_end: bytes, cuts: list[int]) -> None:
-    stream = STREAM.replace(b"\n", line_end)
-    decoder = EventDecoder()
-    ends = [*sorted(cuts), len(stream)]
-    pieces = [stream[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-    assert [event for piece in pieces for event in decoder.feed(piece)] == [
-        ServerSentEvent("lag", b"{}"),
-        ServerSentEvent("message", b"first\nsecond"),
-        ServerSentEvent("gap", b"x"),
-    ]
-    assert (decoder.last_id, decoder.retry_s) == ("3:8", 2.0)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_an_event_that_a_cut_left_unfinished_is_dropped_and_resumed_from(line_end: str) -> None:
+    stream = (
+        "retry: 0\n\nid: -\n\n: a comment\nid: 3:7\nevent: lag\ndata: a\n\nid: 9:9\ndata: cut\n"
+    )
+    body = stream.replace("\n", line_end)
+    with (
+        HttpServer(lambda _: Response(body, content_type=EVENTS)) as service,
+        closing(follow(service.url, "/stream", lambda _: None)) as events,
+    ):
+        assert [next(events), next(events)] == [("lag", b"a")] * 2
+        last_ids = [request.headers.get("last-event-id") for request, _ in service.log]
+    assert last_ids == [None, "3:7"]
 
 
-def test_an_event_that_a_cut_left_unfinished_is_dropped() -> None:
-    decoder = EventDecoder()
-    assert list(decoder.feed(b"id: 1:1\ndata: a\n\nid: 1:2\ndata: b")) == [("message", b"a")]
-    decoder.reset()
-    assert list(decoder.feed(b"data: c\n\n")) == [("message", b"c")]
-    assert decoder.last_id == "1:1"
+@pytest.mark.parametrize("line", [b"x" * MB, b"data: x\n" * (MB // 8), b": x\n" * (MB // 4)])
+def test_an_event_without_an_end_is_refused_before_it_fills_memory(line: bytes) -> None:
+    endless = Response((line for _ in range(100)), content_type=EVENTS)
+    with (
+        HttpServer(lambda _: endless) as service,
+        closing(follow(service.url, "/stream", lambda _: None)) as events,
+        pytest.raises(EventTooLarge, match="more than "),
+    ):
+        next(events)
 
 
-@pytest.mark.parametrize("piece", [b"x" * 60, b"data: " + b"x" * 40 + b"\n"])
-def test_an_event_without_an_end_is_refused_before_it_fills_memory(piece: bytes) -> None:
-    decoder = EventDecoder(max_bytes=100)
-    assert list(decoder.feed(piece)) == []
-    with pytest.raises(EventTooLarge, match="more than 100 bytes"):
-        list(decoder.feed(piece * 2))
+def test_a_compressed_stream_is_refused_before_it_is_decompressed() -> None:
+    bomb = Response(gzip.compress(b"x" * MB), content_type=EVENTS)
+    bomb.headers["content-encoding"] = "gzip"
+    with (
+        HttpServer(lambda _: bomb) as service,
+        closing(follow(service.url, "/stream", lambda _: None)) as events,
+        pytest.raises(ServiceError, match="does not answer like a sparklag service"),
+    ):
+        next(events)
 
 
-@given(st.binary())
-def test_any_bytes_are_read(stream: bytes) -> None:
-    for event in EventDecoder().feed(stream):
-        assert event.data or event.kind
-
-
-def test_the_service_cannot_ask_for_a_pause_of_hours() -> None:
-    decoder = EventDecoder()
-    list(decoder.feed(b"retry: 99999999999\nretry: soon\n\n"))
-    assert decoder.retry_s == 30.0
+@pytest.mark.parametrize("hostile", ["\x01", "\xe9", "3:7 ", "a\0b", " "])
+@pytest.mark.parametrize("retry", ["-1", "0x", "\u0662", "0"])
+def test_a_strange_id_or_delay_does_not_keep_it_from_coming_back(hostile: str, retry: str) -> None:
+    first = f"retry: 0\nid: 3:7\n\nretry: {retry}\nid: {hostile}\ndata: a\n\nretry: 0\n\n"
+    with (
+        HttpServer(lambda _: Response(first.encode(), content_type=EVENTS)) as service,
+        closing(follow(service.url, "/stream", lambda _: None)) as events,
+    ):
+        assert [next(events), next(events)] == [("message", b"a")] * 2
+        assert service.log[1][0].headers.get("last-event-id") == "3:7"

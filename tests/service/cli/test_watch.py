@@ -33,7 +33,7 @@ def reads(*results: LagEvent | ServiceError) -> Read:
             raise KeyboardInterrupt
         if isinstance(result, ServiceError):
             raise result
-        return Reading(result, encode(result).decode())
+        return Reading(result, encode(result))
 
     return read
 

@@ -17,7 +17,6 @@ from sparklag_kafka.clients.topic_setup import find_problems
 from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable, error_text
 from sparklag_kafka.protocol import error_codes
 from sparklag_kafka.protocol.describe_groups import GroupDescription
-from sparklag_kafka.protocol.describe_quorum import QuorumRequest
 from sparklag_kafka.protocol.metadata import TopicMetadata
 from sparklag_schemas import Observation, ResolvedSettings, Settings
 from sparklag_schemas.clusters import ClusterNames
@@ -30,7 +29,6 @@ from sparklag_service.cli.check.result import (
     SYNCHRONISE,
     CheckResult,
     bad,
-    clock_result,
     note,
     ok,
 )
@@ -60,7 +58,6 @@ async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
                 raise KafkaUnavailable("no broker answers")
             of_topics = [_check_topic(topic, settings) for topic in described]
             results += await check_brokers(pool)
-            results.append(await _check_clock(pool))
             results += of_topics
             if all(result.ok for result in of_topics):
                 results += await _check_settings(settings)
@@ -163,24 +160,6 @@ async def check_brokers(pool: BrokerPool) -> list[CheckResult]:
     if len(brokers) == 1:
         return [*unreached, ok("versions", text)]
     return [*unreached, note("versions", text, "the brokers should be of one version")]
-
-
-async def _check_clock(pool: BrokerPool) -> CheckResult:
-    began_ms = epoch_ms()
-    try:
-        response = await pool.first_response(QuorumRequest())
-        leader_ms = None if response is None else response.leader_time_ms()
-    except KAFKA_FAILURES:
-        leader_ms = None
-    ended_ms = epoch_ms()
-    if leader_ms is None:
-        return note(
-            "clock",
-            "the clock of Kafka's controller is not visible",
-            "it takes Kafka 3.3 with KRaft, and the right Describe on the cluster",
-        )
-    ahead_s = (leader_ms - (began_ms + ended_ms) / 2) / 1000
-    return clock_result("Kafka's controller", ahead_s, (ended_ms - began_ms) / 2000)
 
 
 async def _check_instances(pool: BrokerPool, group_id: str) -> CheckResult:

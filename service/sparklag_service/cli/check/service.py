@@ -12,7 +12,7 @@ import msgspec
 from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.redaction import shown_url
 from sparklag_service.cli.check.result import CheckResult, bad, clock_result, note, ok
-from sparklag_service.cli.requests import base_url
+from sparklag_service.cli.requests import UNCOMPRESSED, base_url, extend
 from sparklag_service.version import VERSION
 
 _TIMEOUT_S: Final = 5.0
@@ -35,11 +35,15 @@ async def check_service(url: str) -> list[CheckResult]:
     shown = shown_url(url)
     address = f"{base_url(url)}/health/ready"
     try:
-        async with httpx.AsyncClient(timeout=_TIMEOUT_S) as client:
-            began = datetime.now(timezone.utc)
-            response = await client.get(address)
+        began, body = datetime.now(timezone.utc), bytearray()
+        async with (
+            httpx.AsyncClient(timeout=_TIMEOUT_S, headers=UNCOMPRESSED) as client,
+            client.stream("GET", address) as response,
+        ):
+            async for chunk in response.aiter_raw():
+                extend(body, chunk, url)
             took_s = (datetime.now(timezone.utc) - began).total_seconds()
-        ready = msgspec.json.decode(response.content, type=_Ready)
+        ready = msgspec.json.decode(body, type=_Ready)
     except httpx.HTTPError:
         remedy = "`sparklag serve` starts one; --url says where it is"
         return [note("service", f"no service answers at {shown}", remedy)]
