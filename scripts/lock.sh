@@ -20,7 +20,7 @@ resolve "$@" ../pyproject.toml bootstrap.in build.in \
     --extra demo --extra top --extra avro --extra s3 --extra hdfs --extra otel $stores --group ../pyproject.toml:dev \
     -c bootstrap.txt -c build.txt -c pins.in -o dev.txt
 resolve ../pyproject.toml -c dev.txt -o driver.txt
-resolve ../pyproject.toml --extra service --extra avro $stores -c dev.txt -o service.txt
+resolve ../pyproject.toml service.in --extra service --extra avro $stores -c dev.txt -o service.txt
 resolve ../pyproject.toml --extra demo -c dev.txt -o demo.txt
 resolve kubernetes.in -c dev.txt -o kubernetes.txt
 resolve audit.in -c dev.txt -o audit.txt

@@ -86,11 +86,11 @@ class RegistryError(SparklagError):
 
 
 class RegistryUnavailable(RegistryError):
-    """It does not answer."""
+    """It answers nobody, or not with these credentials."""
 
 
 class RegistryRefused(RegistryError):
-    """It refuses the request: rights, settings, its own rules."""
+    """It refuses the request: rights, settings, its own rules. Or its answer cannot be read."""
 
 
 class IncompatibleSchema(RegistryRefused):

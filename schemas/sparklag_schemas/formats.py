@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol
 
 import msgspec
 
-from sparklag_schemas.codec import JSON, JsonDecoder, Message, converted, encode
+from sparklag_schemas.codec import JSON, JsonDecoder, Message, encode
 from sparklag_schemas.errors import MalformedMessage, MissingPackage
 from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.observation import Observation
@@ -51,15 +51,17 @@ class MessageReader(Generic[Message]):
         self._json = JsonDecoder(message_type)
         self._avro = avro
 
+    def is_known(self, value: bytes | None) -> bool:
+        """Whether `decode` can read the value, or refuse it, without `learn`."""
+        return self._avro is None or not value or not _is_avro(value) or self._avro.is_known(value)
+
     async def learn(self, values: Iterable[bytes | None]) -> None:
         """Fetch the schemas that these values are written in. To be called before `decode`.
 
         Raises RegistryUnavailable, RegistryRefused: the values cannot be read yet.
         """
         if self._avro is not None:
-            for value in values:
-                if value is not None and _is_avro(value):
-                    await self._avro.learn(value)
+            await self._avro.learn(value for value in values if value and _is_avro(value))
 
     def decode(self, data: bytes) -> Message:
         """Raises MalformedMessage, or UnsupportedVersion for a newer major version."""
@@ -67,7 +69,7 @@ class MessageReader(Generic[Message]):
             return self._json.decode(data)
         if self._avro is None:
             raise MalformedMessage("it is in Avro, and no registry.url is set")
-        return converted(self._avro.read(data, self._written_as), self._message_type)
+        return self._avro.read(data, self._message_type, self._written_as)
 
 
 class MessageFormats:
@@ -90,6 +92,11 @@ class MessageFormats:
     ) -> MessageReader[Message]:
         """A reader of messages of that type, or of some fields of messages `written_as` another."""
         return MessageReader(message_type, written_as or message_type, self._avro)
+
+    @property
+    def waiting(self) -> str | None:
+        """Why messages wait for the schema registry. None: none do."""
+        return None if self._avro is None else self._avro.waiting
 
     async def unregistered(self) -> list[str]:
         """Our topics to which nothing can be written yet, because their schema is not registered.

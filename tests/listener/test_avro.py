@@ -21,7 +21,7 @@ from tests.tcp_proxy import TcpProxy
 
 WITHOUT_AVRO = """
 import sys
-sys.modules["fastavro"] = None
+sys.modules["httpx"] = None
 from sparklag_schemas import RegistrySettings, Settings
 from sparklag_schemas.errors import MissingPackage
 from sparklag_schemas.formats import MessageFormats
@@ -74,5 +74,5 @@ async def test_observations_wait_for_the_registry_and_then_go_out_in_avro(
 def test_what_is_missing_is_named_with_how_to_get_it() -> None:
     done = run_script(WITHOUT_AVRO)
     assert done.lines == [
-        "registry.url is set, and fastavro is missing: pip install 'sparklag[avro]'"
+        "registry.url is set, and httpx is missing: pip install 'sparklag[avro]'"
     ], done.errors

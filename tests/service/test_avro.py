@@ -18,11 +18,13 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Observation, RegistrySettings, Settings
+from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from tests.logged import logged
 from tests.messages import moved, seen
+from tests.registry_proxy import registry_proxy
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
 from tests.service.conftest import running, starting
@@ -196,6 +198,42 @@ async def test_what_nobody_can_read_is_counted_logged_with_its_place_and_passed_
         assert refusals.counts[topic, "malformed"] == 5
         (first,) = (line for line in refused if f" {topic}[1]@" in line)
         assert f"it is a Order, expected {expected}" in first
+
+
+async def test_hostile_schemas_and_ids_hold_up_no_other_message(
+    avro_settings: Settings, second_client: SecondClient, registry: SchemaRegistryServer, topic: str
+) -> None:
+    offsets_topic, lag_topic = avro_settings.offsets_topic, avro_settings.lag_topic
+    query, driver = seen(topic, {0: 0}), AvroDriver(avro_settings, second_client)
+    itself = {"name": "itself", "type": ["null", "Observation"]}
+    recursive = {**declared(Observation), "fields": [itself]}
+    value = struct.pack(">bI", 0, registry.register(f"{topic}-hostile", recursive))
+    junk = [value + b"\2" * 5_000 + b"\0"] * 100
+    junk += [struct.pack(">bI", 0, 1_000_000 + number) for number in range(2_900)]
+    async with running(avro_settings, second_client) as service:
+        for each in (offsets_topic, lag_topic):
+            second_client.produce(each, junk, key=key_of(query.query_id))
+        await driver.observe(query)
+        await service.shows(query.query_id, lambda e: e.total_lag == 0, "the honest one")
+        refusals = service.pipeline.counters.refusals
+        await holds(lambda: refusals.counts.total() == 2 * len(junk), "all are counted")
+        assert service.pipeline.counters.reads_failed == 0
+
+
+async def test_for_an_unsigned_message_no_registry_is_asked(
+    service_settings: Settings, registry: SchemaRegistryServer, second_client: SecondClient
+) -> None:
+    settings = replace(service_settings, signing_key="of the tests, and long")
+    with registry_proxy(registry.url) as proxy:
+        async with running(replace(avro(settings, proxy.url), format="json"), second_client) as (
+            service
+        ):
+            for each in (settings.offsets_topic, settings.lag_topic):
+                second_client.produce(each, [b"\0\0\0\0\7"], key=b"any")
+            counts = service.pipeline.counters.refusals.counts
+            await holds(lambda: counts.total() == 2, "both are refused")
+            assert {kind for _, kind in counts} == {"signature"}
+        assert list(proxy.log) == []
 
 
 async def test_avro_that_comes_while_the_registry_is_away_is_read_when_it_is_back(

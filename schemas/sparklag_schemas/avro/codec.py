@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import struct
-from io import BytesIO
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
-import fastavro
 import msgspec
 
+from sparklag_schemas.avro.decoder import NOT_AVRO, Input
 from sparklag_schemas.avro.encoder import compile_encoder
 from sparklag_schemas.avro.registry import SchemaRegistry
 from sparklag_schemas.avro.schema import AvroSchema, require_written_as, schema_of
-from sparklag_schemas.codec import AVRO, MAX_MESSAGE_BYTES
+from sparklag_schemas.codec import AVRO, MAX_MESSAGE_BYTES, Message, converted, invalid
 from sparklag_schemas.errors import MalformedMessage
 from sparklag_schemas.printable import printable
 from sparklag_schemas.settings import RegistrySettings
@@ -34,18 +34,26 @@ class AvroForm:
         schema = schema_of(message_type)
         return AvroWriter(self._registry, subject_of(topic, schema, self._settings), schema)
 
-    async def learn(self, data: bytes) -> None:
-        """Fetch the schema of this message, or learn that the registry does not have it.
+    @property
+    def waiting(self) -> str | None:
+        """Why messages wait for the registry. None: none do."""
+        return self._registry.waiting
+
+    def is_known(self, data: bytes) -> bool:
+        """Whether this message needs no `learn`."""
+        return len(data) < _PREFIX.size or self._registry.is_cached(_schema_id(data))
+
+    async def learn(self, messages: Iterable[bytes]) -> None:
+        """Fetch the schemas of these messages, or learn why one cannot be had.
 
         Raises RegistryUnavailable, RegistryRefused.
         """
-        if len(data) >= _PREFIX.size:
-            await self._registry.learn(_schema_id(data))
+        await self._registry.learn(_schema_id(data) for data in messages if not self.is_known(data))
 
-    def read(self, data: bytes, written_as: type) -> Any:
-        """A message of that type as dicts and lists. Its writer's schema was learned before.
+    def read(self, data: bytes, message_type: type[Message], written_as: type) -> Message:
+        """What that type has of a message `written_as` another. The schema was learned before.
 
-        Raises MalformedMessage.
+        Raises ContractError.
         """
         if not _PREFIX.size <= len(data) <= MAX_MESSAGE_BYTES:
             raise MalformedMessage(
@@ -53,7 +61,7 @@ class AvroForm:
             )
         schema = self._registry.schema(_schema_id(data))
         require_written_as(written_as, schema)
-        return _read(data, schema)
+        return decode(data, schema, message_type)
 
 
 class AvroWriter:
@@ -103,16 +111,17 @@ def _schema_id(data: bytes) -> int:
     return int(_PREFIX.unpack_from(data)[1])
 
 
-def _read(data: bytes, schema: AvroSchema) -> Any:
-    buffer = BytesIO(data)
-    buffer.seek(_PREFIX.size)
+def decode(data: bytes, schema: AvroSchema, message_type: type[Message]) -> Message:
+    """The message of that type in a framed value of that schema. Raises ContractError."""
+    source = Input(data, _PREFIX.size)
     try:
-        value = fastavro.schemaless_reader(buffer, schema.parsed, None)
-    except Exception as error:  # corrupt bytes can raise any
-        cause = str(error) or type(error).__name__
-        text = printable(f"not Avro of schema {schema.name}: {cause}")
+        schema.decoder(message_type)(source)
+    except msgspec.ValidationError as error:
+        raise invalid(error, source.fields) from error
+    except NOT_AVRO as error:
+        text = printable(f"not Avro of schema {schema.name}: {error}")
         raise MalformedMessage(text) from error
-    left = len(data) - buffer.tell()
+    left = len(data) - source.at
     if left:
         raise MalformedMessage(f"{left} bytes more than its schema {schema.name} has")
-    return value
+    return converted(source.fields, message_type)

@@ -1,33 +1,44 @@
-"""A schema registry, by Confluent's client: in threads, with one request for each schema."""
+"""A schema registry: what it answers is cached, and how often it is asked is bounded."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from contextlib import suppress
 from typing import Final, TypeVar
+from urllib.parse import quote
 
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.error import SchemaRegistryError
-
+from sparklag_schemas.avro.registry_client import RegistryClient
 from sparklag_schemas.avro.schema import AvroSchema, parse_schema
 from sparklag_schemas.errors import (
-    IncompatibleSchema,
     MalformedMessage,
     RegistryError,
     RegistryRefused,
     RegistryUnavailable,
 )
+from sparklag_schemas.printable import printable
 from sparklag_schemas.settings import RegistrySettings
 
 _FAILURE_S: Final = 2.0
 """For so long a failure is repeated without a request."""
 _MISSING_S: Final = 60.0
-"""For so long a schema that the registry does not have is not requested again."""
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
+"""For so long a schema that cannot be had is not requested again."""
+_MAX_MISSING: Final = 1_000
+_MAX_SCHEMAS: Final = 48
+_MAX_AT_ONCE: Final = 8
+"""New ids of one call. With those that the same messages have already they are in the cache."""
+_BUDGET_S: Final = 0.5
+_BUDGET_SHARE: Final = 0.2
+"""Requests in vain may take so long, and then this share of the time; beyond that there is one in
+each call."""
+_RETRY_S: Final = 0.2
+_PROBE_S: Final = 1.0
+_HURRY_S: Final = 0.1
+"""Deadline of a request for an unknown id, for `_MISSING_S` after the registry failed for one."""
+_WAITING_S: Final = 30.0
+"""Longer than a reader takes to try again."""
 _ANYTHING: Final = "anything"
-_NO_SUCH_PATH: Final = (-1, _NOT_FOUND)
 
 Result = TypeVar("Result")
 
@@ -41,8 +52,17 @@ class SchemaRegistry:
         self._lock = asyncio.Lock()
         self._ids: dict[tuple[str, str], int] = {}
         self._schemas: dict[int, AvroSchema] = {}
+        """The one that was used last is the last."""
         self._missing: dict[int, tuple[str, float]] = {}
         self._failures: dict[Hashable, tuple[RegistryError, float]] = {}
+        self._budget_s, self._counted_s = _BUDGET_S, time.monotonic()
+        self._hurry_until_s = 0.0
+
+    @property
+    def waiting(self) -> str | None:
+        """Why messages wait for it, by the newest request. None: none do."""
+        error, until_s = self._failures.get(_ANYTHING, (None, 0.0))
+        return str(error) if error and time.monotonic() < until_s + _WAITING_S else None
 
     async def id_of(self, subject: str, schema: AvroSchema) -> int:
         """The id of our schema under that subject. Registers it where it is missing.
@@ -57,7 +77,7 @@ class SchemaRegistry:
                         subject, lambda client: self._find_or_register(client, subject, schema)
                     )
                     self._ids[key] = schema_id
-                    self._schemas[schema_id] = schema
+                    self._keep(schema_id, schema)
         return self._ids[key]
 
     async def find(self, subject: str, schema: AvroSchema) -> int | None:
@@ -67,138 +87,158 @@ class SchemaRegistry:
         """
         return await self._request(subject, lambda client: self._lookup(client, subject, schema))
 
-    async def learn(self, schema_id: int) -> None:
-        """Fetch the schema of that id, or remember that the registry does not have it.
+    async def learn(self, schema_ids: Iterable[int]) -> None:
+        """Fetch the schemas of these ids, or remember why one cannot be had. Of more unknown ids
+        than are requested at a time those next to known ones come first: registries count.
 
-        Raises RegistryUnavailable, RegistryRefused.
+        Raises RegistryUnavailable where it is away, for whatever id.
         """
-        if schema_id in self._schemas or self._is_missing(schema_id):
+        unknown = [each for each in dict.fromkeys(schema_ids) if not self.is_cached(each)]
+        if not unknown:
             return
-        async with self._lock:
-            if schema_id in self._schemas or self._is_missing(schema_id):
-                return
-            try:
-                self._schemas[schema_id] = await self._request(
-                    schema_id, lambda client: self._fetch(client, schema_id)
-                )
-            except MalformedMessage as error:
-                self._missing[schema_id] = (str(error), time.monotonic() + _MISSING_S)
+        self._raise_failure(_ANYTHING)
+        known = list(self._schemas) or [0]
+        unknown.sort(key=lambda new: min(abs(new - old) for old in known))
+        requested = unknown[: self._allowance()]
+        began_s = time.monotonic()
+        async with RegistryClient(self._settings) as client:
+            results = await asyncio.gather(
+                *(self._learn(client, new) for new in requested), return_exceptions=True
+            )
+        for error in filter(None, results):
+            if isinstance(error, RegistryUnavailable):
+                self._failures[_ANYTHING] = (error, time.monotonic() + _FAILURE_S)
+            raise error
+        self._failures.pop(_ANYTHING, None)
+        if any(new not in self._schemas for new in requested):
+            self._budget_s = max(self._budget_s - (time.monotonic() - began_s), -_BUDGET_S)
 
     def schema(self, schema_id: int) -> AvroSchema:
         """A schema that was learned. Raises MalformedMessage, with the reason, where it was not."""
         if schema_id not in self._schemas:
-            reason, _ = self._missing.get(schema_id, ("it was not requested", 0))
+            reason, _ = self._missing.get(schema_id, ("too many unknown ids to request it", 0))
             raise MalformedMessage(f"Avro of schema id {schema_id}: {reason}")
         return self._schemas[schema_id]
 
-    def _is_missing(self, schema_id: int) -> bool:
+    def is_cached(self, schema_id: int) -> bool:
+        """Whether `learn` has nothing to request for it now. What it has stays for the next call of
+        `schema`."""
+        if schema_id in self._schemas:
+            self._schemas[schema_id] = self._schemas.pop(schema_id)
+            return True
         return self._missing.get(schema_id, ("", 0.0))[1] > time.monotonic()
 
-    async def _request(
-        self, what: Hashable, call: Callable[[SchemaRegistryClient], Result]
-    ) -> Result:
-        """Call it in a thread. A failure is repeated for a short time for the same request; where
-        the registry does not answer, for all requests."""
-        for error, until_s in filter(None, map(self._failures.get, (what, _ANYTHING))):
+    def _allowance(self) -> int:
+        """How many unknown ids may be requested now."""
+        now_s = time.monotonic()
+        budget_s = self._budget_s + _BUDGET_SHARE * (now_s - self._counted_s)
+        self._budget_s, self._counted_s = min(budget_s, _BUDGET_S), now_s
+        return _MAX_AT_ONCE if self._budget_s > 0 else 1
+
+    async def _learn(self, client: RegistryClient, schema_id: int) -> None:
+        """Where the registry fails for this id alone, that is the answer at the deadline.
+
+        Raises RegistryUnavailable.
+        """
+        timeout_s, now_s = self._settings.timeout_s, time.monotonic()
+        if now_s < self._hurry_until_s:
+            timeout_s = min(timeout_s, _HURRY_S)
+        deadline_s, reason = now_s + timeout_s, ""
+        while True:
+            try:
+                left_s = max(deadline_s - time.monotonic(), 0.01)
+                self._keep(schema_id, await self._fetch(client, schema_id, left_s))
+                return
+            except (MalformedMessage, RegistryRefused) as error:
+                reason = str(error)
+                break
+            except RegistryUnavailable as error:
+                reason = reason or str(error)
+                await self._require_answers()
+                if time.monotonic() + _RETRY_S > deadline_s:
+                    self._hurry_until_s = time.monotonic() + _MISSING_S
+                    break
+                await asyncio.sleep(_RETRY_S)
+        self._missing.pop(schema_id, None)
+        self._missing[schema_id] = (reason, time.monotonic() + _MISSING_S)
+        if len(self._missing) > _MAX_MISSING:
+            del self._missing[next(iter(self._missing))]
+
+    def _keep(self, schema_id: int, schema: AvroSchema) -> None:
+        self._schemas[schema_id] = schema
+        if len(self._schemas) > _MAX_SCHEMAS:
+            del self._schemas[next(iter(self._schemas))]
+
+    async def _fetch(self, client: RegistryClient, schema_id: int, timeout_s: float) -> AvroSchema:
+        answer = await client.request("GET", f"/schemas/ids/{schema_id}", timeout_s=timeout_s)
+        if answer is None:
+            raise MalformedMessage(f"registry {self._settings.url} does not have it")
+        kind = answer.schema_type or "AVRO"
+        if kind != "AVRO" or answer.references:
+            references = " with references" if answer.references else ""
+            raise MalformedMessage(f"it is {printable(kind, 20)}{references}")
+        return parse_schema(answer.schema)
+
+    async def _require_answers(self) -> None:
+        """Raises RegistryUnavailable where it does not answer for what it has, either."""
+        known = next(reversed(self._schemas), None)
+        path = "/schemas/types" if known is None else f"/schemas/ids/{known}"
+        timeout_s = min(self._settings.timeout_s, _PROBE_S)
+        # Not over the connections of others that wait.
+        async with RegistryClient(self._settings) as client:
+            with suppress(RegistryRefused):
+                await client.request("GET", path, timeout_s=timeout_s)
+
+    def _raise_failure(self, *requests: Hashable) -> None:
+        for error, until_s in filter(None, map(self._failures.get, requests)):
             if time.monotonic() < until_s:
                 raise type(error)(str(error))
+
+    async def _request(
+        self, subject: str, call: Callable[[RegistryClient], Awaitable[Result]]
+    ) -> Result:
+        """A failure is repeated for a short time for the same subject; where the registry does not
+        answer, for all requests."""
+        self._raise_failure(subject, _ANYTHING)
         try:
-            result = await asyncio.get_running_loop().run_in_executor(None, self._connected, call)
+            async with RegistryClient(self._settings) as client:
+                result = await call(client)
         except RegistryError as error:
-            key = _ANYTHING if isinstance(error, RegistryUnavailable) else what
+            key = _ANYTHING if isinstance(error, RegistryUnavailable) else subject
             self._failures[key] = (error, time.monotonic() + _FAILURE_S)
             raise
         self._failures.clear()
         return result
 
-    def _connected(self, call: Callable[[SchemaRegistryClient], Result]) -> Result:
-        # There are a few requests in the life of a service: no connection is kept.
-        try:
-            client = SchemaRegistryClient(_client_options(self._settings))
-        except (ValueError, OSError) as error:
-            files = self._settings.tls_files
-            where = f"{self._settings.url}, TLS files ({files})" if files else self._settings.url
-            raise RegistryRefused(f"schema registry {where}: {error}") from error
-        with client:
-            return call(client)
-
-    def _find_or_register(
-        self, client: SchemaRegistryClient, subject: str, schema: AvroSchema
+    async def _find_or_register(
+        self, client: RegistryClient, subject: str, schema: AvroSchema
     ) -> int:
-        schema_id = self._lookup(client, subject, schema)
+        path, timeout_s = f"/subjects/{quote(subject, safe='')}", self._settings.timeout_s
+        config = f"/config/{quote(subject, safe='')}"
+        schema_id = await self._lookup(client, subject, schema)
         if schema_id is None and not self._settings.register:
             raise RegistryRefused(
                 f"schema {schema.name} is not registered under subject {subject}, and"
                 " registry.register = false: register it with `sparklag topics create`"
             )
         if self._settings.register:
-            level = self._call(lambda: client.get_compatibility(subject), none_if_missing=True)
+            level = await client.request("GET", config, timeout_s=timeout_s)
             if level is None:
-                wanted = self._settings.compatibility
-                self._call(lambda: client.set_compatibility(subject, wanted))
+                wanted = {"compatibility": self._settings.compatibility}
+                await client.request("PUT", config, wanted, timeout_s=timeout_s)
         if schema_id is None:
-            offered = Schema(schema.text, "AVRO")
-            schema_id = self._call(lambda: client.register_schema(subject, offered))
-            assert schema_id is not None
+            offered = {"schema": schema.text, "schemaType": "AVRO"}
+            answer = await client.request("POST", f"{path}/versions", offered, timeout_s=timeout_s)
+            if answer is None or answer.id is None:
+                raise RegistryRefused(f"schema registry {self._settings.url} gives no id")
+            schema_id = answer.id
         return schema_id
 
-    def _lookup(self, client: SchemaRegistryClient, subject: str, schema: AvroSchema) -> int | None:
-        offered = Schema(schema.text, "AVRO")
-        registered = self._call(
-            lambda: client.lookup_schema(subject, offered), none_if_missing=True
+    async def _lookup(self, client: RegistryClient, subject: str, schema: AvroSchema) -> int | None:
+        answer = await client.request(
+            "POST",
+            f"/subjects/{quote(subject, safe='')}",
+            {"schema": schema.text, "schemaType": "AVRO"},
+            timeout_s=self._settings.timeout_s,
         )
-        return None if registered is None else registered.schema_id
-
-    def _fetch(self, client: SchemaRegistryClient, schema_id: int) -> AvroSchema:
-        schema = self._call(lambda: client.get_schema(schema_id), none_if_missing=True)
-        if schema is None:
-            raise MalformedMessage(f"registry {self._settings.url} does not have it")
-        if schema.schema_type != "AVRO" or schema.references:
-            references = " with references" if schema.references else ""
-            raise MalformedMessage(f"it is {schema.schema_type}{references}")
-        return parse_schema(schema.schema_str or "")
-
-    def _call(self, call: Callable[[], Result], *, none_if_missing: bool = False) -> Result | None:
-        url, user = self._settings.url, self._settings.username
-        try:
-            return call()
-        except SchemaRegistryError as error:
-            status, code = error.http_status_code, error.error_code
-            if status == _NOT_FOUND and code not in _NO_SUCH_PATH and none_if_missing:
-                return None
-            message = " ".join(str(error.error_message).split())[:300]
-            if status >= 500:
-                raise RegistryUnavailable(
-                    f"schema registry {url} failed ({status}): {message}"
-                ) from error
-            if status == _CONFLICT:
-                raise IncompatibleSchema(
-                    f"schema registry {url} refuses the schema as incompatible: {message}"
-                ) from error
-            if status in (401, 403):
-                who = f"user {user!r}" if user else "who gives no name (registry.username)"
-                raise RegistryRefused(f"schema registry {url} refuses {who} ({status})") from error
-            hint = ""
-            if status == _NOT_FOUND:
-                hint = " (is this the address of Confluent's API?)"
-            raise RegistryRefused(f"schema registry {url}: {status}, {message}{hint}") from error
-        # Which errors the client raises for a transport depends on its version.
-        except Exception as error:
-            cause = str(error) or type(error).__name__
-            raise RegistryUnavailable(f"schema registry {url}: {cause}") from error
-
-
-def _client_options(settings: RegistrySettings) -> dict[str, object]:
-    options: dict[str, object | None] = {
-        "url": settings.url,
-        "timeout": settings.timeout_s,
-        # The callers try again.
-        "max.retries": 0,
-        "ssl.ca.location": settings.ssl_cafile,
-        "ssl.certificate.location": settings.ssl_certfile,
-        "ssl.key.location": settings.ssl_keyfile,
-        "ssl.key.password": settings.ssl_key_password,
-    }
-    if settings.username is not None:
-        options["basic.auth.user.info"] = f"{settings.username}:{settings.password or ''}"
-    return {name: value for name, value in options.items() if value is not None}
+        return None if answer is None else answer.id

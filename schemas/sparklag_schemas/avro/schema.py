@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
-import fastavro
+import msgspec
 
+from sparklag_schemas.avro.decoder import Decoder, compile_decoder
 from sparklag_schemas.avro.schema_files import declared, without_logical_types
+from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.errors import MalformedMessage
 from sparklag_schemas.printable import printable
 
+_MAX_CHARACTERS: Final = 64 * 1024
+"""Ours have up to 17,000."""
 
-@dataclass(frozen=True)
+
 class AvroSchema:
     """A schema as a registry keeps it: `name` is the full name of its record."""
 
-    name: str
-    text: str
-    parsed: Any
-    """fastavro's, without logical types: times stay epoch milliseconds, as in JSON."""
+    def __init__(self, name: str, text: str) -> None:
+        """`text` is accepted: see `parse_schema`."""
+        self.name = name
+        self.text = text
+        self._decoders: dict[type[Any], Decoder] = {}
+
+    @property
+    def parsed(self) -> Any:
+        """As JSON, without logical types: times stay epoch milliseconds."""
+        return without_logical_types(msgspec.json.decode(self.text))
+
+    def decoder(self, message_type: type[Any]) -> Decoder:
+        """Reads what that type has: see `compile_decoder`."""
+        if message_type not in self._decoders:
+            self._decoders[message_type] = compile_decoder(self.parsed, message_type)
+        return self._decoders[message_type]
 
 
 @cache
@@ -35,57 +50,22 @@ def require_written_as(message_type: type, schema: AvroSchema) -> None:
     """Raises MalformedMessage where it is not the schema, of any version, of such messages."""
     expected = schema_of(message_type).name
     if schema.name != expected:
-        raise MalformedMessage(f"it is a {schema.name}, expected {expected}")
+        raise MalformedMessage(f"it is a {printable(schema.name, 100)}, expected {expected}")
 
 
 def parse_schema(text: str) -> AvroSchema:
-    """Raises MalformedMessage for what is no Avro schema of a record."""
+    """A writer's schema. Raises MalformedMessage for one that is not accepted."""
+    if len(text) > _MAX_CHARACTERS:
+        raise MalformedMessage(f"an Avro schema of more than {_MAX_CHARACTERS:,} characters")
     try:
-        parsed = fastavro.parse_schema(without_logical_types(json.loads(text)))
-        if not isinstance(parsed, dict) or parsed.get("type") != "record":
-            raise MalformedMessage(
-                f"an Avro schema of a record is needed, it is {printable(text, 60)}"
-            )
-        _takes_no_bytes(parsed, {})
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        OverflowError,
-        RecursionError,
-        fastavro.schema.SchemaParseException,
-    ) as error:
-        raise MalformedMessage(printable(f"not an Avro schema: {error}")) from error
-    return AvroSchema(parsed["name"], text, parsed)
-
-
-def _takes_no_bytes(kind: Any, named: dict[str, bool]) -> bool:
-    """Whether values of that type are written in no bytes. `named`: the same of types by name.
-
-    Raises MalformedMessage for an array of such: a few bytes could claim 2⁶² items.
-    """
-    if isinstance(kind, list):  # a union, which begins with its index
-        for branch in kind:
-            _takes_no_bytes(branch, named)
-        return False
-    if isinstance(kind, str):
-        return kind == "null" or named.get(kind, False)
-    match kind["type"]:
-        case "record" | "error":
-            named[kind["name"]] = False
-            empty = [_takes_no_bytes(field["type"], named) for field in kind["fields"]]
-            named[kind["name"]] = all(empty)
-            return all(empty)
-        case "fixed":
-            named[kind["name"]] = kind["size"] == 0
-            return named[kind["name"]]
-        case "enum":
-            return False
-        case "array":
-            if _takes_no_bytes(kind["items"], named):
-                raise MalformedMessage("not a schema of ours: an array of items without a size")
-            return False
-        case "map":
-            _takes_no_bytes(kind["values"], named)
-            return False
-    return _takes_no_bytes(kind["type"], named)
+        schema = msgspec.json.decode(text)
+        match schema:
+            case {"type": "record", "name": str(name)}:
+                compile_decoder(schema, None)
+            case _:
+                raise MalformedMessage(f"no record: {text[:60]}")
+    except (*NOT_JSON, MalformedMessage) as error:
+        raise MalformedMessage(printable(f"not an accepted Avro schema: {error}")) from error
+    namespace = schema.get("namespace")
+    is_full = "." in name or not isinstance(namespace, str) or not namespace
+    return AvroSchema(name if is_full else f"{namespace}.{name}", text)

@@ -1,0 +1,159 @@
+"""Requests to a schema registry that speaks Confluent's API. An answer is bounded in size and in
+time, a redirect is not followed, and nothing is decompressed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Annotated, Any, Final
+
+import httpx
+import msgspec
+
+from sparklag_schemas.codec import NOT_JSON
+from sparklag_schemas.errors import IncompatibleSchema, RegistryRefused, RegistryUnavailable
+from sparklag_schemas.printable import printable
+from sparklag_schemas.redaction import redact
+from sparklag_schemas.settings import RegistrySettings
+
+_MAX_ANSWER_BYTES: Final = 512 * 1024
+_CONNECTIONS: Final = 8
+_MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+_NOT_ANSWERED: Final = (401, 408, 425, 429)
+"""These, and those from 500 on, concern more than one request."""
+_NO_SUCH_PATH: Final = (0, 404)
+"""Error codes that are not of a registry."""
+_MAX_TEXT: Final = 300
+
+
+class Answer(msgspec.Struct, rename={"schema_type": "schemaType", "level": "compatibilityLevel"}):
+    """What a registry answers to all requests that are made here."""
+
+    id: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] | None = None
+    schema: str = ""
+    schema_type: str | None = None
+    """None: Avro."""
+    references: Any = None
+    level: str | None = None
+    error_code: int = 0
+    message: str = ""
+
+
+_answers = msgspec.json.Decoder(Answer)
+
+
+class RegistryClient(AbstractAsyncContextManager["RegistryClient"]):
+    """For some requests that follow each other."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        """Raises RegistryRefused where the TLS files cannot be read."""
+        self._settings = settings
+        self._urls = [url.strip().rstrip("/") for url in (settings.url or "").split(",")]
+        user = settings.username
+        self._http = httpx.AsyncClient(
+            verify=_tls_context(settings),
+            auth=None if user is None else httpx.BasicAuth(user, settings.password or ""),
+            headers={"accept": f"{_MEDIA_TYPE}, application/json", "accept-encoding": "identity"},
+            limits=httpx.Limits(max_connections=_CONNECTIONS),
+            timeout=None,
+        )
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._http.aclose()
+
+    async def request(
+        self, method: str, path: str, body: Any = None, *, timeout_s: float
+    ) -> Answer | None:
+        """None: what was requested does not exist. `timeout_s` is that of all URLs together.
+
+        Raises RegistryUnavailable where this says nothing about what was requested, or else
+        RegistryRefused.
+        """
+        failure = RegistryUnavailable("no schema registry")
+        share_s = timeout_s / len(self._urls)
+        for url in self._urls:
+            try:
+                exchange = self._exchange(method, url + path, body)
+                return self._answer(*await asyncio.wait_for(exchange, share_s))
+            except RegistryUnavailable as error:
+                failure = error
+            except asyncio.TimeoutError as error:
+                failure = RegistryUnavailable(f"schema registry {url}: no answer in {share_s:g} s")
+                failure.__cause__ = error
+            except (httpx.HTTPError, OSError) as error:
+                failure = RegistryUnavailable(printable(f"schema registry {url}: {_cause(error)}"))
+                failure.__cause__ = error
+        raise failure
+
+    async def _exchange(self, method: str, url: str, body: Any) -> tuple[int, bytes]:
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {} if body is None else {"content-type": _MEDIA_TYPE}
+        received = bytearray()
+        async with self._http.stream(method, url, content=content, headers=headers) as response:
+            async for part in response.aiter_raw():
+                received += part
+                if len(received) > _MAX_ANSWER_BYTES:
+                    raise RegistryRefused(
+                        f"schema registry {self._settings.url} answers more than"
+                        f" {_MAX_ANSWER_BYTES:,} bytes"
+                    )
+        return response.status_code, bytes(received)
+
+    def _answer(self, status: int, content: bytes) -> Answer | None:
+        name, user = f"schema registry {self._settings.url}", self._settings.username
+        try:
+            answer = _answers.decode(content)
+        except NOT_JSON as error:
+            answer = Answer(message=content[:_MAX_TEXT].decode(errors="replace"))
+            if 200 <= status < 300:
+                why = printable(f"{error}: {answer.message}")
+                raise RegistryRefused(f"{name} gives an unexpected answer: {why}") from error
+        if 200 <= status < 300:
+            return answer
+        if status == 404 and answer.error_code not in _NO_SUCH_PATH:
+            return None
+        message = printable(redact(" ".join(answer.message.split())), _MAX_TEXT)
+        if status in (401, 403):
+            message = f"user {user!r}" if user else "who gives no name (registry.username)"
+            message = f"{name} refuses {message} ({status})"
+        elif status == 409:
+            raise IncompatibleSchema(f"{name} refuses the schema as incompatible: {message}")
+        else:
+            hint = " (is this the address of Confluent's API?)" if status == 404 else ""
+            message = f"{name}: {status}, {message}{hint}"
+        if status in _NOT_ANSWERED or status >= 500:
+            raise RegistryUnavailable(message)
+        raise RegistryRefused(message)
+
+
+def _cause(error: BaseException) -> str:
+    """What httpx had it from."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    if isinstance(error, ConnectionError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
+
+
+def _tls_context(settings: RegistrySettings) -> ssl.SSLContext | bool:
+    if "https://" not in (settings.url or ""):
+        return False  # saves the time to read certificates
+    try:
+        # Without a file: the system's, not those of httpx.
+        context = ssl.create_default_context(cafile=settings.ssl_cafile)
+        if settings.ssl_certfile is not None:
+            context.load_cert_chain(
+                settings.ssl_certfile, settings.ssl_keyfile, settings.ssl_key_password
+            )
+    except (ValueError, OSError) as error:
+        where = f"TLS files ({settings.tls_files})"
+        raise RegistryRefused(f"schema registry {settings.url}, {where}: {error}") from error
+    return context
