@@ -90,6 +90,11 @@ class LimitSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """HTTP connections from one address. Behind a proxy all come from one."""
     request_s: Seconds = 10.0
     """How long a request may take to arrive."""
+    response_s: Seconds = 30.0
+    """How long a client may take to receive a response; of a live stream, what is written at once.
+    """
+    unsent_mb: Annotated[int, Meta(ge=1)] = 16
+    """Responses that clients have not received yet; beyond it the slowest is cut off."""
     clock_ahead_s: Seconds = 300.0
     """How much later than its record was written a time in a message may be."""
 
@@ -97,7 +102,7 @@ class LimitSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class LiveSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`GET /stream` and `GET /lag/{query}/stream`."""
 
-    max_readers: Annotated[int, Meta(ge=0)] = 2_000
+    max_readers: Annotated[int, Meta(ge=0)] = 1_000
     """Streams open at the same time."""
     resume_mb: Annotated[int, Meta(ge=1)] = 8
     """Events kept for readers that come back."""

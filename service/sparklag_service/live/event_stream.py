@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from sparklag_schemas.runtime.tasks import TimeSlice, cancel_and_wait
 from sparklag_service.live import sse
 from sparklag_service.live.hub import LiveHub
-from sparklag_service.live.reader import Reader, Selection, Wire, opening_chunks
+from sparklag_service.live.reader import WIRE_STATE, Reader, Selection, Wire, opening_chunks
 
 
 class EventStream(Response):
@@ -34,11 +34,10 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Called by the server. Raises TooManyReaders before anything is sent."""
-        wire = Wire(scope)
+        wire = scope.get("state", {}).get(WIRE_STATE) or Wire()
         with self._hub.reader(wire, self._selection, self._last_id) as (reader, opening):
             disconnected = asyncio.create_task(_until_disconnected(receive, reader))
             try:
-                wire.limit_unsent()
                 await send(
                     {
                         "type": "http.response.start",
@@ -74,9 +73,8 @@ async def _write_opening(
 
 
 async def _send(reader: Reader, chunk: bytes, send: Send) -> None:
-    reader.write_begins()
-    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    reader.write_ends()
+    with reader.writing():
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
 async def _until_disconnected(receive: Receive, reader: Reader) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -39,12 +40,9 @@ class LiveHub:
 
     def __init__(self, settings: Settings, view: View, counters: Counters) -> None:
         self._max_readers = settings.live.max_readers
-        self.write_timeout_s = 5.0
-        """How long a write may take before its reader is cut off."""
         self.keep_alive_s = 15.0
         """A stream that is idle for so long gets a comment: proxies end idle connections."""
         self.check_interval_s = 1.0
-        """Of both."""
         self._view = view
         self._counters = counters
         self._ring = Ring(settings.live.resume_mb * _MB)
@@ -149,10 +147,7 @@ class LiveHub:
 
     async def _check(self) -> None:
         async for reader in with_pauses(self._all_readers(), _SLICE):
-            if reader.is_stuck(self.write_timeout_s):
-                reader.cut_off()
-            else:
-                reader.keep_alive(self.keep_alive_s)
+            reader.keep_alive(self.keep_alive_s)
 
     def _all_readers(self) -> list[Reader]:
         return [reader for readers in self._readers.values() for reader in readers]
@@ -195,31 +190,36 @@ class LiveHub:
         """The newest event of every query that changed after those offsets; again of those that
         changed meanwhile, until the ring still has all that came since. The last one carries the
         id: a reader that loses its connection before begins again."""
-        held = b""
+        held: Callable[[], bytes] = bytes
         while True:
             after = self._read_by_now(reader.selection.query_id)
             reader.catch_up()
             for frame in self._changed(reader.selection, since, forgotten):
-                if held:
-                    yield held
+                yield held()
                 held = frame
             if not reader.overtaken:
                 break
             since, forgotten = after, self._forgotten(reader.selection, after)
         reader.is_catching_up = False
-        yield sse.with_id(sse.id_parts(after), held or b"\n")
+        yield sse.with_id(sse.id_parts(after), held() or b"\n")
 
     def _changed(
         self, selection: Selection, since: Mapping[int, int], forgotten: Iterable[str]
-    ) -> Iterator[bytes]:
-        """The frames of one round of that."""
+    ) -> Iterator[Callable[[], bytes]]:
+        """The frames of one round of that. Each is made when it is written: until then it would be
+        held, once for each reader."""
         changed = [selection.query_id] if selection.query_id is not None else self._later(since)
         for query_id in forgotten:
-            yield sse.forgotten(query_id)
+            yield partial(sse.forgotten, query_id)
         for query_id in changed:
-            entry = self._view.get(query_id)
-            if entry is not None:
-                yield sse.lag(summary(entry.event) if selection.summaries else entry.document)
+            yield partial(self._newest, selection, query_id)
+
+    def _newest(self, selection: Selection, query_id: str) -> bytes:
+        """Empty: it is forgotten meanwhile."""
+        entry = self._view.get(query_id)
+        if entry is None:
+            return b""
+        return sse.lag(summary(entry.event) if selection.summaries else entry.document)
 
     def _later(self, since: Mapping[int, int]) -> list[str]:
         return [

@@ -7,17 +7,17 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import suppress
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, NamedTuple
 
 from sparklag_service.live import sse
 from sparklag_service.live.ring import Frame
 
-TRANSPORT_STATE: Final = "sparklag.transport"
-"""Under which the server puts a request's transport into its state: ASGI has no way to end a
-connection. Where a reader does not read, uvicorn's `send` waits for it without an end, and an
-abandoned response is closed only once the reader has taken all that was written before."""
+WIRE_STATE: Final = "sparklag.wire"
+"""Under which the server puts a request's Wire into its state: ASGI has no way to end a connection.
+Where a reader does not read, uvicorn's `send` waits for it without an end, and an abandoned
+response is closed only once the reader has taken all that was written before."""
 CHUNK_BYTES: Final = 32 * 1024
 """Written at once, where no single frame is larger."""
 _OPENING_CHUNK_BYTES: Final = 4 * 1024
@@ -30,21 +30,30 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Wire:
-    """The connection that a request came on."""
+    """The connection that a request came on. Another server, or none, as in tests, has no transport
+    to show."""
 
-    def __init__(self, scope: Mapping[str, Any]) -> None:
-        # Another server, or none, as in tests, has no transport to show.
-        state = scope.get("state", {})
-        self._transport = cast(asyncio.WriteTransport | None, state.get(TRANSPORT_STATE))
+    def __init__(self, transport: asyncio.Transport | None = None, address: str = "") -> None:
+        self._transport = transport
+        self.address = address
+        self.text = b""
+        """That is being written."""
         self.is_cut = False
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Not yet passed on to the kernel."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def is_clear(self) -> bool:
         """Whether all was passed on to the kernel."""
-        return self._transport is None or not self._transport.get_write_buffer_size()
+        return not self.unsent_bytes
 
     def limit_unsent(self) -> None:
-        """From now on the kernel takes little that it cannot send: a slow reader shows."""
+        """From now on the kernel takes little that it cannot send: a slow reader shows. It sends
+        each slice at once; asyncio asks for that only where a socket names its protocol."""
+        self._set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
         if option is not None:
             self._set(socket.IPPROTO_TCP, option, _UNSENT_BYTES)
@@ -104,9 +113,10 @@ class Reader:
         self._shared = shared
         self._wire = wire
         self._woken = asyncio.Event()
-        self._writing_since_s: float | None = None
         self._wrote_s = time.monotonic()
         self._keep_alive = False
+        self.is_idle = True
+        """No write is under way."""
         self.is_catching_up = False
         """The newest events are written to it."""
         self.overtaken = False
@@ -115,11 +125,6 @@ class Reader:
         """Nothing more is written to it."""
         self.too_slow = False
         """It was ended for that."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no write is under way."""
-        return self._writing_since_s is None
 
     def catch_up(self) -> None:
         """From here on the newest events are written to it. One of a query alone gets each frame
@@ -149,13 +154,6 @@ class Reader:
             self._keep_alive = True
             self._woken.set()
 
-    def is_stuck(self, timeout_s: float) -> bool:
-        """Whether a write has taken longer than that."""
-        return (
-            self._writing_since_s is not None
-            and time.monotonic() - self._writing_since_s > timeout_s
-        )
-
     def end(self, *, at_once: bool) -> None:
         """Write no more; `at_once`: drop what it has not received yet."""
         self.ended = True
@@ -168,13 +166,12 @@ class Reader:
         self.too_slow = True
         self.end(at_once=True)
 
-    def write_begins(self) -> None:
-        """Until `write_ends`, it is not idle."""
-        self._writing_since_s = time.monotonic()
-
-    def write_ends(self) -> None:
-        """The write went through."""
-        self._writing_since_s = None
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Meanwhile it is not idle."""
+        self.is_idle = False
+        yield
+        self.is_idle = True
         self._wrote_s = time.monotonic()
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -225,12 +222,16 @@ def _joined(frames: Iterable[Frame], selection: Selection) -> Chunk:
 
 
 def opening_chunks(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes, in small chunks of about the same size."""
-    gathered = bytearray()
+    """The same bytes: small parts together, a large one as it is."""
+    gathered: list[bytes] = []
+    size = 0
     for part in parts:
-        gathered += part
-        while len(gathered) >= _OPENING_CHUNK_BYTES:
-            yield bytes(gathered[:_OPENING_CHUNK_BYTES])
-            del gathered[:_OPENING_CHUNK_BYTES]
+        gathered.append(part)
+        size += len(part)
+        if size >= _OPENING_CHUNK_BYTES:
+            chunk = b"".join(gathered)
+            gathered.clear()
+            size = 0
+            yield chunk
     if gathered:
-        yield bytes(gathered)
+        yield b"".join(gathered)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass
 from email.message import Message
 from typing import Final, NamedTuple
@@ -21,19 +21,17 @@ _CHUNK_BYTES: Final = 1024 * 1024
 _FASTEST: Final = 1
 """Ten times smaller; a level more is 3 % smaller."""
 _GZIP_FORMAT: Final = 31
+_MAX_HEADER: Final = 1_000
+_MAX_ACCEPTED: Final = 20
+"""Each takes 60 µs."""
 
 
 @dataclass(frozen=True)
 class ScrapeResponse:
-    """A body in chunks, and its headers."""
+    """A body and its headers, shared by all scrapes of the same moment."""
 
     headers: dict[str, str]
-    chunks: Sequence[bytes]
-
-    async def stream(self) -> AsyncIterator[bytes]:
-        """The chunks: a slow reader makes the next one wait."""
-        for chunk in self.chunks:
-            yield chunk
+    body: memoryview
 
 
 class Exposition:
@@ -44,30 +42,38 @@ class Exposition:
         self._now_ms = now_ms
         self._service = ServiceMetrics(state)
         self._series = QuerySeries(state.settings)
+        self._rendering: dict[tuple[bool, bool], asyncio.Task[ScrapeResponse]] = {}
+        self._one_at_a_time = asyncio.Lock()
 
     async def render(self, accept: str, accept_encoding: str) -> ScrapeResponse:
         """In the format and the encoding that these request headers prefer."""
-        open_metrics = wants_open_metrics(accept)
+        key = wants_open_metrics(accept), wants_gzip(accept_encoding)
+        if key not in self._rendering:
+            self._rendering[key] = task = asyncio.create_task(self._render(*key))
+            task.add_done_callback(lambda _: self._rendering.pop(key))
+        return await asyncio.shield(self._rendering[key])
+
+    async def _render(self, open_metrics: bool, gzip: bool) -> ScrapeResponse:
         headers = {
             "content-type": _OPEN_METRICS_TYPE if open_metrics else _TEXT_TYPE,
             "vary": "accept, accept-encoding",
         }
         compressor = None
-        if wants_gzip(accept_encoding):
+        if gzip:
             compressor = zlib.compressobj(_FASTEST, zlib.DEFLATED, _GZIP_FORMAT)
             headers["content-encoding"] = "gzip"
-        chunks: list[bytes] = []
-        async for chunk in _joined(self._blocks(open_metrics=open_metrics)):
-            if compressor is None:
-                chunks.append(chunk)
-                await asyncio.sleep(0)
-            else:
-                # zlib works without the interpreter's lock: the loop goes on.
-                chunks.append(await asyncio.to_thread(compressor.compress, chunk))
+        body = bytearray()
+        async with self._one_at_a_time:
+            async for chunk in _joined(self._blocks(open_metrics=open_metrics)):
+                if compressor is None:
+                    body += chunk
+                    await asyncio.sleep(0)
+                else:
+                    # zlib works without the interpreter's lock: the loop goes on.
+                    body += await asyncio.to_thread(compressor.compress, chunk)
         if compressor is not None:
-            chunks.append(compressor.flush())
-        headers["content-length"] = str(sum(map(len, chunks)))
-        return ScrapeResponse(headers, chunks)
+            body += compressor.flush()
+        return ScrapeResponse(headers, memoryview(body))
 
     async def _blocks(self, *, open_metrics: bool) -> AsyncIterator[bytes]:
         """The whole text; what is rendered is held until it is taken, and no longer."""
@@ -133,7 +139,7 @@ def wants_gzip(accept_encoding: str) -> bool:
 def _accepted(header: str) -> list[_Accepted]:
     """A quality that is no number is 0: not accepted."""
     accepted = []
-    for part in header.lower().split(","):
+    for part in header[:_MAX_HEADER].lower().split(",")[:_MAX_ACCEPTED]:
         message = Message()
         message["accept"] = part.strip()
         (value, _), *parameters = message.get_params([("", "")], "accept")

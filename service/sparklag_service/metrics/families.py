@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar
 
@@ -16,6 +17,7 @@ from sparklag_schemas.printable import printable
 
 Number = int | float
 Subject = TypeVar("Subject")
+_MAX_LABEL = 250  # characters; topics have fewer
 _UNITS = ("seconds", "bytes", "ratio")
 
 
@@ -30,6 +32,10 @@ def label_set(labels: Mapping[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
+    if len(value) > _MAX_LABEL:
+        # The digest tells two values apart that begin alike.
+        digest = blake2b(value.encode(errors="replace"), digest_size=8).hexdigest()
+        value = f"{value[:_MAX_LABEL]}~{digest}"
     if not value.isprintable():
         value = printable(value, len(value))
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import FastAPI, Header, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import StreamingResponse
+from fastapi.responses import FileResponse
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
@@ -36,6 +36,8 @@ def create_app(backend: Backend) -> FastAPI:
     )
     # A redirect would lead to the Host of the request.
     app.router.redirect_slashes = False
+    # Of the files of `/docs`: each client has a chunk in memory.
+    FileResponse.chunk_size = 8 * 1024
     settings = backend.settings
     app.add_middleware(RequestRules, http_host=settings.http_host, http_hosts=settings.http_hosts)
     app.add_exception_handler(problems.Problem, problems.handle_problem)
@@ -67,4 +69,4 @@ def _add_metrics(app: FastAPI, backend: Backend) -> None:
     ) -> Response:
         """Prometheus text, or OpenMetrics where that is accepted; compressed likewise."""
         scrape = await exposition.render(accept, accept_encoding)
-        return StreamingResponse(scrape.stream(), headers=scrape.headers)
+        return Response(scrape.body, headers=scrape.headers)

@@ -6,8 +6,6 @@ no DELETE: its browser asks for leave first (CORS), which this service gives to 
 
 from __future__ import annotations
 
-from typing import Final
-
 from fastapi import FastAPI, Request, Response
 
 from sparklag_schemas import LagEvent
@@ -17,8 +15,6 @@ from sparklag_service.rest.openapi import REFUSED, refused
 from sparklag_service.rest.problems import Problem
 from sparklag_service.rest.request_rules import is_local
 from sparklag_service.view.view import is_forgettable
-
-_OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 
 def add_forget(app: FastAPI, backend: Backend) -> None:
@@ -45,12 +41,12 @@ def add_forget(app: FastAPI, backend: Backend) -> None:
         """By its id, or the first characters of that; not by name, which may mean another query by
         now. It leaves a tombstone on `consumer-lag`; every instance drops it. The offset store
         keeps its history."""
-        if allowed_from != "anywhere" and (allowed_from == "off" or not _is_from_here(request)):
+        if allowed_from != "anywhere" and (allowed_from == "off" or not is_local(request)):
             raise Problem(
                 403,
                 "forget-not-allowed",
                 "Not allowed",
-                f"setting http_forget is {allowed_from}: this address may not forget queries",
+                f"setting http_forget is {allowed_from}: not from this address, or not by a proxy",
             )
         event = _find_by_id(backend, request, query)
         if not is_forgettable(event):
@@ -65,10 +61,6 @@ def add_forget(app: FastAPI, backend: Backend) -> None:
             detail = f"the tombstone of query {event.query_id} is not acknowledged: try again"
             raise Problem(503, "kafka-away", "Kafka does not answer", detail)
         return Response(status_code=204)
-
-
-def _is_from_here(request: Request) -> bool:
-    return is_local(request) and not any(name in request.headers for name in _OF_PROXIES)
 
 
 def _find_by_id(backend: Backend, request: Request, wanted: str) -> LagEvent:

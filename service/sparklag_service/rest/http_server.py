@@ -20,15 +20,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from sparklag_schemas.runtime.repeat_limit import RepeatLimit
 from sparklag_schemas.settings import LimitSettings
 from sparklag_service.counters import Counters
-from sparklag_service.live.reader import TRANSPORT_STATE
+from sparklag_service.live.reader import WIRE_STATE, Wire
 from sparklag_service.rest.app import create_app
 from sparklag_service.rest.backend import Backend
+from sparklag_service.rest.unsent import SlicedResponses, UnsentResponses
 
 _BACKLOG: Final = 128
 """Connections that wait to be accepted: asyncio tries as many at a time, whether there are files
 for them or not."""
 _SHARE_OF_OPEN_REQUESTS: Final = 0.2
 """Of the time there is to shut down."""
+_READ_BYTES: Final = 16 * 1024
+"""Read of a connection at a time, and so kept of requests that come before their turn."""
+_MAX_LINES: Final = 200
+"""Of a head, and of requests that come before their turn: thousands of headers take a megabyte."""
 _OTHER_FILES: Final = 200
 """Connections to brokers and stores, files, and connections that wait to be accepted."""
 _UNLIMITED_FILES: Final = 1_000_000
@@ -49,6 +54,7 @@ class ConnectionLimits:
     def __init__(self, limits: LimitSettings, counters: Counters) -> None:
         """Takes as many files as the system lets this process have."""
         self.request_s = limits.request_s
+        self.unsent = UnsentResponses(limits, counters)
         self._max = max(1, min(limits.connections, _max_files() - _OTHER_FILES))
         self._max_of_address = limits.connections_per_address
         self._counters = counters
@@ -86,13 +92,15 @@ def _max_files() -> int:
 
 
 class Connection(H11Protocol):
-    """Requests have their transport in their state, to be cut off by the application.
+    """Requests have their wire in their state, to be cut off by the application.
 
     A class of its own is made for each server: `limits` are that server's.
     """
 
     limits: ConnectionLimits
-    _address: str | None = None
+    _wire: Wire | None = None
+    _lines = 0
+    """Of requests without a response."""
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -104,31 +112,62 @@ class Connection(H11Protocol):
             transport.write(_FULL)
             transport.close()
             return
-        self._address = address
-        self.app_state = {**self.app_state, TRANSPORT_STATE: transport}
+        # Every byte that the kernel does not take is waited for: see UnsentResponses.
+        transport.set_write_buffer_limits(0)
+        transport.max_size = _READ_BYTES  # type: ignore[attr-defined]  # asyncio's, 256 KiB
+        self._wire = Wire(transport, address)
+        self._wire.limit_unsent()
+        self.app_state = {**self.app_state, WIRE_STATE: self._wire}
         self._start_deadline()
 
     def data_received(self, data: bytes) -> None:
         """Called by asyncio."""
-        if self._address is None:
+        if self._wire is None:
             return
         if self._deadline is None:
             self._start_deadline()
+        self._lines += data.count(b"\n")
+        if self._lines > _MAX_LINES:
+            self.limits.unsent.cut_off(self._wire)
+            return
         super().data_received(data)
+        if self.cycle is not None:
+            # No route reads it.
+            self.cycle.body.clear()
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._end_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
         self._end_deadline()
-        if self._address is not None:
-            self.limits.release(self._address)
-            self._address = None
+        if self._wire is not None:
+            self.limits.release(self._wire.address)
+            self.limits.unsent.end_wait(self._wire)
+            self._wire = None
         super().connection_lost(exc)
         # asyncio's transport refers to itself by this. The cycle would stay: the garbage collector
         # does not look through what has lived for long (SurvivorsFrozen).
         if hasattr(self.transport, "_read_ready_cb"):
             self.transport._read_ready_cb = None
+
+    def pause_writing(self) -> None:
+        """Called by asyncio."""
+        super().pause_writing()
+        if self._wire is not None:
+            self.limits.unsent.begin_wait(self._wire)
+
+    def resume_writing(self) -> None:
+        """Called by asyncio."""
+        if self._wire is not None:
+            self.limits.unsent.end_wait(self._wire)
+        super().resume_writing()
+
+    def on_response_complete(self) -> None:
+        """Called by uvicorn. An idle connection keeps nothing of its last request."""
+        self._lines = 0
+        self.scope.clear()  # type: ignore[attr-defined]
+        self.headers.clear()
+        super().on_response_complete()
 
     def _start_deadline(self) -> None:
         loop = asyncio.get_running_loop()
@@ -151,7 +190,7 @@ class HttpServer(uvicorn.Server):
             logging.getLogger(name).addFilter(_repeat_limit)
         super().__init__(
             uvicorn.Config(
-                create_app(backend),
+                SlicedResponses(create_app(backend), limits.unsent),
                 http=type("LimitedConnection", (Connection,), {"limits": limits}),
                 backlog=_BACKLOG,
                 server_header=False,
@@ -159,6 +198,8 @@ class HttpServer(uvicorn.Server):
                 access_log=False,
                 timeout_graceful_shutdown=max(1, round(_SHARE_OF_OPEN_REQUESTS * timeout_s)),
                 lifespan="off",
+                proxy_headers=False,
+                ws="none",
             )
         )
         self._live = backend.live

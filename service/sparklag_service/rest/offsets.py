@@ -24,6 +24,7 @@ from sparklag_offsets.restore.restore_position import position_of_record
 from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import SparklagError
+from sparklag_schemas.printable import printable
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
@@ -109,9 +110,9 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
         response.headers["Sparklag-Batch-Id"] = str(restored.position.batch_id)
         response.headers["Sparklag-Processed-At"] = str(restored.position.processed_at)
         for warning in restored.warnings:
-            # Names of topics are ASCII, those of queries need not be.
-            plain = warning.encode("ascii", "backslashreplace").decode()
-            response.headers.append("Sparklag-Warning", plain)
+            # Names of topics are ASCII and short, those of queries need not be.
+            plain = printable(warning, 2_000).encode("ascii", "backslashreplace").decode()
+            response.headers.append("Sparklag-Warning", plain.strip())
         return response
 
 

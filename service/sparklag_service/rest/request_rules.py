@@ -36,12 +36,27 @@ _HEADERS: Final = [
 ]
 
 
+_THIS_MACHINE: Final = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+"""Not the whole network: the proxy of a mesh sends what came from elsewhere from 127.0.0.6."""
+_OF_CLIENTS: Final = frozenset(
+    """
+    accept accept-encoding accept-language cache-control connection content-length cookie dnt
+    host if-modified-since if-none-match last-event-id origin pragma priority referer sec-ch-ua
+    sec-ch-ua-mobile sec-ch-ua-platform sec-fetch-dest sec-fetch-mode sec-fetch-site
+    sec-fetch-user sec-gpc upgrade-insecure-requests user-agent
+    """.split()  # noqa: SIM905
+)
+"""Headers that the command line, curl and browsers send. Each proxy adds others."""
+
+
 def is_local(request: Request) -> bool:
-    """Whether it was sent on this machine."""
-    try:
-        return request.client is None or ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
+    """Whether a client on this machine sent it, and no proxy: it has no header that a client does
+    not send. The address of a connection that was reset is unknown."""
+    if request.client is None or request.client.host not in _THIS_MACHINE:
         return False
+    # nginx adds no header, and speaks HTTP/1.0 to what is behind it.
+    is_client = request.scope["http_version"] == "1.1"
+    return is_client and _OF_CLIENTS.issuperset(request.headers.keys())
 
 
 class RequestRules:

@@ -134,14 +134,17 @@ class LiveServer:
         return reading(self.port, path, last_id)
 
     @asynccontextmanager
-    async def not_reading(self, path: str, received_bytes: int) -> AsyncIterator[socket.socket]:
+    async def not_reading(
+        self, path: str, received_bytes: int, head: str = "Host: x\r\n\r\n", repeated: int = 1
+    ) -> AsyncIterator[socket.socket]:
         """One who asks and then never reads, with so much room in its own kernel."""
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received_bytes)
             connection.setblocking(False)
             loop = asyncio.get_running_loop()
             await loop.sock_connect(connection, ("127.0.0.1", self.port))
-            await loop.sock_sendall(connection, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            request = f"GET {path} HTTP/1.1\r\n{head}".encode()
+            await loop.sock_sendall(connection, request * repeated)
             yield connection
 
 

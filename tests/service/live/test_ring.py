@@ -123,7 +123,7 @@ class Client:
 
     def read(self, instance: Instance, most: int) -> None:
         """From a new connection, as many frames as it gets before it loses that."""
-        with instance.hub.reader(Wire({}), Selection(), self.last_id) as (reader, opening):
+        with instance.hub.reader(Wire(), Selection(), self.last_id) as (reader, opening):
             told = b"".join(opening)
             while (chunk := reader.take_chunk()) is not None and not reader.ended:
                 told += chunk.text

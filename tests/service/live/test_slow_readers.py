@@ -8,15 +8,13 @@ import socket
 
 import pytest
 
-from sparklag_schemas.settings import LiveSettings
+from sparklag_schemas.settings import LimitSettings, LiveSettings
 from tests.messages import lag_event
 from tests.service.live.live_server import LiveServer, live_server
 from tests.waiting import DEADLINE_S, holds
 
 SMALL_BYTES = 4 * 1024
 WIDE = "x" * 20_000
-LONG_S = 10 * DEADLINE_S
-"""So patient that nobody is cut off, also beside busy processes."""
 
 
 async def fill(live: LiveServer, events: int = 100) -> None:
@@ -33,24 +31,29 @@ async def read_all(connection: socket.socket) -> None:
         pass
 
 
-async def test_one_who_does_not_read_is_cut_off_and_others_get_everything(live: LiveServer) -> None:
-    live.hub.write_timeout_s = live.hub.check_interval_s = 0.2
-    async with live.reading("/stream") as reader, live.not_reading("/stream", SMALL_BYTES) as idle:
+async def test_one_who_does_not_read_is_cut_off_and_others_get_everything() -> None:
+    async with (
+        live_server(limits=LimitSettings(response_s=0.3)) as live,
+        live.reading("/stream") as reader,
+        live.not_reading("/stream", SMALL_BYTES) as idle,
+    ):
         await holds(lambda: live.hub.reading == 2, "both read")
         await fill(live)
         told = await reader.events(100)
         assert [event.id for event in told] == [f"0:{offset}" for offset in range(100)]
         await holds(lambda: live.hub.reading == 1, "it is cut off")
-        assert live.pipeline.counters.stream_cut_off == 1
+        assert live.pipeline.counters.connections_cut_off == 1
         # Nothing of it is left in the server, though it never takes what was written to it.
         assert len(live.http.server_state.connections) == 1
         assert len(live.http.server_state.tasks) == 1
         with pytest.raises(ConnectionResetError):
             await read_all(idle)
+        # A stream may last longer than a response.
+        live.show(lag_event(total_lag=7))
+        await reader.events(1)
 
 
 async def test_what_the_server_holds_for_one_who_does_not_read_is_bounded(live: LiveServer) -> None:
-    live.hub.write_timeout_s = LONG_S
     async with live.not_reading("/stream", SMALL_BYTES):
         await holds(lambda: live.hub.reading == 1, "it reads")
         (connection,) = live.http.server_state.connections
@@ -65,7 +68,6 @@ async def test_what_the_server_holds_for_one_who_does_not_read_is_bounded(live: 
 
 async def test_one_who_falls_behind_what_is_kept_is_cut_off() -> None:
     async with live_server(live=LiveSettings(resume_mb=1)) as live:
-        live.hub.write_timeout_s = LONG_S
         async with live.not_reading("/stream", SMALL_BYTES) as slow:
             await holds(lambda: live.hub.reading == 1, "it reads")
             await fill(live, 300)
@@ -80,7 +82,6 @@ async def test_one_who_falls_behind_what_is_kept_is_cut_off() -> None:
 async def test_changes_while_thousands_of_events_are_written_come_after_them(path: str) -> None:
     """More than is kept: it is not too slow for what nobody could have read yet."""
     async with live_server(live=LiveSettings(resume_mb=1)) as live:
-        live.hub.write_timeout_s = LONG_S
         for query in range(600):
             live.show(lag_event(query_id=f"q{query}", reason=WIDE[:10_000], total_lag=0))
         async with live.reading(path) as reader:
@@ -108,7 +109,6 @@ async def test_changes_while_thousands_of_events_are_written_come_after_them(pat
 
 
 async def test_one_who_does_not_read_does_not_hold_up_the_end(live: LiveServer) -> None:
-    live.hub.write_timeout_s = LONG_S
     async with live.not_reading("/stream", SMALL_BYTES):
         await holds(lambda: live.hub.reading == 1, "it reads")
         await fill(live)

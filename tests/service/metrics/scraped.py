@@ -100,7 +100,7 @@ def showing(wanted: Settings, *events: LagEvent) -> Pipeline:
 
 async def exposed_by(pipeline: Pipeline, accept: str = "") -> str:
     answer = await Exposition(InstanceState(pipeline)).render(accept, "")
-    return b"".join(answer.chunks).decode()
+    return bytes(answer.body).decode()
 
 
 async def exposed(wanted: Settings, *events: LagEvent) -> str:

@@ -138,10 +138,13 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
     pipeline = showing(settings(), *events(0))
     exposition = Exposition(InstanceState(pipeline))
 
+    scrapes = await asyncio.gather(*(exposition.render("", "gzip") for _ in range(10)))
+    assert len({id(scrape.body) for scrape in scrapes}) == 1
+
     async def scrape() -> set[tuple[int, int]]:
         """How many partitions of each query, and their lag: of one moment, one pair."""
         answer = await exposition.render("", "")
-        text = b"".join(answer.chunks).decode()
+        text = bytes(answer.body).decode()
         values: dict[str, list[str]] = {}
         for line in text.splitlines():
             if line.startswith("sparklag_partition_lag{"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from sparklag_schemas import Batch, LagEvent, RunningBatch
+from sparklag_schemas import Batch, LagEvent, RunningBatch, decode_lag_event, encode
 from sparklag_schemas.printable import printable
 from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_service.metrics.native import NATIVE, ages
@@ -196,6 +198,21 @@ def test_the_phases_of_the_last_batch_are_told_apart() -> None:
         "addBatch": 1.0,
         "walCommit": 0.02,
     }
+
+
+def test_endless_phases_and_names_have_a_short_text() -> None:
+    phases_ms = {f"phase{number}": number for number in range(100_000)}
+    odd = {"a b": 200_000, "x" * 900: 300_000, "addBatch": 400_000}
+    batch = {"started_at": 0, "rows": 5, "phases_ms": phases_ms | odd}
+    document = {**json.loads(encode(lag_event(query="q" * 1_000))), "batch": batch}
+    event = decode_lag_event(json.dumps(document).encode())
+    found = scrape(event).values("sparklag_query_batch_phase_seconds")
+    shown = {dict(labels)["phase"]: value for labels, value in found.items()}
+    assert len(shown) == 32
+    assert shown.items() >= {"addBatch": 400, "other": 300, "phase99999": 99.999}.items()
+    other, _ = scrape(lag_event(query="q" * 999)).only("sparklag_query_max_lag")
+    names = {dict(labels)["query"] for labels in found} | {other["query"]}
+    assert [len(name) for name in names] == [267, 267], "they differ"
 
 
 def test_the_tasks_of_the_running_batch_are_told_by_state() -> None:

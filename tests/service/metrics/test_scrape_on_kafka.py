@@ -25,7 +25,7 @@ async def series_of(exposition: Exposition, query_id: str) -> dict[str, float]:
     answer = await exposition.render("", "")
     return {
         sample.name: sample.value
-        for family in parse_text(b"".join(answer.chunks).decode())
+        for family in parse_text(bytes(answer.body).decode())
         for sample in family.samples
         if sample.labels.get("query_id") == query_id and sample.labels.get("partition", "0") == "0"
     }
@@ -99,8 +99,7 @@ async def test_no_series_of_another_tools_name_is_shown_twice_while_queries_chan
         return [
             {
                 line.rpartition(b" ")[0].decode()
-                for chunk in answer.chunks
-                for line in chunk.splitlines()
+                for line in bytes(answer.body).splitlines()
                 if line.startswith(b"kafka_")
             }
             for answer in await asyncio.gather(*rendering)

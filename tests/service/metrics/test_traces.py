@@ -176,6 +176,9 @@ async def test_in_a_driver_with_the_service_in_it_the_observation_has_the_same_t
     class Handler:
         async def on_revoked(self) -> None: ...
 
+        def tracks(self, query_id: str) -> bool:
+            return False
+
         async def on_assigned(self) -> None: ...
 
     stats = Stats()

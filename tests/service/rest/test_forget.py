@@ -89,11 +89,19 @@ async def test_a_tombstone_that_is_not_acknowledged_is_no_success() -> None:
     [
         ("loopback", "127.0.0.1", {}, 204),
         ("loopback", "::1", {}, 204),
+        ("loopback", "::ffff:127.0.0.1", {}, 204),
+        ("loopback", "127.0.0.1", {"origin": "http://localhost", "sec-fetch-site": "same"}, 204),
         ("loopback", "10.1.2.3", {}, 403),
-        # A proxy on this machine, for somebody elsewhere.
-        ("loopback", "127.0.0.1", {"x-forwarded-for": "127.0.0.1"}, 403),
-        ("loopback", "127.0.0.1", {"via": "1.1 proxy"}, 403),
-        ("loopback", "127.0.0.1", {"x-real-ip": "10.1.2.3"}, 403),
+        # Istio's proxy, for somebody elsewhere.
+        ("loopback", "127.0.0.6", {}, 403),
+        *(
+            ("loopback", address, {name: "127.0.0.1"}, 403)
+            for address in ("127.0.0.1", "::1")
+            for name in (
+                *("x-forwarded-for", "via", "x-real-ip", "forwarded", "x-envoy-internal"),
+                *("x-request-id", "cf-connecting-ip", "true-client-ip", "l5d-client-id", "x-b3"),
+            )
+        ),
         ("anywhere", "10.1.2.3", {}, 204),
         ("off", "127.0.0.1", {}, 403),
     ],

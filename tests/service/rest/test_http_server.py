@@ -8,21 +8,27 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
 
-from sparklag_schemas import Settings, decode_lag_event
+from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.writer import StoreWriter
+from sparklag_schemas import Settings, StoreSettings, decode_lag_event
 from sparklag_schemas.settings import LimitSettings
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.server import bind, end_by_signals
+from tests.local_kafka import LocalKafka
 from tests.messages import lag_event
+from tests.offsets.store.batches import source, told
+from tests.second_client import SecondClient
 from tests.service.cli.test_cli import sparklag
-from tests.service.live.live_server import LiveServer
+from tests.service.live.live_server import LiveServer, live_server
 from tests.service.pipelines import pipeline_of
 from tests.waiting import DEADLINE_S, holds
 
@@ -106,6 +112,73 @@ async def test_beyond_the_limit_of_one_address_a_connection_is_refused_until_one
     async with serving(connections_per_address=1) as service:
         for _ in range(3):
             assert await service.answers() == 200
+
+
+def show_many(live: LiveServer) -> None:
+    for number in range(300):
+        live.show(lag_event(query_id=f"q{number}", query=f"q{number}", reason="x" * 9_000))
+
+
+@pytest.mark.parametrize(
+    ("path", "head", "repeated"),
+    [
+        ("/metrics", "Host: x\r\n\r\n", 1),
+        ("/metrics", "Host: x\r\nConnection: close\r\n\r\n", 1),
+        ("/lag?limit=1000", "Host: x\r\n\r\n", 1),
+        ("/openapi.json", "Host: x\r\n\r\n", 60),
+        ("/health/live", "Host: x\r\n" + "a:b\r\n" * 300 + "\r\n", 1),
+    ],
+    ids=["a scrape", "the last response", "a list", "many requests at once", "many headers"],
+)
+async def test_one_who_does_not_receive_a_response_is_cut_off(
+    path: str, head: str, repeated: int
+) -> None:
+    async with live_server(limits=LimitSettings(response_s=0.3)) as live:
+        show_many(live)
+        counters, connections = live.pipeline.counters, live.http.server_state.connections
+        async with live.not_reading(path, 4_096, head, repeated):
+            await holds(lambda: counters.connections_cut_off == 1, "it is cut off")
+            await holds(lambda: not connections, "nothing is left of it")
+            await holds(lambda: not live.http.server_state.tasks, "nor of its request")
+        async with httpx.AsyncClient(timeout=DEADLINE_S) as client:
+            assert len((await client.get(f"{live.url}/lag?limit=1000")).json()["queries"]) == 300
+
+
+async def test_what_waits_for_all_clients_is_bounded_and_others_get_theirs() -> None:
+    """Each gets a text of its own, of 2.7 MB: the limit, and the largest beside it, are two."""
+    async with live_server(limits=LimitSettings(unsent_mb=4)) as live, AsyncExitStack() as clients:
+        show_many(live)
+        for _ in range(20):
+            await clients.enter_async_context(live.not_reading("/lag?limit=1000", 4_096))
+        counters = live.pipeline.counters
+        await holds(lambda: counters.connections_cut_off >= 18, "the slowest are cut off")
+        await holds(lambda: len(live.http.server_state.connections) <= 2, "nothing is left of them")
+        async with httpx.AsyncClient(timeout=DEADLINE_S) as client:
+            assert len((await client.get(f"{live.url}/lag?limit=1000")).json()["queries"]) == 300
+
+
+@pytest.mark.kafka
+async def test_a_warning_with_any_name_is_one_line_of_the_response(
+    kafka: LocalKafka, topic_name: str, second_client: SecondClient, tmp_path: Path
+) -> None:
+    second_client.create(topic_name)
+    second_client.produce(topic_name, [b"x"] * 10)
+    second_client.delete_records(topic_name, {0: 8})
+    url = f"sqlite:///{tmp_path}/offsets.db"
+    at = source({topic_name: {0: 5}}, bootstrap_servers=kafka.bootstrap_servers)
+    kept = open_store(url, create=True)
+    names = ["a\nb", "a\r\nSet-Cookie: x", "\x1b[2J\x0b\x7f", " ends \t", "ü\u2028\x85", "x" * 999]
+    told_by = [told(0, at, query=name, query_id=f"id{n}") for n, name in enumerate(names)]
+    async with aclosing(kept):
+        await StoreWriter(kept, Settings()).write(told_by)
+    async with live_server(
+        store=StoreSettings(url=url), bootstrap_servers=kafka.bootstrap_servers
+    ) as live:
+        async with httpx.AsyncClient(base_url=live.url, timeout=DEADLINE_S) as client:
+            for name in names:
+                given = await client.get(f"/offsets/{quote(name, safe='')}?on_deleted=earliest")
+                assert (given.status_code, "set-cookie" in given.headers) == (200, False), name
+                assert given.headers["sparklag-warning"].endswith("records; they are lost")
 
 
 async def test_a_connection_that_ended_is_freed_without_the_garbage_collector() -> None:

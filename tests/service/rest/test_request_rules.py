@@ -8,8 +8,10 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from sparklag_schemas import Settings
+from sparklag_service.rest.request_rules import is_local
 from tests.service.pipelines import complete_pipeline_of
 from tests.service.rest_client import rest_client
 
@@ -84,6 +86,10 @@ async def test_a_redirect_never_leads_where_the_request_says() -> None:
     async with client() as http:
         for path in ("/lag/orders/stream/", "/metrics/", "//attacker.example/lag"):
             assert "location" not in (await http.get(path)).headers
+
+
+def test_the_client_of_a_connection_that_was_reset_is_not_on_this_machine() -> None:
+    assert not is_local(Request({"type": "http", "headers": [], "client": None}))
 
 
 async def test_a_body_is_refused() -> None:
