@@ -20,6 +20,7 @@ COPY listener listener
 COPY service service
 COPY pipeline pipeline
 COPY sparklag sparklag
+COPY sparklag_auto sparklag_auto
 COPY web web
 RUN --mount=type=cache,target=/var/cache/uv \
     /opt/tools/bin/uv build --wheel --out-dir /wheel \

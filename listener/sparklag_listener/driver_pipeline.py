@@ -330,12 +330,16 @@ class DriverPipeline:
 
     async def _restart_on_error(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """A guest survives an unforeseen error, and does not flood the driver's log."""
+        logged = ""
         while True:
             try:
                 await run()
-            except Exception as error:
-                self._stats.fail(f"{name}: {type(error).__name__}: {error}")
-                _log.exception("sparklag: %s failed, starting it again", name)
+            except (Exception, SystemExit) as error:  # a broken package may call sys.exit
+                failure = f"{name}: {type(error).__name__}: {error}"
+                self._stats.fail(failure)
+                if failure != logged:
+                    _log.exception("sparklag: %s failed, starting it again", name)
+                logged = failure
                 await asyncio.sleep(_RESTART_PAUSE_S)
 
 

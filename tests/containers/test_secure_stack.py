@@ -74,7 +74,7 @@ def test_the_secure_profile_refuses_who_has_no_credentials_or_no_right() -> None
     assert "the broker ended the connection" in check()
     authority = ("-e", "SPARKLAG_KAFKA__SSL_CAFILE=/run/secrets/ca.crt")
     secrets = (f"--volume={project}_producer-secrets:/run/secrets:ro", *authority)
-    tls = ("-e", "SPARKLAG_KAFKA__SECURITY_PROTOCOL=SSL", "-e", "SPARKLAG_SECRETS_DIR=/nowhere")
+    tls = ("-e", "SPARKLAG_KAFKA__SECURITY_PROTOCOL=SSL", "-e", "SPARKLAG_SECRETS_DIR=/tmp")
     assert "the broker ended the TLS connection" in check(*secrets, *tls, servers="kafka:19091")
     login = (
         *("-e", "SPARKLAG_KAFKA__SECURITY_PROTOCOL=SASL_SSL"),

@@ -86,6 +86,13 @@ def test_secrets_of_the_secure_profile_are_files_each_in_the_volume_of_its_reade
             assert not variable.endswith(("PASSWORD", "SIGNING_KEY")), variable
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_container_has_a_limit_of_memory_and_of_processes(name: str) -> None:
+    service = SERVICES[name]
+    assert re.fullmatch(r"\d+[mg]", service["mem_limit"])
+    assert 0 < service["pids_limit"] <= 2048
+
+
 def test_images_are_built_with_the_arguments_that_the_dockerfile_takes() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     takes = {

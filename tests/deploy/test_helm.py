@@ -194,6 +194,7 @@ def test_secrets_are_mounted_and_nothing_else_of_them_is_there() -> None:
 
 def test_without_more_values_there_is_nothing_that_needs_an_operator() -> None:
     assert [each["kind"] for each in render(DEFAULTS)] == [
+        "NetworkPolicy",
         "PodDisruptionBudget",
         "ServiceAccount",
         "ConfigMap",
@@ -272,6 +273,21 @@ def test_the_network_policy_lets_in_http_and_out_what_the_values_name() -> None:
     assert more == given["egress"]
 
 
+def test_by_default_the_network_policy_opens_the_ports_that_the_settings_name() -> None:
+    settings = {
+        "bootstrap_servers": "a:9093, b:9094,[2001:db8::1]:9093,c",
+        "clusters": {"east": {"bootstrap_servers": "east:19092"}},
+        "registry": {"url": "https://registry.example,http://other/path:5"},
+        "otlp": {"endpoint": "http://collector:4318/v1/metrics"},
+    }
+    spec = of_kind(render({"settings": settings}), "NetworkPolicy")["spec"]
+    kafka, _dns, others = spec["egress"]
+    assert {each["port"] for each in kafka["ports"]} == {9093, 9094, 9092, 19092}
+    assert {each["port"] for each in others["ports"]} == {443, 80, 4318}
+    (only, _dns) = of_kind(render(DEFAULTS), "NetworkPolicy")["spec"]["egress"]
+    assert only == {"ports": [{"port": 9092}]}
+
+
 def test_keda_asks_for_the_lag_of_the_query_at_the_service() -> None:
     documents = render(AUTOSCALING)
     scaled = of_kind(documents, "ScaledObject")
@@ -324,7 +340,6 @@ def test_keda_asks_for_the_lag_of_the_query_at_the_service() -> None:
         ("image.digest", "latest", ["image/digest", "sha256"]),
         ("existingSecret", "Not_A_Name", ["existingSecret", "pattern"]),
         ("keda.enabled", True, ["keda/query", "minLength"]),
-        ("networkPolicy.kafka.ports", [], ["kafka/ports", "minItems"]),
         ("readinessProbe.path", "/", ["readinessProbe", "'path'"]),
         ("podAnnotations.number", 1, ["podAnnotations/number", "want string"]),
     ],

@@ -19,7 +19,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-import sparklag.auto
+from sparklag_auto import hook
 from sparklag_listener import ObserverHandle, observe
 from sparklag_listener.classic.listener import Py4jListener
 from sparklag_listener.classic.running_batch import observe_batch
@@ -37,7 +37,7 @@ class LaneDriver:
 
     def __init__(self, servers: str, topic: str, offsets_topic: str, folder: str) -> None:
         self._servers, self._topic, self._folder = servers, topic, Path(folder)
-        sparklag.auto.install()
+        hook.install()
         self._spark = build_session(jars=connector_jars())
         self._automatic = newest_handle()
         self._offsets_topic = offsets_topic

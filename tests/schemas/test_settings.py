@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
 from sparklag_schemas import Settings, SettingsError, Thresholds, load_settings
-from sparklag_schemas.settings import ClusterSettings, RegistrySettings
+from sparklag_schemas.settings import ClusterSettings, RegistrySettings, Section
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +124,6 @@ def test_nested_settings_come_from_variables_with_two_underscores() -> None:
         ('["g[0-9]{1,3}", "b"]', ["g[0-9]{1,3}", "b"]),
         (" [ ]", []),
         ("[a-z]+", ["[a-z]+"]),
-        ("", []),
     ],
 )
 def test_a_list_in_the_environment_takes_commas_or_a_json_array(
@@ -319,8 +320,8 @@ def test_clusters_may_be_passed_as_they_are() -> None:
         ),
         (
             EAST_SECURED | {f"{EAST}KAFKA__SASL_PASSWORD": ""},
-            "setting clusters.east.kafka: security_protocol=SASL_SSL needs sasl_username and"
-            " sasl_password",
+            f"environment: {EAST}KAFKA__SASL_PASSWORD is empty: set a value, or leave the setting"
+            " out",
         ),
         (
             EAST_SECURED | {f"{EAST}KAFKA__REQUEST_TIMEOUT_S": "0"},
@@ -375,6 +376,9 @@ def test_a_wrong_setting_of_an_alias_with_dots_is_named_too() -> None:
             }
         },
         {"clusters": {"east": {"bootstrap_servers": ["hush"]}}},
+        {"clusters": {"east": {"bootstrap_servers": "me:hush@east:9092"}}},
+        {"bootstrap_servers": "SASL_SSL://home:9092,me:hu/hush@home:9093"},
+        {"addresses": "me:hush@proxy:9092"},
     ],
 )
 def test_what_stands_where_a_secret_may_is_never_shown(overrides: dict[str, object]) -> None:
@@ -398,6 +402,86 @@ def test_a_registrys_url_is_refused_without_what_may_be_a_secret_in_it(url: str,
     assert "hunter2" not in str(refusal.value)
 
 
+def leaves(of: type[Any] = Settings, *above: str) -> Iterator[tuple[str, ...]]:
+    """The path of every setting, as the types have them."""
+    for name, kind in get_type_hints(of).items():
+        steps = (*above, name)
+        if get_origin(kind) is dict:
+            steps, kind = (*steps, "east"), get_args(kind)[1]
+        if isinstance(kind, type) and issubclass(kind, Section):
+            yield from leaves(kind, *steps)
+        else:
+            yield steps
+
+
+@pytest.mark.parametrize("empty", ["", " ,\n\u00a0"], ids=["", "blank"])
+@pytest.mark.parametrize("steps", [*leaves()], ids=".".join)
+def test_a_setting_that_is_empty_is_refused_with_its_source(
+    steps: tuple[str, ...], empty: str, tmp_path: Path
+) -> None:
+    variable, dotted = f"SPARKLAG_{'__'.join(steps).upper()}", ".".join(steps)
+    means = "is empty: set a value, or leave the setting out"
+    assert refusal(environ={variable: empty}) == f"environment: {variable} {means}"
+
+    nested: Any = empty
+    for step in reversed(steps):
+        nested = {step: nested}
+    assert refusal(overrides=nested) == f"arguments: {dotted} {means}"
+    spark = {dotted: empty}
+    assert refusal(spark_configuration=spark).endswith(means)
+
+    (tmp_path / variable).write_text(empty)
+    line = refusal(environ={"SPARKLAG_SECRETS_DIR": str(tmp_path)})
+    assert line == f"secret file: {variable} {means}"
+
+    file = tmp_path / "sparklag.toml"
+    file.write_text(f"{dotted} = {json.dumps(empty)}")
+    assert refusal() == f"sparklag.toml: {dotted} {means}"
+
+
+KEY = "k" * 16
+
+
+@pytest.mark.parametrize(
+    ("sources", "line"),
+    [
+        ({"environ": {"SPARKLAG_SIGNING_KEY": "hunter2"}}, "keys of 16 bytes or more"),
+        (
+            {"overrides": {"signing_key": KEY, "accepted_signing_keys": [KEY, "hunter2"]}},
+            "keys of 16 bytes or more",
+        ),
+        ({"environ": {"SPARKLAG_ACCEPTED_SIGNING_KEYS": KEY}}, "needs signing_key"),
+        (
+            {"environ": {"SPARKLAG_HTTP_HOSTS": '["a.example.org", ""]'}},
+            "http_hosts has an item that is empty",
+        ),
+        (
+            {"overrides": {"kafka": {"trusted_brokers": ["a", " "]}}},
+            "arguments: kafka.trusted_brokers[1] is empty",
+        ),
+        ({"overrides": {"checkpoints": {"storage": {"s3": {"secret": ""}}}}}, "s3.secret is empty"),
+        ({"environ": {"SPARKLAG_REGISTRY__USERNAME": "me"}}, "need each other"),
+        ({"environ": {"SPARKLAG_REGISTRY__PASSWORD": "hunter2"}}, "need each other"),
+        ({"environ": {"SPARKLAG_SECRETS_DIR": ""}}, "SPARKLAG_SECRETS_DIR is empty"),
+        ({"environ": {"SPARKLAG_SECRETS_DIR": "none"}}, "secret file none cannot be read: No such"),
+        ({"environ": {"SPARKLAG_CONFIG": " "}}, "SPARKLAG_CONFIG is empty"),
+    ],
+)
+def test_what_secures_is_never_half_configured(sources: dict[str, Any], line: str) -> None:
+    assert line in refusal(**sources)
+
+
+def test_a_secret_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "SPARKLAG_SIGNING_KEY"
+    environ = {"SPARKLAG_SECRETS_DIR": str(tmp_path)}
+    # As Docker leaves it where the file that it should mount is missing.
+    file.mkdir()
+    assert refusal(environ=environ) == f"secret file {file} cannot be read: Is a directory"
+    file.rmdir()
+    file.write_bytes(b"\xffhunter2")
+    assert refusal(environ=environ) == f"secret file {file} cannot be read: it is not UTF-8"
+
+
 def test_no_secret_of_any_setting_is_shown() -> None:
     secured = {
         "security_protocol": "SASL_SSL",
@@ -408,9 +492,13 @@ def test_no_secret_of_any_setting_is_shown() -> None:
     found = load_settings(
         environ={},
         overrides={
-            "bootstrap_servers": "me:hunter2@kafka:9092,kafka-2:9092",
+            "bootstrap_servers": "kafka:9092,kafka-2:9092",
             "kafka": secured,
-            "registry": {"url": "https://registry:8081", "password": "hunter2"},
+            "registry": {
+                "url": "https://registry:8081",
+                "username": "me",
+                "password": "hunter2",
+            },
             "checkpoints": {
                 "locations": ["webhdfs://me:hunter2@namenode/cp", "s3://bucket/cp?sig=hunter2"],
                 "follow": ["webhdfs://me:hunter2@namenode/"],
@@ -418,7 +506,7 @@ def test_no_secret_of_any_setting_is_shown() -> None:
             },
             "clusters": {
                 "east": {
-                    "bootstrap_servers": "me:hunter2@east:9092",
+                    "bootstrap_servers": "east:9092",
                     "kafka": secured,
                     "checkpoints": ["webhdfs://me:hunter2@namenode/east"],
                 }

@@ -8,7 +8,7 @@ from sparklag_schemas import Settings
 from sparklag_schemas.errors import WrongSignature
 from sparklag_schemas.signatures import HEADER, Signatures
 
-_OURS = Signatures(Settings(signing_key="right"))
+_OURS = Signatures(Settings(signing_key="right" * 4))
 
 
 def test_without_a_key_nothing_is_signed_and_everything_taken() -> None:
@@ -43,15 +43,15 @@ def test_a_signature_is_of_one_message(topic: str, key: bytes | None, value: byt
 
 
 def test_another_key_and_none_are_refused() -> None:
-    theirs = Signatures(Settings(signing_key="wrong")).headers("topic", b"key", b"value")
+    theirs = Signatures(Settings(signing_key="wrong" * 4)).headers("topic", b"key", b"value")
     for headers in (theirs, [], [(HEADER, None)], [(HEADER, b"")]):
         with pytest.raises(WrongSignature):
             _OURS.check("topic", b"key", b"value", headers)
 
 
 def test_a_key_can_be_changed_without_a_gap() -> None:
-    before = Signatures(Settings(signing_key="old"))
-    between = Signatures(Settings(signing_key="new", accepted_signing_keys=["old"]))
+    before = Signatures(Settings(signing_key="old" * 6))
+    between = Signatures(Settings(signing_key="new" * 6, accepted_signing_keys=["old" * 6]))
     for signs in (before, between):
         between.check("t", b"k", b"v", signs.headers("t", b"k", b"v"))
     with pytest.raises(WrongSignature):

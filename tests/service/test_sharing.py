@@ -14,7 +14,8 @@ from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
-from tests.service.conftest import RunningService, running, send, settings_for
+from tests.service.conftest import RunningService, running, send, settings_for, starting
+from tests.service.rest_client import rest_client
 from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
@@ -190,3 +191,35 @@ async def test_consumer_lag_deleted_under_a_running_service_is_made_and_filled_a
         newest = service.published(query.query_id)[-1]
         assert newest is not None
         assert newest.total_lag == 3
+
+
+@pytest.mark.parametrize("name", ["offsets_topic", "lag_topic"])
+async def test_a_deleted_topic_that_may_not_be_created_is_named_until_it_is_there_again(
+    name: str, kafka: LocalKafka, second_client: SecondClient, topic: str
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers, create_topics=False)
+    settings = replace(settings, heartbeat_s=2.0, metadata_interval_s=2.0)
+    own = getattr(settings, name)
+    async with starting(settings, second_client) as service:
+        unready = service.state.not_ready
+        await holds(
+            lambda: "sparklag topics create" in unready().get("topics", ""), "both are missing"
+        )
+        for missing in (settings.offsets_topic, settings.lag_topic):
+            assert f"no topic {missing}" in unready()["topics"]
+            second_client.create(missing, 2)
+        await service.is_ready()
+        await service.measures(seen(topic, {0: 0}), 0)
+
+        second_client.delete(own)
+        async with rest_client(service.pipeline) as http:
+
+            async def names_it() -> bool:
+                answer = await http.get("/health/ready")
+                reason = answer.json()["failing"].get("topics", "")
+                return answer.status_code == 503 and f"there is no topic {own}" in reason
+
+            await eventually(names_it, "it is not ready, and says why")
+        second_client.create(own, 2)
+        await service.is_ready()
+        await service.measures(seen(topic, {0: 0}), 0)

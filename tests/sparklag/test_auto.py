@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,11 @@ import pytest
 from tests.sparklag.test_run import run_program
 
 IMPORTED = "import sys; print([name for name in sys.modules if name.startswith('sparklag')])"
-HOOK = Path(__file__).parents[2] / "sparklag" / "sparklag-auto.pth"
+ROOT = Path(__file__).parents[2]
+HOOK = ROOT / "sparklag_auto" / "sparklag-auto.pth"
+PARTS = ("schemas", "kafka", "offsets", "listener")
+Files = dict[str, str | None]
+"""By path, below `site/` (where packages are) or `job/`: their text. None: removed."""
 
 
 def run_python(*arguments: str, **variables: str) -> tuple[str, str]:
@@ -31,17 +37,111 @@ def test_switched_off_it_leaves_spark_as_it_is(value: str) -> None:
     assert run_python("-c", f"import pyspark.sql; {IMPORTED}", SPARKLAG_AUTO=value)[0] == "[]\n"
 
 
-def test_without_sparklag_the_hook_that_is_left_does_nothing(tmp_path: Path) -> None:
-    (tmp_path / HOOK.name).write_text(HOOK.read_text())
-    # Without `site` the packages are there, and the editable installation of sparklag is not.
-    packages = sysconfig.get_path("purelib")
+PACKAGES = ("sparklag", "sparklag_auto", *(f"{name}/sparklag_{name}" for name in PARTS))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with a copy of sparklag, and these tests' other packages."""
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(folder, symlinks=True)
+    site_packages = next(folder.glob("lib/*/site-packages"))
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, site_packages / Path(package).name)
+    shutil.copy(HOOK, site_packages)
+    (site_packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    return folder
+
+
+def run_job(installed: Path, folder: Path, name: str, job: str, broken: Files) -> list[str]:
+    """What is logged of a job that runs to its end, once, in an environment with these files."""
+    environment = shutil.copytree(installed, folder / "venv", symlinks=True)
+    places = {"job": folder, "site": next(environment.glob("lib/*/site-packages"))}
+    for path, text in broken.items():
+        place, _, below = path.partition("/")
+        file = places[place] / below
+        if text is None:
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        else:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text)
+    (folder / name).write_text(f"{job}\nprint('ran')")
+    # Python puts the folder of a program before all others, and PYTHONPATH before its own.
+    python, variables = str(environment / "bin" / "python"), {"PYTHONPATH": str(folder)}
+    done = run_program(python, str(folder / name), SPARKLAG_AUTO="1", **variables)
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    return [line for line in done.stderr.splitlines() if "SPARKLAG_AUTO" in line]
+
+
+EXITS = "import sys; sys.exit(3)"
+HOOK_FILE = "site/sparklag_auto/hook.py"
+BROKEN_HOOKS: dict[str, tuple[Files, str]] = {
+    "missing": ({HOOK_FILE: None}, "No such file"),
+    "without its package": ({"site/sparklag_auto": None}, "No such file"),
+    "empty": ({HOOK_FILE: ""}, "has no attribute 'install'"),
+    "cut off": ({HOOK_FILE: "def install(:"}, "SyntaxError"),
+    "binary": ({HOOK_FILE: "\0"}, "null bytes"),
+    "that exits": ({HOOK_FILE: EXITS}, "SystemExit"),
+    "out of memory": ({HOOK_FILE: "raise MemoryError"}, "MemoryError"),
+    "that recurses": ({HOOK_FILE: "def install(): install()"}, "RecursionError"),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN_HOOKS)
+def test_a_broken_hook_is_one_line_and_the_job_runs(
+    how: str, installed: Path, tmp_path: Path
+) -> None:
+    broken, reason = BROKEN_HOOKS[how]
+    (line,) = run_job(installed, tmp_path, "job.py", "import pyspark.sql", broken)
+    assert line.startswith("sparklag: SPARKLAG_AUTO does not observe this process: ")
+    assert reason in line
+
+
+def test_files_beside_a_job_are_not_taken_for_sparklag(installed: Path, tmp_path: Path) -> None:
+    beside = ("sparklag.py", "sparklag_auto.py", "sparklag_auto/hook.py", "sparklag_listener.py")
+    broken: Files = {f"job/{name}": EXITS for name in beside}
+    broken["site/sparklag/__init__.py"] = "raise ValueError"
+    assert run_job(installed, tmp_path, "job.py", "import pyspark.sql", broken) == []
+
+
+SESSION = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+assert spark.range(3).count() == 3
+"""
+BROKEN_PARTS: dict[str, tuple[Files, str]] = {
+    "no listener": ({"site/sparklag_listener": None}, "No module named"),
+    "half a listener": ({"site/sparklag_listener/observe.py": "def observe("}, "SyntaxError"),
+    "exits": ({"site/sparklag_schemas/__init__.py": EXITS}, "SystemExit"),
+    "other msgspec": ({"site/msgspec/__init__.py": ""}, "cannot import name"),
+    "a file of the job": ({"job/msgspec.py": EXITS}, "msgspec.py hides the module msgspec"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("how", BROKEN_PARTS)
+def test_a_broken_part_is_one_line_and_the_session_works(
+    how: str, installed: Path, tmp_path: Path
+) -> None:
+    broken, reason = BROKEN_PARTS[how]
+    (line,) = run_job(installed, tmp_path, "job.py", SESSION, broken)
+    assert "SPARKLAG_AUTO does not observe this session: " in line
+    assert reason in line
+
+
+@pytest.mark.spark
+def test_a_job_with_the_name_of_a_part_runs_once(installed: Path, tmp_path: Path) -> None:
+    (line,) = run_job(installed, tmp_path, "sparklag_listener.py", SESSION, {})
+    assert "sparklag_listener.py hides the module sparklag_listener that sparklag imports" in line
+
+
+def test_sparks_own_processes_are_not_observed() -> None:
     code = (
-        f"import site, sys; sys.path.append({packages!r}); site.addsitedir({str(tmp_path)!r});"
-        f"import pyspark.sql; print(type(sys.meta_path[0]).__name__); {IMPORTED}"
+        "import sys; sys.orig_argv[1:] = ['-m', 'pyspark.daemon', 'pyspark.worker'];"
+        "import pyspark.sql; print([type(finder).__name__ for finder in sys.meta_path])"
     )
-    printed, logged = run_python("-I", "-S", "-c", code, SPARKLAG_AUTO="1")
-    assert printed == "SparklagAuto\n[]\n"
-    assert logged == ""
+    assert "_Finder" not in run_python("-c", code, SPARKLAG_AUTO="1")[0]
 
 
 def test_modules_of_pyspark_keep_their_own_loaders() -> None:

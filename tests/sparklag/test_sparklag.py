@@ -25,7 +25,7 @@ def test_a_name_that_it_lacks_is_an_attribute_error() -> None:
 
 def test_the_import_alone_loads_nothing_else() -> None:
     code = (
-        "import sys, sparklag, sparklag.auto;"
+        "import sys, sparklag, sparklag_auto.hook;"
         "print(sorted(name for name in sys.modules if name.partition('.')[0] in"
         " ('sparklag_listener', 'sparklag_schemas', 'msgspec', 'py4j', 'aiokafka', 'pyspark')))"
     )

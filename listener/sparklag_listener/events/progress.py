@@ -22,7 +22,7 @@ from sparklag_schemas.bounds import (
     Name,
     bounded,
 )
-from sparklag_schemas.codec import NOT_JSON
+from sparklag_schemas.codec import NOT_JSON, bounded_json
 from sparklag_schemas.printable import printable
 from sparklag_schemas.timestamps import datetime_ms
 
@@ -95,7 +95,7 @@ def parse_progress(text: str) -> Progress:
     Raises MalformedMessage, which names what is missing or wrong.
     """
     try:
-        progress = _progress.decode(text)
+        progress = _progress.decode(bounded_json(text.encode()))
         started_at_ms = _epoch_ms(progress.timestamp)
         if started_at_ms < 0:
             raise ValueError(f"timestamp {progress.timestamp} is before 1970")
@@ -105,7 +105,7 @@ def parse_progress(text: str) -> Progress:
         phase: duration_ms
         for phase, duration_ms in progress.duration_ms.items()
         # Negative where the clock was set back in the meantime.
-        if 0 <= duration_ms <= MAX_DURATION_MS and len(phase) <= MAX_NAME
+        if 0 <= duration_ms <= MAX_DURATION_MS
     }
     duration = phases.get("triggerExecution")
     rows = progress.num_input_rows

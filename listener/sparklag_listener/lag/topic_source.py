@@ -11,7 +11,7 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 from sparklag_kafka.brokers.log_bounds import read_partitions
 from sparklag_kafka.clients.client_options import explain_error, quiet_client_logs
 from sparklag_kafka.clients.consumer import ContractConsumer
-from sparklag_kafka.clients.contract_records import ContractRecords
+from sparklag_kafka.clients.contract_records import ContractRecords, safe
 from sparklag_kafka.clients.recent_records import RecentRecords, read_to
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_listener.errors import LagUnavailable
@@ -22,7 +22,7 @@ from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.printable import printable
 from sparklag_schemas.query_ids import ids_with_prefix
 from sparklag_schemas.query_names import find_query
-from sparklag_schemas.redaction import redacted, shown_url
+from sparklag_schemas.redaction import shown_url
 
 _log = logging.getLogger("sparklag")
 
@@ -124,7 +124,7 @@ class TopicSource:
         if current is not None and event.version < current.version:
             return
         if is_wanted(event):
-            newest[query_id] = redacted(event)
+            newest[query_id] = safe(event, record)
         else:
             newest.pop(query_id, None)
         if len(newest) > self._settings.limits.queries:

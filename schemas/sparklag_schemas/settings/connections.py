@@ -89,6 +89,8 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
     """Deadline of a request."""
 
     def __post_init__(self) -> None:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("registry.username and registry.password need each other")
         for url in (self.url or "").split(","):
             if self.url is not None and not url.strip().startswith(("http://", "https://")):
                 raise ValueError(f"registry.url = {shown_url(url)!r}: takes http(s)://host:port")

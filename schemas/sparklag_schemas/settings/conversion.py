@@ -65,17 +65,20 @@ def _split_lists(values: dict[str, Any], into: type[Struct], path: str = "") -> 
                 _split_lists(inside, section, f"{path}{below}.")
 
 
-def _split_list(name: str, text: str) -> object:
+def _split_list(name: str, text: str) -> list[Any]:
     """Items with commas between them, or a JSON array, whose items may contain commas."""
     if not _JSON_ARRAY.match(text):
         return [item for part in text.split(",") if (item := part.strip())]
     try:
-        return msgspec.json.decode(text)
+        items: list[Any] = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise SettingsError(
             f"setting {name} begins like a JSON array but is not one: takes"
             ' ["first", "second"], or first,second'
         ) from error
+    if any(isinstance(item, str) and not item.strip() for item in items):
+        raise SettingsError(f"setting {name} has an item that is empty")
+    return items
 
 
 def _section(values: Any, into: type[_Section], path: str) -> _Section:

@@ -14,7 +14,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
@@ -33,6 +33,7 @@ else:
 SPARK_PREFIX: Final = "spark.sparklag."
 """Of a setting in Spark's configuration."""
 _PREFIX: Final = "SPARKLAG_"
+_MAX_DEPTH: Final = 20
 _NOT_SETTINGS: Final = {
     "SPARKLAG_AUTO",
     "SPARKLAG_CONFIG",
@@ -64,6 +65,9 @@ def load_settings(
     Raises SettingsError with one line naming the setting, what it got and what it takes.
     """
     environ = os.environ if environ is None else environ
+    for name in ("SPARKLAG_CONFIG", "SPARKLAG_SECRETS_DIR"):
+        if not environ.get(name, "set").strip():
+            raise SettingsError(f"environment: {name} is empty: set a value, or leave it out")
     merged: dict[str, Any] = {}
     path = config or (Path(environ["SPARKLAG_CONFIG"]) if "SPARKLAG_CONFIG" in environ else None)
     if path is not None or Path("sparklag.toml").is_file():
@@ -72,7 +76,7 @@ def load_settings(
     _merge(merged, _from_variables(_secret_files(environ), "secret file"))
     _merge(merged, _from_spark(spark_configuration or {}))
     passed = {name: value for name, value in (overrides or {}).items() if value is not None}
-    _refuse_unknown(passed, Settings, "arguments")
+    _check(passed, Settings, "arguments")
     _merge(merged, passed)
     return convert_settings(merged)
 
@@ -87,7 +91,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     # ValueError: neither TOML nor UTF-8, or a number of more digits than Python reads.
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path} is not TOML: {error}") from error
-    _refuse_unknown(values, Settings, str(path))
+    _check(values, Settings, str(path))
     return values
 
 
@@ -100,7 +104,7 @@ def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]
         and not _SERVICE_LINK.search(f"{variable}={value}")
     }
     values = _nested(((steps[name], variables[name]) for name in steps), origin, _variable)
-    _refuse_unknown(values, Settings, origin, _variable)
+    _check(values, Settings, origin, _variable)
     return values
 
 
@@ -108,7 +112,7 @@ def _from_spark(configuration: Mapping[str, str]) -> dict[str, Any]:
     origin = "Spark's configuration"
     properties = ((_spark_steps(name), value) for name, value in configuration.items())
     values = _nested(properties, origin, _spark_property)
-    _refuse_unknown(values, Settings, origin, _spark_property)
+    _check(values, Settings, origin, _spark_property)
     return values
 
 
@@ -133,6 +137,9 @@ def _nested(
     nested: dict[str, Any] = {}
     for steps, value in values:
         *parents, leaf = steps
+        if len(parents) > _MAX_DEPTH:
+            where = printable(spelled(".".join(steps)), 200)
+            raise SettingsError(f"{origin}: {where} has more than {_MAX_DEPTH} sections")
         section = nested
         for depth, parent in enumerate(parents, start=1):
             section = section.setdefault(parent, {})
@@ -144,24 +151,30 @@ def _nested(
 
 
 def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
+    """Raises SettingsError for one that cannot be read: the setting is meant to be there."""
     folder = Path(environ.get("SPARKLAG_SECRETS_DIR", "/run/secrets"))
-    if not folder.is_dir():
+    if "SPARKLAG_SECRETS_DIR" not in environ and not folder.is_dir():
         return {}
-    return {
-        file.name.upper(): file.read_text(encoding="utf-8").strip()
-        for file in folder.iterdir()
-        if file.name.upper().startswith(_PREFIX) and file.is_file()
-    }
+    file, values = folder, {}
+    try:
+        for file in folder.iterdir():
+            if file.name.upper().startswith(_PREFIX):
+                values[file.name.upper()] = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        # Not the text of the second: it shows what is in the file.
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SettingsError(f"secret file {file} cannot be read: {reason}") from None
+    return values
 
 
-def _refuse_unknown(
+def _check(
     values: Mapping[str, Any],
     into: type[Struct],
     origin: str,
     spelled: Callable[[str], str] = str,
     path: str = "",
 ) -> None:
-    """`spelled` writes the dotted name of a setting as that origin does."""
+    """Refuse what is unknown, or empty. `spelled` writes the name of a setting as `origin` does."""
     for name, value in values.items():
         if name not in into.__struct_fields__:
             near = difflib.get_close_matches(name, into.__struct_fields__, n=1)
@@ -169,7 +182,25 @@ def _refuse_unknown(
             unknown = printable(spelled(path + name), 200)
             raise SettingsError(f"{origin}: unknown setting {unknown}{hint}")
         for below, inside, section in sections_in(into, name, value):
-            _refuse_unknown(inside, section, origin, spelled, f"{path}{below}.")
+            _check(inside, section, origin, spelled, f"{path}{below}.")
+        for dotted in _empty_in(f"{path}{name}", value):
+            empty = printable(spelled(dotted), 200)
+            raise SettingsError(
+                f"{origin}: {empty} is empty: set a value, or leave the setting out"
+            )
+
+
+def _empty_in(dotted: str, value: object) -> Iterator[str]:
+    """Names of texts without content: an empty secret would switch off what it is for, and an empty
+    host listens everywhere."""
+    if isinstance(value, str) and not value.replace(",", "").strip():
+        yield dotted
+    elif isinstance(value, Mapping):
+        for key, inside in value.items():
+            yield from _empty_in(f"{dotted}.{key}", inside)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _empty_in(f"{dotted}[{index}]", item)
 
 
 def _variable(dotted: str) -> str:

@@ -28,7 +28,13 @@ from sparklag_schemas.settings.positions import (
     MirrorSettings,
     StoreSettings,
 )
-from sparklag_schemas.settings.section import Port, Seconds, Section, check_patterns
+from sparklag_schemas.settings.section import (
+    Port,
+    Seconds,
+    Section,
+    check_addresses,
+    check_patterns,
+)
 
 _Value = TypeVar("_Value")
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -49,6 +55,8 @@ def _first_match(by_pattern: Mapping[str, _Value], names: Iterable[str | None]) 
     return None
 
 
+_KEY_BYTES: Final = 16
+"""Of a key that signs: fewer can be guessed from one message."""
 _SERVICE_URL: Final = re.compile(
     r"https?://(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::(\d{1,5}))?(?:/[!\"$->A-~]*)?", re.ASCII
 )
@@ -102,8 +110,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Publish the locations of checkpoints, without user and query of a URL."""
 
     signing_key: str | None = None
-    """Shared by drivers and service: every message is signed with it, and others are refused. None:
-    every message is accepted from anyone who may write to the topics."""
+    """Shared by drivers and service: every message is signed with it, and others are refused. At
+    least 16 bytes. None: every message is accepted from anyone who may write to the topics."""
     accepted_signing_keys: list[str] = []
     """Also accepted, while `signing_key` is changed."""
     limits: LimitSettings = LimitSettings()
@@ -188,8 +196,20 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"clusters.{self.cluster} has the alias of the cluster that carries sparklag's"
                 f" topics (cluster = {self.cluster!r}): one of them needs another"
             )
+        if self.accepted_signing_keys and self.signing_key is None:
+            raise ValueError(
+                "accepted_signing_keys needs signing_key, with which own messages are signed"
+            )
+        for key in (self.signing_key, *self.accepted_signing_keys):
+            if key is not None and len(key.encode(errors="surrogatepass")) < _KEY_BYTES:
+                raise ValueError(
+                    f"signing_key and accepted_signing_keys take keys of {_KEY_BYTES} bytes or more"
+                )
         if "" in self.clusters:
             raise ValueError("clusters: an alias is empty")
+        for cluster in self.clusters.values():
+            check_addresses(cluster.bootstrap_servers, cluster.addresses)
+        check_addresses(self.bootstrap_servers or "", self.addresses)
         check_patterns(self.thresholds, "queries (thresholds)")
         check_patterns(self.refresh_intervals, "queries (refresh_intervals)")
         for part in self.log_levels:
@@ -234,7 +254,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def resolved(self, bootstrap_servers: str | None = None) -> ResolvedSettings:
         """These settings with the home cluster's brokers: `bootstrap_servers`, else their own.
 
-        Raises SettingsError where neither is set.
+        Raises SettingsError where neither is set, or it has a user.
         """
         bootstrap_servers = bootstrap_servers or self.bootstrap_servers
         if not bootstrap_servers:
@@ -243,7 +263,10 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 " (--bootstrap-servers, SPARKLAG_BOOTSTRAP_SERVERS or sparklag.toml)"
             )
         values = {name: getattr(self, name) for name in self.__struct_fields__}
-        return ResolvedSettings(**{**values, "bootstrap_servers": bootstrap_servers})
+        try:
+            return ResolvedSettings(**{**values, "bootstrap_servers": bootstrap_servers})
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
 
 
 class ResolvedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -41,6 +41,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{- /* The ports of addresses and URLs, once each, as a JSON array. */ -}}
+{{- define "sparklag.ports" -}}
+{{- $ports := list -}}
+{{- range regexFindAll "[^,]+" (join "," . | nospace) -1 -}}
+{{- $usual := ternary 443 (ternary 80 9092 (hasPrefix "http:" .)) (hasPrefix "https:" .) -}}
+{{- $named := regexFind ":[0-9]+$" (regexReplaceAll "(://[^/]*)/.*" . "$1") -}}
+{{- $ports = append $ports (trimPrefix ":" $named | default $usual | int) -}}
+{{- end -}}
+{{- $ports | uniq | toJson -}}
+{{- end -}}
+
 {{- define "sparklag.probe" -}}
 httpGet:
   path: {{ .path }}

@@ -1,18 +1,25 @@
 """Observes every Spark session of this process without a line in it: SPARKLAG_AUTO=1.
 
-`sparklag-auto.pth`, which Python reads when it starts, calls `install` just before `pyspark.sql` is
-imported; in a process without Spark nothing of sparklag is imported. From then on a session is
-observed as its builder returns it, and one that was made otherwise before its first query.
+`sparklag-auto.pth`, which Python reads when it starts, loads this file by its path and calls
+`install` just before `pyspark.sql` is imported; in a process without Spark nothing of sparklag is
+imported. From then on a session is observed as its builder returns it, and one that was made
+otherwise before its first query. A sparklag that is broken is one line in the log, and the job runs
+as without it: this file imports the standard library only until there is a session.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import os
+import site
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 from weakref import WeakSet
@@ -21,20 +28,33 @@ _log = logging.getLogger("sparklag")
 
 
 def install() -> None:
-    """Observe each session that is made after this, once."""
-    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    """Observe each session that is made after this, once; none in a process of Spark's own."""
+    if any(a == "-m" and b.startswith("pyspark.") for a, b in pairwise(sys.orig_argv)):
         return
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path[:0] = (_Finder(), _JobFolderRefused())
     for name in _PATCHES:
         if name in sys.modules:
             _patch(sys.modules[name])
 
 
 def _patch(module: ModuleType) -> None:
-    try:
+    with _guest("PySpark"):
         _PATCHES[module.__name__](module)
-    except AttributeError as error:
-        _log.warning("sparklag: SPARKLAG_AUTO does not observe this PySpark: %s", error)
+
+
+@contextmanager
+def _guest(what: str) -> Iterator[None]:
+    """What goes wrong inside is one warning: the driver runs as it would without sparklag."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module that is imported may call sys.exit
+        with suppress(Exception):
+            text = " ".join(str(error).split())[:500]
+            if not type(error).__module__.startswith("sparklag"):
+                text = f"{type(error).__name__}: {text}"
+            _log.warning("sparklag: SPARKLAG_AUTO does not observe this %s: %s", what, text)
 
 
 def _of_builder(module: ModuleType) -> None:
@@ -81,18 +101,51 @@ _observed: WeakSet[Any] = WeakSet()
 
 
 def _observe(session_of: Callable[[], Any]) -> None:
-    """Raises nothing: the driver runs as it would without sparklag."""
-    try:
+    with _guest("session"):
         session = session_of()
         if session in _observed:
             return
         _observed.add(session)
-        from sparklag_listener.observe import observe_automatically
+        thread = threading.get_ident()
+        _importing.add(thread)
+        try:
+            from sparklag_listener.observe import observe_automatically
 
-        observe_automatically(session)
-    except Exception as error:
-        text = str(error) or type(error).__name__
-        _log.warning("sparklag: SPARKLAG_AUTO does not observe this session: %s", text)
+            observe_automatically(session)
+        finally:
+            _importing.discard(thread)
+
+
+_importing: set[int] = set()
+"""Threads of the job that import sparklag now."""
+
+
+class _JobFolderRefused(MetaPathFinder):
+    """What sparklag imports is never a file beside the job, which may be another job."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> None:
+        if path is not None or not (
+            threading.get_ident() in _importing
+            or threading.current_thread().name.startswith("sparklag")
+        ):
+            return
+        spec = PathFinder.find_spec(fullname)
+        folders = _job_folders()
+        for place in (spec.submodule_search_locations or [spec.origin or ""]) if spec else ():
+            if os.path.dirname(place) in folders:
+                raise ImportError(f"{place} hides the module {fullname} that sparklag imports")
+
+
+def _job_folders() -> set[str]:
+    folders = {os.getcwd()} if "" in sys.path else set()
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    if main is not None:
+        folders.add(os.path.dirname(os.path.abspath(main)))
+    # A job may be installed itself, or be started by a module of Python's: `python -m pdb`.
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return folders - {own, os.path.dirname(os.__file__), *site.getsitepackages()}
 
 
 class _Finder(MetaPathFinder):
