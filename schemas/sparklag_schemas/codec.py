@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
@@ -17,7 +18,9 @@ JSON: Final = "application/json"
 AVRO: Final = "application/avro"
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """Larger messages are refused before they are parsed: about 100,000 partitions in one query."""
-NOT_JSON: Final = (msgspec.DecodeError, RecursionError, ValueError)
+MAX_CONTAINERS: Final = 160_000
+"""Objects and arrays of a document. An empty dict takes 30 times the memory of its text."""
+NOT_JSON: Final = (msgspec.DecodeError, RecursionError, ValueError, OutOfBounds)
 """What decoding raises for a text that is not what it was taken for."""
 
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
@@ -47,8 +50,7 @@ class JsonDecoder(Generic[Message]):
 
     def decode(self, data: bytes) -> Message:
         """Raises MalformedMessage, OutOfBounds, or UnsupportedVersion for a newer major version."""
-        if len(data) > MAX_MESSAGE_BYTES:
-            raise OutOfBounds(f"{len(data)} bytes, at most {MAX_MESSAGE_BYTES} are read")
+        bounded_json(data)
         try:
             message = self._decoder.decode(data)
         except NOT_JSON as error:
@@ -59,15 +61,30 @@ class JsonDecoder(Generic[Message]):
         return message
 
 
+def bounded_json(data: bytes) -> bytes:
+    """`data`, to be decoded. Brackets in texts count too. Raises OutOfBounds."""
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise OutOfBounds(f"{len(data)} bytes, at most {MAX_MESSAGE_BYTES} are read")
+    containers = data.count(b"{") + data.count(b"[")
+    if containers > MAX_CONTAINERS:
+        raise OutOfBounds(f"{containers} objects and arrays, at most {MAX_CONTAINERS} are read")
+    return data
+
+
 def converted(value: Any, message_type: type[Message]) -> Message:
     """The message in dicts and lists, by the same rules and with the same errors as from JSON."""
     try:
         message = msgspec.convert(value, message_type, str_keys=True)
     except msgspec.ValidationError as error:
-        _refuse_newer(str(value.get("schema_version")))
-        raise MalformedMessage(printable(str(error))) from error
+        raise invalid(error, value) from error
     _refuse_newer(getattr(message, "schema_version", SCHEMA_VERSION))
     return message
+
+
+def invalid(error: msgspec.ValidationError, fields: Mapping[str, Any]) -> MalformedMessage:
+    """The error for a message with these fields. Raises UnsupportedVersion where that is why."""
+    _refuse_newer(str(fields.get("schema_version")))
+    return MalformedMessage(printable(str(error)))
 
 
 def encode(message: msgspec.Struct) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import force_setattr
 
 from sparklag_schemas.bounds import Count, DurationMs, DurationS, EpochMs, Index, Int64, Name, Text
 from sparklag_schemas.enumerations import SCHEMA_VERSION, OpenActivity, OpenDriverEnd, OpenOrigin
@@ -21,6 +22,9 @@ ProcessedAt = Annotated[
 ]
 
 
+_MAX_PHASES, _MAX_PHASE_NAME = 32, 64
+
+
 class Batch(Struct, frozen=True, kw_only=True):
     """The completed micro-batch, as Spark reports it."""
 
@@ -32,7 +36,10 @@ class Batch(Struct, frozen=True, kw_only=True):
     ] = None
     phases_ms: Annotated[
         dict[Name, DurationMs],
-        Meta(description="Spark's `durationMs`: phase of the batch, milliseconds."),
+        Meta(
+            description="Spark's `durationMs`: phase of the batch, milliseconds. `other` is the"
+            " longest of those beyond 32, and of those whose name is no word of 64 characters."
+        ),
     ] = field(default_factory=dict)
     rate_limited: Annotated[
         bool | None,
@@ -57,6 +64,17 @@ class Batch(Struct, frozen=True, kw_only=True):
             " or no rows."
         ),
     ] = None
+
+    def __post_init__(self) -> None:
+        # Each phase is a series in Prometheus. The position counts, however odd these are.
+        phases = self.phases_ms
+        words = [name for name in phases if name.isidentifier() and len(name) <= _MAX_PHASE_NAME]
+        if len(words) == len(phases) <= _MAX_PHASES:
+            return
+        words.sort(key=phases.__getitem__)
+        kept = {name: phases[name] for name in words[1 - _MAX_PHASES :] if name != "other"}
+        kept["other"] = max(ms for name, ms in phases.items() if name not in kept)
+        force_setattr(self, "phases_ms", kept)
 
 
 class ConsumerGroup(Struct, frozen=True, kw_only=True):

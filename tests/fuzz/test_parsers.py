@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
+from httpx_sse import EventSource
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -18,17 +22,23 @@ from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.list_offsets import read_offsets
 from sparklag_kafka.protocol.metadata import MetadataResponse
 from sparklag_listener.events.observer import Observer
+from sparklag_listener.events.progress import parse_progress
 from sparklag_listener.events.query_events import Progressed
 from sparklag_offsets.checkpoints import offset_log
 from sparklag_offsets.errors import CheckpointError
+from sparklag_offsets.store import batch_record
 from sparklag_schemas import LagEvent, Observation, SparklagError
 from sparklag_schemas.avro import codec as avro_codec
 from sparklag_schemas.avro.schema import parse_schema, schema_of
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.errors import ContractError, MalformedMessage, SettingsError
 from sparklag_schemas.settings import load_settings
+from sparklag_service.cli.requests import decoded
+from sparklag_service.cli.terminal import ascii_json
+from sparklag_service.cli.top.responses import LagPage
 from tests import samples
-from tests.fuzz.edits import as_json, changed, edited
+from tests.fuzz.edits import as_json, changed, edited, places_in
+from tests.fuzz.extremes import LIMITS
 from tests.kafka.test_untrusted_batches import Reading, batch, checksum_of
 from tests.schemas.test_avro_encoder import by_fastavro
 
@@ -129,7 +139,9 @@ def test_a_message_in_avro(message: MessageType, data: st.DataObject) -> None:
     schema = schema_of(message)
     written = b"\0\0\0\0\1" + by_fastavro(schema.parsed, example_value(message))
     content = data.draw(edited(written))
-    fails_in_one_line(lambda found: avro_codec._read(found, schema), content, MalformedMessage)
+    fails_in_one_line(
+        lambda found: avro_codec.decode(found, schema, message), content, ContractError
+    )
 
 
 @given(st.sampled_from(MESSAGES).flatmap(lambda one: changed(json.loads(schema_of(one).text))))
@@ -218,3 +230,76 @@ def test_which_brokers_there_are_as_one_says(flexible: bool, data: st.DataObject
             assert topic.name is not None
 
     fails_in_one_line(read, content, ResponseUnreadable)
+
+
+# What each takes in memory.
+
+
+def frames_of(document: Any) -> list[bytes]:
+    """The document with @ in place of each part that is no number; positions first."""
+    parts = {json.dumps(part) for _, part in places_in(document) if isinstance(part, dict | list)}
+    text = json.dumps(document).replace("@", "")
+    frames = [text.replace(part, "@", 1) for part in sorted(parts)]
+    return sorted(map(str.encode, frames), key=lambda frame: b'"processed": @' not in frame)
+
+
+def message_frames(kind: MessageType) -> tuple[Callable[[bytes], object], list[bytes]]:
+    def parse(data: bytes) -> None:
+        LIMITS.check(JsonDecoder(kind).decode(data), 2**53)
+
+    return parse, frames_of(json.loads(json.dumps(example_value(kind))))
+
+
+FRAMES: dict[str, tuple[Callable[[bytes], object], list[bytes]]] = {
+    "observation": message_frames(Observation),
+    "lag event": message_frames(LagEvent),
+    "progress": (lambda data: parse_progress(data.decode()), frames_of(PROGRESS[-1])),
+    "offsets": (
+        lambda data: offset_log.parse_offsets(data, ""),
+        [b"v1\n{}\n@", b"@", b"v1\n@\n{}", b"v2\n{}\n0:@", b"v2\n{}\n@"],
+    ),
+    "commits": (lambda data: offset_log.parse_commit(data, ""), [b"v1\n@", b'v1\n{"a":@}']),
+    "metadata": (lambda data: offset_log.parse_metadata(data, ""), [b"@", b'{"id":@}']),
+    "sources": (lambda data: offset_log.parse_initial_offsets(data, ""), [b"\0v1\n@"]),
+    "ranges": (batch_record._decode, [b'[[0,"a",null,null,@]]', b"@"]),
+    "stream": (
+        lambda data: list(EventSource(streamed(data)).iter_sse()),
+        [b"data:@\n\n", b"@", b"id:@"],
+    ),
+    "response": (lambda data: decoded(data, LagPage, "http://a"), [b'{"queries":@}', b"@"]),
+    "document": (ascii_json, [b"@", b'{"a":@}']),
+}
+
+
+def streamed(data: bytes) -> httpx.Response:
+    return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=data)
+
+
+SHAPES = [
+    *(("{", each, ",", "}") for each in ('"%x":{"0":0}', '"%x":{}', '"%x":[0]', '"%x":0')),
+    *(("[", each, ",", "]") for each in ("{}", "[0,0,0]", "0", '"%x"', '{"partition":%d}')),
+    *(("", each, "", "") for each in ("{}\n", "\n", '%d:{"a":{"0":0}}\n', "9", "[", '{"a":')),
+    *(('"', each, "", '"') for each in ("a", "\\u00e9", "é", "\U0001f600")),
+]
+
+
+@pytest.mark.parametrize("parser", FRAMES)
+@given(st.sampled_from(SHAPES), st.integers(200_000, 4_000_000), st.integers(0, 200))
+@example(SHAPES[0], 1_800_000, 0)
+@settings(max_examples=max(2, settings().max_examples // 40))
+def test_memory_is_at_most_20_times_the_input_and_10_mb(
+    parser: str, shape: tuple[str, str, str, str], size: int, frame: int
+) -> None:
+    parse, frames = FRAMES[parser]
+    begin, each, between, end = shape
+    numbers = range(0x10000, 0x10000 + size // (len(each) + len(between) + 3 * each.count("%")))
+    often = between.join([each % n if "%" in each else each for n in numbers])
+    data = frames[frame % len(frames)].replace(b"@", f"{begin}{often}{end}".encode())
+    tracemalloc.start()
+    try:
+        with suppress(Exception):
+            parse(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= 20 * len(data) + 10_000_000

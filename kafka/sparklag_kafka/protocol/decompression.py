@@ -25,13 +25,15 @@ _DECOMPRESS_INTO: Final[dict[int, Callable[[bytes, bytearray], int]]] = {
 }
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
-_USUAL_RATIO: Final = 16
+_USUAL_RATIO, _MAX_RATIO = 16, 20
+_ANY_RATIO_BYTES: Final = 8 * 1024 * 1024  # may come out of however little
 _MIN_BUFFER_BYTES: Final = 65_536
 _BUFFER_GROWTH: Final = 4
 
 
-def decompress(codec: int, data: bytes, max_bytes: int) -> bytes:
+def decompress(codec: int, data: bytes, max_bytes: int) -> bytearray:
     """Decompress `data`; `codec` is its number in Kafka. Raises Undecodable."""
+    max_bytes = min(max_bytes, _ANY_RATIO_BYTES + _MAX_RATIO * len(data))
     if codec != SNAPPY and codec not in _DECOMPRESS_INTO:
         raise Undecodable(f"unknown compression codec {codec}")
     try:
@@ -44,24 +46,29 @@ def decompress(codec: int, data: bytes, max_bytes: int) -> bytes:
 
 def _decompress_growing(
     decompress_into: Callable[[bytes, bytearray], int], data: bytes, max_bytes: int
-) -> bytes:
+) -> bytearray:
     """The decompressed size is not known before, and a buffer of `max_bytes` costs too much."""
     size = min(max_bytes, _MIN_BUFFER_BYTES + _USUAL_RATIO * len(data))
     while True:
         buffer = bytearray(size)
         try:
-            return bytes(memoryview(buffer)[: decompress_into(data, buffer)])
+            del buffer[decompress_into(data, buffer) :]  # no copy
+            return buffer
         except cramjam.DecompressionError:
             if size == max_bytes:
                 raise
+        del buffer
         size = min(max_bytes, size * _BUFFER_GROWTH)
 
 
-def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
+def _decompress_snappy(data: bytes, max_bytes: int) -> bytearray:
     blocks = list(_snappy_blocks(data))
     if sum(map(cramjam.snappy.decompress_raw_len, blocks)) > max_bytes:
         raise Undecodable(f"more than {max_bytes} bytes")
-    return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
+    result = bytearray()
+    for block in blocks:
+        result += bytes(cramjam.snappy.decompress_raw(block))
+    return result
 
 
 def _snappy_blocks(data: bytes) -> Iterator[bytes]:

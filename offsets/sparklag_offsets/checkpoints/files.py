@@ -9,8 +9,8 @@ from typing import Final, Literal, Protocol
 from sparklag_offsets.errors import MalformedCheckpoint
 
 Log = Literal["offsets", "commits"]
-MAX_FILE_BYTES: Final = 32 * 1024 * 1024
-"""A file with the offsets of a million partitions is shorter."""
+MAX_FILE_BYTES: Final = 8 * 1024 * 1024
+"""A file with the offsets of 100,000 partitions has 2 MB, and more where topics are many."""
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ class LocalFiles:
                     raise FileNotFoundError(name)
                 if status.st_size > MAX_FILE_BYTES:
                     raise file_too_long(f"{self.location}/{name}")
-                return file.read(MAX_FILE_BYTES)
+                return file.read(status.st_size)  # not what is added meanwhile
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise FileNotFoundError(name) from error
         except OSError as error:

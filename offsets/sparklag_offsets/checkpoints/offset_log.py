@@ -8,15 +8,16 @@ offset. Spark writes no newline at the end, and reads files that have one: edito
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta, Raw, Struct, field
 
 from sparklag_offsets.errors import MalformedCheckpoint, UnsupportedCheckpoint
 from sparklag_schemas import Offsets
-from sparklag_schemas.bounds import MAX_INT64, MAX_NAME, MAX_PARTITION, MAX_TOPIC_NAME
+from sparklag_schemas.bounds import MAX_NAME, Offset, PartitionNumber, TopicName
 from sparklag_schemas.codec import NOT_JSON
 
 _FORMATS: Final = (b"v1", b"v2")
@@ -25,8 +26,25 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _NO_OFFSET: Final = b"-"
 _NAMED_SOURCES: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 """In the metadata of v2: its sources have names, which may be numbers too."""
-_KAFKA: Final = msgspec.json.Decoder(dict[str, dict[str, int]])
-_ANY: Final = msgspec.json.Decoder()
+_MAX_LINES, _MAX_KEYS = 1_000, 250_000  # 100,000 partitions, each of a topic of its own
+
+
+class _Conf(Struct):
+    named_sources: Raw = field(name=_NAMED_SOURCES, default=Raw())
+
+
+class _Metadata(Struct):
+    """`metadata`, and the second line of an offsets file."""
+
+    id: str = ""
+    conf: _Conf | None = None
+
+
+_KAFKA: Final = msgspec.json.Decoder(
+    dict[TopicName, Annotated[dict[PartitionNumber, Offset], Meta(min_length=1)]]
+)
+_METADATA: Final = msgspec.json.Decoder(_Metadata)
+_JSON: Final = msgspec.json.Decoder(Raw)  # checks it, and builds nothing
 
 
 @dataclass(frozen=True)
@@ -63,9 +81,11 @@ def parse_offsets(content: bytes, name: str) -> OffsetFile:
     Sources of v2 that have names in place of numbers are numbered in the order of their names.
     Raises MalformedCheckpoint (also for a file that is cut off), UnsupportedCheckpoint.
     """
+    if content.count(b"\n") > _MAX_LINES or content.count(b":") > _MAX_KEYS:
+        raise MalformedCheckpoint(f"{name} has over {_MAX_LINES:,} lines or {_MAX_KEYS:,} keys")
     version, rest = _split_known_version(content, name)
     text, *lines = rest.removesuffix(b"\n").split(b"\n")
-    metadata = _object(text) if text else {}
+    metadata = _decoded(text, _METADATA.decode) if text else _Metadata()
     if metadata is None:
         raise MalformedCheckpoint(f"{name}: its second line is not a JSON object")
     if not lines:
@@ -74,7 +94,7 @@ def parse_offsets(content: bytes, name: str) -> OffsetFile:
     keyed = dict(enumerate(lines))
     if version == b"v2":
         named = _named_lines(lines, name)
-        if not _has_names(metadata) and all(map(_is_number, named)):
+        if not _has_names(metadata) and all(len(n) < 10 and _is_number(n) for n in named):
             keyed = {int(source): named[source] for source in sorted(named, key=int)}
         else:
             names = tuple(sorted(named))
@@ -90,20 +110,16 @@ def parse_commit(content: bytes, name: str) -> None:
     """Check that a commits file, of any version, is whole: nothing in it is needed. Raises
     MalformedCheckpoint."""
     _, rest = _split_version(content, name)
-    if _object(rest) is None:
+    if not rest.startswith(b"{") or _decoded(rest, _JSON.decode) is None:
         raise MalformedCheckpoint(f"{name} is cut off, or not what Spark writes")
 
 
 def parse_metadata(content: bytes, name: str) -> str:
     """The query's id. Raises MalformedCheckpoint."""
-    try:
-        metadata: Any = _ANY.decode(content)
-    except NOT_JSON:
-        metadata = None
-    query_id = metadata.get("id") if isinstance(metadata, dict) else None
-    if not isinstance(query_id, str) or not query_id.strip() or len(query_id) > MAX_NAME:
+    metadata: _Metadata | None = _decoded(content, _METADATA.decode)
+    if metadata is None or not metadata.id.strip() or len(metadata.id) > MAX_NAME:
         raise MalformedCheckpoint(f"{name} holds no query id: it is cut off, or not Spark's")
-    return query_id
+    return metadata.id
 
 
 def parse_initial_offsets(content: bytes, name: str) -> Offsets | None:
@@ -115,10 +131,9 @@ def parse_initial_offsets(content: bytes, name: str) -> Offsets | None:
     if not content.startswith(b"\0"):
         return None
     _, rest = _split_known_version(content[1:], name)
-    decoded = _decoded(rest, _KAFKA.decode)
-    if decoded is None:
-        raise MalformedCheckpoint(f"{name} is cut off")
-    return _kafka_offsets(decoded)
+    if rest.count(b":") > _MAX_KEYS or _decoded(rest, _JSON.decode) is None:
+        raise MalformedCheckpoint(f"{name} is cut off, or too long")
+    return _decoded(rest, _KAFKA.decode) or None
 
 
 def parse_batch_id(file_name: str) -> int | None:
@@ -145,9 +160,8 @@ def _split_known_version(content: bytes, name: str) -> tuple[bytes, bytes]:
     return version, rest
 
 
-def _has_names(metadata: Mapping[str, Any]) -> bool:
-    conf = metadata.get("conf")
-    return isinstance(conf, dict) and conf.get(_NAMED_SOURCES) == "true"
+def _has_names(metadata: _Metadata) -> bool:
+    return metadata.conf is not None and bytes(metadata.conf.named_sources) == b'"true"'
 
 
 def _is_number(text: str) -> bool:
@@ -174,33 +188,12 @@ def _parse_line(line: bytes, name: str, source: int) -> OffsetLine:
             raise MalformedCheckpoint(f"{name}: the line of source {source} is empty")
         # The offset of another kind of source: a number, or any text.
         return OffsetLine()
-    decoded = _decoded(line, _KAFKA.decode)
+    decoded: Offsets | None = _decoded(line, _KAFKA.decode)
     if decoded is not None:
-        return OffsetLine(kafka=_kafka_offsets(decoded), is_empty=not decoded)
-    if _decoded(line, _ANY.decode) is None:
+        return OffsetLine(kafka=decoded or None, is_empty=not decoded)
+    if _decoded(line, _JSON.decode) is None:
         raise MalformedCheckpoint(f"{name}: the line of source {source} is cut off")
     return OffsetLine()
-
-
-def _kafka_offsets(decoded: dict[str, dict[str, int]]) -> Offsets | None:
-    result: Offsets = {}
-    for topic, partitions in decoded.items():
-        if not 0 < len(topic) <= MAX_TOPIC_NAME or not partitions:
-            return None
-        offsets = result[topic] = {}
-        for partition, offset in partitions.items():
-            if not _is_number(partition):
-                return None
-            number = int(partition)
-            if number > MAX_PARTITION or not 0 <= offset <= MAX_INT64:
-                return None
-            offsets[number] = offset
-    return result or None
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    decoded = _decoded(line, _ANY.decode) if line.startswith(b"{") else None
-    return decoded if isinstance(decoded, dict) else None
 
 
 def _decoded(line: bytes, decode: Callable[[bytes], Any]) -> Any:
