@@ -1,88 +1,102 @@
 """Takes secrets out of foreign text: exceptions and locations. Pure.
 
-It removes more than it recognises: the value of what is named like a secret, the user and query of
-a URL, and what looks random. A lost word of an error costs less than a leak.
+A text ends at the first word that may be a secret. After the name of a secret that is each word but
+those of a list. A lost rest of an error costs less than a leak. Each step reads a text once: no
+pattern reads to the end from each position.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
-from itertools import pairwise
+from html import unescape
 from typing import Any, Final, Literal, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 
 from sparklag_schemas.lag_event import LagEvent, TopicLag
 from sparklag_schemas.observation import Observation
 from sparklag_schemas.printable import printable
+from sparklag_schemas.secret_words import KINDS, SECRET_PART
 
 HIDDEN: Final = "***"
 _MAX_TEXT: Final = 1_000
-"""Characters. The rest of a text is dropped: patterns take quadratic time at worst."""
-_MAX_LOCATION: Final = 4_000
+"""Characters. The rest of a text is dropped."""
+_MAX_LOCATION: Final = 1_200
+"""Characters. Half of a longer one may be half of a secret, and would name another folder."""
 _MAX_REASONS: Final = 50
 """Distinct reasons of one event's partitions, numbers aside. Honest events have a few."""
 _FIRST_LINE: Final = 300
-
-_NAME: Final = (
-    r"(?<![\w.\-])(?![\w.]*(?:Exception|Error)\b)"
-    # Parts of a name, wherever in it they are.
-    r"(?:[\w.\-]{0,60}?(?:passw(?:or[dt]|d)|passphrase|passcode|secret|token"
-    # Kafka's own text for a wrong password.
-    r"|credential(?!s with SASL mechanism (?:PLAIN|SCRAM-SHA-\d{3}|GSSAPI|OAUTHBEARER)\b)"
-    r"|private[._ -]?key|api[._ -]?key|access[._ -]?key|account[._ -]?key|shared[._-]?access"
-    r"|client[._ -]?key|signing[._ -]?key|encryption[._ -]?key|master[._ -]?key|license[._ -]?key"
-    r"|[._-]key(?!\.\w{0,10}serializer)|signature|jaas[._-]?config|authorization|basic[._-]?auth"
-    r"|user[._]info|cookie|connection[._-]?string|conn[._-]?str|webhook|nonce)[\w.\-]{0,60}"
-    # Whole words, since they are parts of many.
-    r"|(?:[\w.\-]{1,40}[._-]|-D|(?<=%)[0-9A-F]{2})?"
-    r"(?:pwd|pw|pass|sig|sas|auth|pat|pin|psk|dsn|hmac|otp|salt)(?![A-Za-z])"
-    r"|key(?=[\"']?\s{0,3}[:=])(?!\W{1,4}[\w.\-]{0,60}(?:passw|secret|token|key)))"
-)
-_TO: Final = r"[\"'\])\\]{0,4}(?:\s{1,3}(?:is|was|has|with)\b)?"
-_QUOTED: Final = (
-    r"[^\w(\[]{0,8}?(?:'{3}.*?'{3}|\"{3}.*?\"{3}"
-    r"|\\?\"(?:[^\"\\]|\\.)*(?:\"|$)|\\?'(?:[^'\\]|\\.)*(?:'|$))(?!\s*[:=])"
-)
-# A value without quotes ends where the next name begins, or the line does: it may hold anything.
-_OPEN: Final = (
-    r"\W{1,12}[^\n]*?(?=[,;&|\s)\]}]{1,8}[\"'\[{(]?[A-Za-z][\w.\-]{0,60}[\"']?\s{0,8}(?:=|:\s|->)"
-    r"|[)\]}>]{0,8}\s{0,8}(?:\n|$))"
-)
-
-_PEM: Final = re.compile(r"-----BEGIN [^-\n]*-----.*?(?:-----END [^-\n]*-----|\Z)", re.DOTALL)
-_TAGGED: Final = re.compile(rf"(<({_NAME})\b[^>]*>)[^<]*", re.IGNORECASE)
-_NAMED: Final = re.compile(rf"({_NAME}{_TO})(?:{_QUOTED}|{_OPEN})", re.IGNORECASE)
-_OPTION: Final = re.compile(r"(?<!\S)(-[uap]|--user)(?:\s+|=)\S+|(?<!\S)(-p)\S+")
-_WITH_KEY: Final = re.compile(r"(\b(?:using|with)(?: the)? key )\S+", re.IGNORECASE)
-_ENCODED: Final = re.compile(r"(%2F%2F)\S*?(?=%40)", re.IGNORECASE)
-_DIGEST: Final = re.compile(r"(\bresponse=)\"[^\"]*\"")
-_SCHEME: Final = re.compile(
-    r"\b((?:Bearer|Basic|Digest|Negotiate|ApiKey|SharedKey|AWS4-HMAC-SHA256)\s+)[^\s,;\"']+",
-    re.IGNORECASE,
-)
-_USER: Final = re.compile(
-    r"(?<=//)(?:[^/\s\"'<>]{0,500}|[^/\s\"'<>:]{0,200}:(?!\d+/)[^\s\"'<>]{0,500})@"
-)
-_BARE_USER: Final = re.compile(r"(?<![\w/.\-])[\w.\-]{1,60}[:/][^\s@/\"'<>]{1,200}@(?=[\w\[/])")
-_QUERY: Final = re.compile(r"(\b[A-Za-z][\w+.\-]*:/[^\s\"'<>?#]*[?#])[^\s\"'<>]+")
-_PREFIXED: Final = re.compile(
-    r"\b(?:A[KS]IA[A-Z0-9]{12,}|eyJ[\w\-=.]+|gh[pousr]_\w+|github_pat_\w+|glpat-[\w\-]+"
-    r"|xox[a-z]-[\w\-]+|sk-[\w\-]{16,}|[srp]k_(?:live|test)_\w+|AIza[\w\-]{20,}|ya29\.[\w\-]+"
-    r"|dapi[0-9a-f]{16,}(?:-\d)?|SG\.[\w\-.]{20,}|hvs\.[\w\-]+|npm_\w{20,}|hf_\w{20,})"
-)
-_TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_\-]{20,}")
-_PYTHON: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S)")
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_NUMBER: Final = re.compile(r"(?<![\w.+/=-])\d{1,19}(?![\w+/=-])")
 _RANDOM: Final = 0.35
 """Changes between capitals, small letters and digits for each character. In words, paths and names
 of classes it is below 0.3; in random text 0.45 or more."""
 
-_CONTAINER_FIRST: Final = ("abfs://", "abfss://", "wasb://", "wasbs://")
+_CJK: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"
+_WORD: Final = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+(?:[.\-$][^\W{_CJK}]+)*")
+_PARTS: Final = re.compile(r"\d+|[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+")
+_KNOWN: Final = re.compile(
+    r"\d\d?|(?:\w+[.$])*[A-Z]\w*(?:Exception|Error|Provider|Manager|Module)[\w$]*", re.ASCII
+)
+_NOTHING: Final = re.compile(r"(?:null|none|true|false)?", re.IGNORECASE)
+_SEPARATOR: Final = re.compile(
+    r"[^\w\n]{0,8}?(=>|->|:?={1,3}(?!(?<=[^\s=]=)\s)|:(?=[\s\"']))[^\S\n]*"
+)
+_VALUE_END: Final = re.compile(r"[\s\"',;&)\]}=]")
+_GAP: Final = re.compile(r"[\s\"'`()\[\]{},.;:/*@%#-]{0,6}")
+"""What may stand between the words of a sentence about secrets."""
+_HARMLESS: Final = re.compile(
+    r"[-+]?\d{1,19}(?:[.:\-T]\d{1,9}){0,7}[a-zA-Z%]{0,3}|[A-Z][A-Za-z_]*(?:[\[{(].*)?|[\[{(<].*"
+    r"|[A-Z_]+(?:-[A-Z_]+)*(?:-?\d{1,3})?|[\w.\-]+:\d{1,5}|[\w+]{2,9}:/.*|/.*|\W*|[a-z]{1,3}"
+    r"|[A-Za-z]{1,5}\d|[a-z]+(?:_[a-z]+)+|(?:[a-z_]\w*\.)+[\w$]+|[a-z_]+(?:[/-][a-z_]+)*[/-]\d{1,5}"
+)
+_HARMLESS_CODE: Final = re.compile(r"\d{1,4}|[A-Z][a-z]+|[A-Z_]+|[0-9A-Z]{5}|\W*|[a-z]{1,3}")
+_ODD: Final = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z]).{5}|\w+[!^~&]\w", re.DOTALL)
+_SECRET_FOLLOWS: Final = re.compile(
+    r"-----BEGIN|(?<!\S)(?:-(?:[uapPw]|pw)|--user)(?=[\s=]+\S)|(?<!\S)-p(?=\S)"
+    r"|:(?:\d{2,5}|\*):[^:\s]{1,60}:[^:\s]{1,60}:(?=\S)"
+    # The query of a URL.
+    r"|\b[A-Za-z][\w+.\-]{0,30}:[/\\][^\s\"'<>?#;]*[?#;](?=[^\s\"'<>])",
+)
+_PREFIXED: Final = re.compile(
+    r"\b(?:A[KS]IA[A-Z0-9]{12,}|eyJ[\w\-=.]+|gh[pousr]_\w+|github_pat_\w+|glpat-[\w\-]+"
+    r"|(?:xox[a-z]|xapp|(?:TGT|ST)-\d{1,9})-[\w\-]+|sk-[\w\-]{16,}|[srp]k_(?:live|test)_\w+"
+    r"|AIza[\w\-]{20,}|ya29\.[\w\-]+|dapi[0-9a-f]{16,}(?:-\d)?|SG\.[\w\-.]{20,}|hvs\.[\w\-]+"
+    r"|npm_\w{20,}|hf_\w{20,}|hooks\.[\w.]{1,60}/\S+|bot\d{5,20}:[\w\-]+)"
+)
+_ALTERNATING: Final = re.compile(r"[A-Za-z0-9!^~]{6,}")
+_HEXADECIMAL: Final = re.compile(r"(?:0x)?[0-9a-f]{1,20}|utf8mb4")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_\-]{20,}")
+_PYTHON: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S)")
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"(?<![\w.+/=-])\d{1,19}(?![\w+/=-])")
+_ESCAPED: Final = re.compile(r"\\(?:u00|x)([0-7][0-9a-fA-F])")
+_PLAIN: Final = str.maketrans(
+    "“”„«»「」『』\u2018\u2019\u201a\u2039\u203a",
+    '"' * 9 + "'" * 5,
+    "\u200b\u200c\u200d\u00ad\u2060\ufeff",
+)
+
+_BARE_USER: Final = re.compile(r"(?<![^\s\"'<>])[^\s\"'<>:/]*(?::(?!/)|(?<=\w)/(?!/))[^\s\"'<>]*@")
+_PART: Final = re.compile(r"[^\s\"'<>]+")
+_URL: Final = re.compile(
+    r"[\s\"'<(\[]*((?:[A-Za-z][\w+.\-]{0,30}(?::|%3A))*)((?:[/\\]|%2F)*)", re.ASCII | re.IGNORECASE
+)
+_URL_IN_TEXT: Final = re.compile(
+    r"(?<![\w+.\-])(?:(?:[A-Za-z][\w+.\-]{0,30}:)+[/\\]{1,3}|[/\\]{2,3})(?=[^/\\])", re.ASCII
+)
+_LAST_AT: Final = re.compile(r".*(?:[@\uff20]|%(?:25){0,3}40)", re.DOTALL)
+_COLON: Final = re.compile(r"(?:[:\uff1a]|%(?:25){0,3}3A)(?!\d{1,5}(?:[/\\?#;]|$))", re.IGNORECASE)
+_ANY_COLON: Final = re.compile(r"[:\uff1a]|%(?:25){0,3}3A", re.IGNORECASE)
+_NO_PORTS: Final = re.compile(r"(?:s3[an]?|gs|oss|obs|cosn|abfss?|wasbs?):", re.IGNORECASE)
+_HOST: Final = re.compile(r"^([^:/\\\[]*|\[[^\]/]*\]):(?!\d{1,5}(?:[/\\?#;]|$))[^/\\]*")
+_CUT: Final = re.compile(r"[?#;]|%(?:25){0,3}(?:3F|23|3B)(?=[^/=%]{1,60}(?:=|%))", re.IGNORECASE)
+_CUT_OF_PATH: Final = re.compile(r"(?:[?#;]|%(?:3F|23|3B))[^/=%]{1,60}(?:=|%3D)", re.IGNORECASE)
+_FOLDER: Final = re.compile(r"(?<![^/\\])(?:(?=[^/\\]{0,15}[=:@%(])[^/\\]+|[^/\\]{16,})")
+_NAME: Final = re.compile(r"(?<![\w.\-])([\w.\-]+)(?:[=:(]|%3D)", re.IGNORECASE)
+_CONTAINER_FIRST: Final = re.compile(r"(?:abfs|wasb)s?:", re.IGNORECASE)
 """Azure's: what stands before `@` is no user there."""
-_PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 _NO_PORT: Final = re.compile(r":(?!\d{1,5}(?:,|$))[^:,\]]+(?=,|$)")
 """Where the host was forgotten this is a password."""
 
@@ -101,30 +115,181 @@ def redact(text: str) -> str:
 
 @lru_cache(1_024)
 def _redact(text: str) -> str:
-    text = _PEM.sub(HIDDEN, text)
-    text = _USER.sub(f"{HIDDEN}@", text)
-    text = _BARE_USER.sub(f"{HIDDEN}@", text)
-    text = _QUERY.sub(rf"\1{HIDDEN}", text)
-    text = _SCHEME.sub(rf"\1{HIDDEN}", text)
-    text = _TAGGED.sub(rf"\1{HIDDEN}", text)
-    text = _OPTION.sub(lambda match: f"{match[1] or match[2]} {HIDDEN}", text)
-    text = _WITH_KEY.sub(rf"\1{HIDDEN}", text)
-    text = _ENCODED.sub(rf"\1{HIDDEN}", text)
-    text = _DIGEST.sub(rf"\1{HIDDEN}", text)
-    text = _NAMED.sub(rf"\1={HIDDEN}", text)
-    text = _PREFIXED.sub(HIDDEN, text)
+    shown = _hide(text)
+    plain = _decoded(shown)[:_MAX_TEXT]
+    hidden = _hide(plain) if plain != shown else plain
+    # Encoded text is shown as it is where nothing is hidden in it.
+    return shown if hidden == plain else hidden
+
+
+def _decoded(text: str) -> str:
+    """Without three layers of escapes, with plain separators and quotes."""
+    for _ in range(3):
+        text = unescape(unquote(_ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)))
+        text = re.sub(r"\\{1,9}([\"'])", r"\1", text)
+    return unicodedata.normalize("NFKC", text).translate(_PLAIN)
+
+
+def _hide(text: str) -> str:
+    text = _PART.sub(_without_user, text)
+    if (secret := _SECRET_FOLLOWS.search(text)) is not None:
+        text = _cut(text, secret.end())
+    text = _BARE_USER.sub(f"{HIDDEN}@", _cut(text, _end_of_harmless(text)))
+    text = _ALTERNATING.sub(_without_alternating, _PREFIXED.sub(HIDDEN, text))
     return _TOKEN.sub(_without_random, text)
+
+
+def _cut(text: str, end: int) -> str:
+    """`text` up to `end`, and that something followed."""
+    if not text[end:].strip():
+        return text
+    space = " " if end and (text[end - 1].isalnum() or text[end].isspace()) else ""
+    return f"{text[:end]}{space}{HIDDEN}"
+
+
+def _without_user(part: re.Match[str]) -> str:
+    """A URL without its user."""
+    text = part[0]
+    if (url := _URL_IN_TEXT.search(text)) is None:
+        return text
+    return text[: url.end()] + _after_user(url[0], text[url.end() :], f"{HIDDEN}@")
+
+
+def _end_of_harmless(text: str) -> int:
+    """Where what may be a secret begins.
+
+    After the name of a secret, only a sentence about secrets is known to hold none.
+    """
+    is_strict = is_unsure = False
+    end, before = 0, ""
+    for word in _WORD.finditer(text):
+        name, kind = word[0], _kind(word[0])
+        if is_strict and not _is_about_secrets(name, kind, text[end : word.start()]):
+            return end
+        if is_unsure and kind not in ("named", "prose"):
+            if _is_odd(_value(text, word.start())):
+                return end
+            is_unsure = False
+        if kind == "unsure" and SECRET_PART.search(f"{before}{name}".lower()):
+            kind = "secret"
+        is_strict = is_strict or kind == "secret"
+        end, before = word.end(), name
+        if (separator := _SEPARATOR.match(text, end)) is None:
+            is_unsure = is_unsure or (kind == "unsure" and text[end : end + 1].isspace())
+            continue
+        end = separator.end()
+        value, is_colon = _value(text, end), separator[1] == ":"
+        is_nothing = _NOTHING.fullmatch(value) and (value or not text[end : end + 1].strip())
+        if is_strict and not (is_colon or is_nothing):
+            return end
+        if not (is_strict or kind == "named" or _is_harmless(value, kind, is_colon)):
+            return end
+    return end if is_strict and not _GAP.fullmatch(text, end) else len(text)
+
+
+def _value(text: str, start: int) -> str:
+    """The first word of the value that begins at `start`."""
+    return _VALUE_END.split(text[start : start + 100].lstrip("\"'"), 1)[0].rstrip(":.")
+
+
+def _is_about_secrets(name: str, kind: str, gap: str) -> bool:
+    """Whether a word after the name of a secret is no value."""
+    is_known = _KNOWN.fullmatch(name) or all(part in KINDS for part in _parts(name))
+    is_quoted = gap[-1:] in ('"', "'", "`") and kind != "secret"
+    return bool(is_known) and not is_quoted and _GAP.fullmatch(gap) is not None
+
+
+def _is_harmless(value: str, kind: str, is_colon: bool) -> bool:
+    """Whether the value of a name, which names no secret, looks like none either."""
+    if is_colon and kind != "foreign":
+        # A sentence may follow.
+        return kind not in ("other", "unsure") or not _is_odd(value)
+    harmless = _HARMLESS_CODE if kind in ("unsure", "foreign") else _HARMLESS
+    return harmless.fullmatch(value) is not None or _kind(value) in ("named", "prose")
+
+
+def _is_odd(text: str) -> bool:
+    return bool(_ODD.match(text)) and not _HARMLESS.fullmatch(text)
+
+
+def _after_at(text: str) -> int:
+    """The end of the last @. 0: there is none."""
+    at = _LAST_AT.match(text)
+    return 0 if at is None else at.end()
+
+
+@lru_cache(4_096)
+def _kind(name: str) -> str:
+    """What a word names: a `secret`; one if its value looks so (`unsure`); what errors tell
+    (`named`); nothing (`prose`); maybe a secret in another language (`foreign`); or `other`."""
+    kinds = [KINDS.get(part, "other") for part in _parts(name)]
+    if _KNOWN.fullmatch(name):
+        return "prose"
+    if "secret" in kinds or SECRET_PART.search("".join(_PARTS.findall(name)).lower()):
+        return "secret"
+    if "unsure" in kinds:
+        return "named" if kinds[-1] in ("named", "unsure") and "named" in kinds else "unsure"
+    if kinds[-1:] in (["named"], ["prose"]):
+        return kinds[-1]
+    return "other" if name.isascii() else "foreign"
+
+
+def _parts(name: str) -> list[str]:
+    """The words of a name: of `sslKey_file` three."""
+    parts = (part.lower() for part in _PARTS.findall(name))
+    return [part if part in KINDS else part.removesuffix("s") for part in parts]
+
+
+def _after_user(scheme: str, rest: str, mark: str) -> str:
+    """`rest` of a URL, which follows the scheme and its slashes, with `mark` instead of a user."""
+    authority = re.split(r"[/\\]", rest, maxsplit=1)[0]
+    query = re.search("[?#;]", authority)
+    colon = (_ANY_COLON if _NO_PORTS.match(scheme) else _COLON).search(authority)
+    if query is not None and (colon is None or colon.start() > query.start()):
+        authority, colon = authority[: query.start()], None
+    at = _after_at(authority)
+    if colon is not None and scheme and not at:
+        # A password may hold a slash.
+        at = _after_at(rest)
+    if not at or not (colon or re.search(r"(?<![/\\])[/\\]{2}$|[:Aa]$", scheme)):
+        return rest
+    if _CONTAINER_FIRST.match(scheme):
+        mark = re.split("[:@%]", rest, maxsplit=1)[0] + "@"
+    return mark + rest[at:]
 
 
 @lru_cache(1_024)
 def redact_location(location: str) -> str:
-    """A path or URL without user, query and fragment."""
-    location = location[:_MAX_LOCATION]
-    if location.lower().startswith(_CONTAINER_FIRST):
-        location = _PASSWORD.sub(r"\1@", location)
-    else:
-        location = _USER.sub("", location)
-    return _QUERY.sub(lambda match: match[1][:-1], location)
+    """A path or URL without user, query, fragment and parameters, and without what looks like a
+    secret in a folder's name."""
+    url = _URL.match(location) if len(location) <= _MAX_LOCATION else None
+    if url is None:
+        return HIDDEN
+    rest = _after_user(url[0], location[url.end() :], "")
+    # Without a slash the user is taken for the scheme.
+    scheme = url[0] if url[2] or rest == location[url.end() :] else ""
+    if url[2] in ("//", "\\\\"):
+        rest = _HOST.sub(r"\1", rest)
+    cut = (_CUT if url[1] else _CUT_OF_PATH).search(rest)
+    rest = rest if cut is None else rest[: cut.start()]
+    is_path = len(url[1]) < 3 or url[1].lower().startswith("file:")
+    is_url = not is_path or "//" in rest or not url[2]
+    return scheme + _FOLDER.sub(lambda folder: _safe_folder(folder[0], is_url), rest)
+
+
+def _safe_folder(folder: str, is_url: bool) -> str:
+    at = _after_at(folder)
+    if is_url and at and _COLON.search(folder, 0, at):
+        folder = f"{HIDDEN}@{folder[at:]}"
+    for name in _NAME.finditer(folder):
+        kind = _kind(name[1])
+        if kind == "secret" or (kind == "unsure" and _ODD.match(folder, name.end())):
+            folder = folder[: name.end()] + HIDDEN
+            break
+    folder = _PREFIXED.sub(HIDDEN, folder)
+    # Without capitals it is rather the name of a temporary folder.
+    is_name = re.fullmatch("[0-9a-z_-]{1,39}", folder)
+    return folder if is_name else _TOKEN.sub(_without_random, folder)
 
 
 def shown_url(url: str) -> str:
@@ -213,13 +378,14 @@ def _redacted_topic(topic: TopicLag, reasons: _PartitionReasons) -> TopicLag:
 
 
 def _without_random(match: re.Match[str]) -> str:
-    token = match[0]
-    if _UUID.search(token) or not any(character in "0123456789+=" for character in token):
-        return token
-    classes = [_class_of(character) for character in token if character.isalnum()]
-    changes = sum(before != after for before, after in pairwise(classes))
-    return HIDDEN if changes >= _RANDOM * len(token) else token
+    token = _UUID.sub("", match[0])
+    if len(token) < 20 or not any(character in "0123456789+=" for character in token):
+        return match[0]
+    changes = len(re.findall("[A-Z]+|[a-z]+|[0-9]+", re.sub("[^A-Za-z0-9]", "", token))) - 1
+    is_random = changes >= _RANDOM * len(token) or re.fullmatch("[0-9a-f]{40,}", token)
+    return HIDDEN if is_random else match[0]
 
 
-def _class_of(character: str) -> int:
-    return 0 if character.isdigit() else 1 if character.isupper() else 2
+def _without_alternating(match: re.Match[str]) -> str:
+    is_odd = len(re.findall("[A-Za-z]+|[0-9]+", match[0])) > 3
+    return HIDDEN if is_odd and not _HEXADECIMAL.fullmatch(match[0]) else match[0]

@@ -122,6 +122,33 @@ UsernamePasswordCredential(u, <PLAIN>)
 hmac=<PLAIN>
 passcode: <PLAIN>
 -Dpw=<PLAIN>
+https://h/app;jsessionid=<PLAIN>/x
+invalid_grant: code=<PLAIN>&state=x
+401 for HTTP Basic: u:<PLAIN>
+localhost:5432:*:postgres:<PLAIN>
+ERR AUTH alice <PLAIN>
+ACL SETUSER alice on ><PLAIN> +@all
+CREATE USER bob IDENTIFIED WITH x BY '<PLAIN>'
+bindpw <PLAIN>
+mot de passe : <PLAIN>
+Das Kennwort <PLAIN> ist falsch
+La contraseña es <PLAIN>
+неверный пароль <PLAIN>
+密码是<PLAIN>
+パスワード「<PLAIN>」
+API key <PLAIN> is not valid
+password of alice is <PLAIN>
+option("password", "<ODD>")
+password = “<PLAIN>”
+password&#61;<PLAIN>
+pass%77ord%253D<PLAIN>
+unknown_name=<PLAIN>
+unexpected <PLAIN>
+Passwords do not match: <PLAIN> vs <PLAIN>
+password not valid. Given: <PLAIN>
+{"secrets": ["<PLAIN>", "<PLAIN>"]}
+the token of user alice, which is <PLAIN>, has expired
+<name>x.ConnectionPassword</name><value><PLAIN></value>
 """.strip().splitlines()
 
 
@@ -159,11 +186,30 @@ def test_a_secret_is_taken_out_in_whatever_form_it_is_written(form: str) -> None
         "java.net.ConnectException: namenode:8020 failed on: Connection refused",
         "GroupAuthorizationException: Not authorized to access group: spark-kafka-source-1",
         "SaslAuthenticationException: Authentication failed during authentication due to invalid"
-        " credentials with SASL mechanism SCRAM-SHA-512\n\tat org.apache.kafka.x(Y.java:1)",
+        " credentials with SASL mechanism SCRAM-SHA-512",
+        'Permission denied: user=root, access=WRITE, inode="/cp":hdfs:supergroup:drwxr-xr-x',
+        "AnalysisException: cannot resolve 'token' given input columns: [id, name]; line 1 pos 7;",
+        "Unable to load AWS credentials (AWS_ACCESS_KEY_ID (or AWS_ACCESS_KEY))",
+        "signing_key is not set, and SPARKLAG_KAFKA__SASL_PASSWORD is empty: set sasl_password",
     ],
 )
 def test_other_text_is_left_as_it_is(text: str) -> None:
     assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("password is hunter2 for user x", "password is ***"),
+        ('password failed for user "postgres"', "password failed for user ***"),
+        ("invalid credentials. Retried 5 times on node-1", "invalid credentials ***"),
+        ("Unrecognized token 'abc': was expecting JSON", "Unrecognized token ***"),
+        ("batch 5 failed: flavour=hunter2Secr3t in task 3", "batch 5 failed: flavour=***"),
+        ("GET https://h/x?sig=hunter2 failed with 403", "GET https://h/x?***"),
+    ],
+)
+def test_after_the_first_word_that_may_be_a_secret_nothing_is_shown(text: str, shown: str) -> None:
+    assert redact(text) == shown
 
 
 @given(
@@ -197,6 +243,13 @@ def test_what_is_left_does_not_depend_on_the_secret(name: str, to: str, secret: 
         ("s3://bucket/x#hunter2", "s3://bucket/x"),
         ("webhdfs://me:hun@ter2@nn:9870/cp?token=hunter2", "webhdfs://nn:9870/cp"),
         ("/data/a:b@c?d", "/data/a:b@c?d"),
+        ("s3a:/AKIA:hunter2@bucket/orders", "s3a:/bucket/orders"),
+        ("s3a://AKIA%3Ahunt/er2%40bucket/orders", "s3a://bucket/orders"),
+        ("abfss://container:hunt/er2==@account.net/x", "abfss://container@account.net/x"),
+        ("hdfs://nn:8020/cp;password=hunter2", "hdfs://nn:8020/cp"),
+        ("s3a://b/cp/token=hunter2/ghp_16C7e42F292c6912E771", "s3a://b/cp/token=***/***"),
+        ("/tmp/temporary-60ade637-a0e5-4a62-baa7-891ad23a0c44/tmpx3f9k2q1",) * 2,
+        ("s3a://AKIA:" + "x" * 1_200 + "@bucket", "***"),
         (
             "hdfs://namenode:8020/checkpoints/user@example",
             "hdfs://namenode:8020/checkpoints/user@example",

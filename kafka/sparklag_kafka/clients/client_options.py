@@ -19,6 +19,7 @@ from sparklag_schemas.errors import RegistryError, SettingsError
 from sparklag_schemas.printable import printable
 from sparklag_schemas.redaction import redact
 from sparklag_schemas.settings import ClusterAccess, KafkaSettings
+from sparklag_schemas.settings.section import check_addresses
 
 _log = logging.getLogger("sparklag.kafka")
 _PROBE_TIMEOUT_S = 5.0
@@ -83,6 +84,7 @@ def client_options(access: ClusterAccess) -> dict[str, Any]:
 def connection_options(access: ClusterAccess) -> dict[str, Any]:
     """The same without the addresses: for aiokafka's `create_conn`."""
     try:
+        check_addresses(access.bootstrap_servers)
         collect_hosts(access.bootstrap_servers)
     except ValueError as error:
         shown = redact(access.bootstrap_servers)
