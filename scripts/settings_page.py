@@ -46,7 +46,8 @@ a variable cannot have is set in the file. In Spark's configuration names are wr
 writes its own, `bootstrapServers` for `bootstrap_servers`; Spark's page shows the values of all
 whose names contain neither `password` nor `secret` nor `token`, so `signing_key` is better set
 elsewhere, and the service does not read it. Durations (`_s`) are seconds. A wrong value is one line
-that names the setting, the value and what is expected, and exit code 2."""
+that names the setting, the value and what is expected, and exit code 2. An empty value is wrong
+too, in every place: leave the setting out instead. An empty list is `[]`."""
 
 
 def settings_page() -> list[str]:

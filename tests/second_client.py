@@ -99,6 +99,7 @@ class SecondClient:
         key: bytes | None = None,
         partition: int = -1,
         at_ms: int = 0,
+        headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> None:
         """Write records and return once all are acknowledged. `at_ms`: their time; 0 is now."""
         failures: list[KafkaError] = []
@@ -109,7 +110,12 @@ class SecondClient:
 
         for value in values:
             self._producer.produce(
-                topic, value, key=key, partition=partition, timestamp=at_ms, on_delivery=delivered
+                *(topic, value),
+                key=key,
+                partition=partition,
+                timestamp=at_ms,
+                headers=list(headers),
+                on_delivery=delivered,
             )
         assert self._producer.flush(_TIMEOUT_S) == 0
         # Given up is gone from the queue too.

@@ -29,9 +29,10 @@ PACKAGES = (
     "service/sparklag_service",
     "pipeline/sparklag_pipeline",
     "sparklag",
+    "sparklag_auto",
 )
 # Python reads it beside the packages.
-MOVED = {"sparklag/sparklag-auto.pth": "sparklag-auto.pth"}
+MOVED = {"sparklag_auto/sparklag-auto.pth": "sparklag-auto.pth"}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""Kafka's ids of topics, cached: they tell a topic from a later one of the same name."""
+"""Kafka's ids of topics, which tell a topic from a later one of the same name, and the ends of
+their logs, beyond which no query has read: cached."""
 
 from __future__ import annotations
 
@@ -6,13 +7,15 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from sparklag_kafka.brokers.log_bounds import read_topic_ids
+from sparklag_kafka.brokers.log_bounds import read_bounds, read_topic_ids
 from sparklag_kafka.errors import KAFKA_FAILURES
+from sparklag_offsets.errors import RecordRefused
 from sparklag_schemas import ClusterAccess, Observation, Settings, SparklagError
 from sparklag_schemas.clusters import ClusterNames
+from sparklag_schemas.printable import printable
 
 _log = logging.getLogger("sparklag.offsets")
 _TIMEOUT_S: Final = 3.0
@@ -20,9 +23,17 @@ _TIMEOUT_S: Final = 3.0
 
 
 class TopicIds:
-    """Requested from Kafka at most every `metadata_interval_s`, in one request for each cluster."""
+    """Requested from Kafka at most every `metadata_interval_s`, in one request for each cluster.
 
-    def __init__(self, settings: Settings, timeout_s: float = _TIMEOUT_S) -> None:
+    With `log_ends` also where a position is beyond the cached end.
+    """
+
+    def __init__(
+        self, settings: Settings, timeout_s: float = _TIMEOUT_S, *, log_ends: bool = False
+    ) -> None:
+        self._log_ends = log_ends
+        self._ends: dict[tuple[str, str], dict[int, int]] = {}
+        """By `bootstrap_servers` of the settings and topic: the high watermark by partition."""
         self._interval_s = settings.metadata_interval_s
         self._timeout_s = timeout_s
         self._clusters = ClusterNames(settings)
@@ -34,6 +45,13 @@ class TopicIds:
         """The cached id. None: not known, or no setting names these brokers."""
         access = self._clusters.access_to(bootstrap_servers)
         return self._ids[access.bootstrap_servers].get(topic) if access is not None else None
+
+    def check(self, observation: Observation) -> None:
+        """Raises RecordRefused where a position is beyond the end of its log, if that is known."""
+        for access, topic, offsets in self._positions(observation):
+            for number, end in self._beyond(access, topic, offsets):
+                where = f"its offset {offsets[number]:,} of {printable(topic)}[{number}]"
+                raise RecordRefused(f"{where} is beyond the log end {end:,}")
 
     def needs_refresh(self, observations: Iterable[Observation]) -> bool:
         """Whether `refresh` would send a request."""
@@ -51,25 +69,45 @@ class TopicIds:
         due: dict[str, tuple[ClusterAccess, set[str]]] = {}
         before_s = time.monotonic() - self._interval_s
         for observation in observations:
-            for source in observation.sources:
-                access = self._clusters.access_to(source.bootstrap_servers)
-                if access is None:
-                    continue
+            for access, topic, offsets in self._positions(observation):
                 servers = access.bootstrap_servers
-                for topic in source.processed or ():
-                    if self._requested_at_s.get((servers, topic), before_s) <= before_s:
-                        due.setdefault(servers, (access, set()))[1].add(topic)
+                is_old = self._requested_at_s.get((servers, topic), before_s) <= before_s
+                if is_old or any(self._beyond(access, topic, offsets)):
+                    due.setdefault(servers, (access, set()))[1].add(topic)
         return due
+
+    def _positions(
+        self, observation: Observation
+    ) -> Iterator[tuple[ClusterAccess, str, Mapping[int, int]]]:
+        """Topics on clusters that the settings name, and where the query is there."""
+        for source in observation.sources:
+            access = self._clusters.access_to(source.bootstrap_servers)
+            if access is not None:
+                for topic, offsets in (source.processed or {}).items():
+                    yield access, topic, offsets
+
+    def _beyond(
+        self, access: ClusterAccess, topic: str, offsets: Mapping[int, int]
+    ) -> Iterator[tuple[int, int]]:
+        """Partitions of which the offset is beyond the cached end, and that end."""
+        ends = self._ends.get((access.bootstrap_servers, topic), {})
+        return ((n, ends[n]) for n, offset in offsets.items() if offset > ends.get(n, offset))
 
     async def _request(self, access: ClusterAccess, topics: set[str]) -> None:
         servers = access.bootstrap_servers
+        ids, ends = {}, {}
         try:
-            ids = await asyncio.wait_for(read_topic_ids(topics, access), self._timeout_s)
+            if self._log_ends:
+                bounds = await asyncio.wait_for(read_bounds(topics, access), self._timeout_s)
+                ids = {name: each.topic_id for name, each in bounds.items() if each.topic_id}
+                ends = {name: each.latest for name, each in bounds.items()}
+            else:
+                ids = await asyncio.wait_for(read_topic_ids(topics, access), self._timeout_s)
         except (*KAFKA_FAILURES, SparklagError) as error:
             _log.debug("cannot read the ids of topics at %s: %s", servers, error)
-            ids = {}
         cached = self._ids[servers]
         for topic in topics:
             cached.pop(topic, None)
+            self._ends[servers, topic] = ends.get(topic, {})
         cached.update(ids)
         self._requested_at_s.update(dict.fromkeys(((servers, t) for t in topics), time.monotonic()))

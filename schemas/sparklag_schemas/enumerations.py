@@ -48,6 +48,7 @@ Origin = Literal["listener", "connect", "poll", "checkpoint", "group"]
 """What reported a position: Spark's listener bus, a Connect client's, a driver that polls the last
 progress, the query's checkpoint, or a consumer group in Kafka."""
 OpenOrigin = Annotated[str, _open_set(Origin)]
+_DRIVER_ORIGINS: Final = ("listener", "connect", "poll")
 
 MeasuredBy = Literal["service", "embedded"]
 OpenMeasuredBy = Annotated[str, _open_set(MeasuredBy)]
@@ -117,6 +118,11 @@ def register_origin(origin: str, traits: OriginTraits) -> None:
     """Add an origin. Raises ValueError where it has other traits already."""
     if ORIGINS.setdefault(origin, traits) != traits:
         raise ValueError(f"origin {origin!r} is registered with other traits")
+
+
+def is_driver_origin(origin: str) -> bool:
+    """Whether a driver may report it: a word that this version does not know is of a later one."""
+    return origin in _DRIVER_ORIGINS or origin not in ORIGINS
 
 
 def traits_of(origin: str) -> OriginTraits:

@@ -6,15 +6,23 @@ The bounds of single fields are part of their types: see `bounds`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
-from sparklag_schemas.errors import FutureTime, OutOfBounds
+from msgspec.structs import replace
+
+from sparklag_schemas.enumerations import is_driver_origin
+from sparklag_schemas.errors import FutureTime, OutOfBounds, WrongPlace
 from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.observation import Observation
+from sparklag_schemas.printable import printable
 from sparklag_schemas.settings import LimitSettings
 
 _MAX_SOURCES: Final = 100
 """Kafka sources of one query."""
+_CLOCKS_DIFFER_MS: Final = 1_000
+"""Less than a heartbeat: the next message of a live query is newer than any message before."""
+
+Message = TypeVar("Message", bound=Observation | LagEvent)
 
 
 class MessageLimits:
@@ -75,6 +83,29 @@ class MessageLimits:
             )
 
 
+def in_time(message: Message, written_at_ms: int) -> Message:
+    """The message with a version that is no later than when it can have been written: a later one
+    would hide every message until that time."""
+    latest_ms = written_at_ms + _CLOCKS_DIFFER_MS
+    version = {
+        "observed_at": message.observed_at,
+        "measured_at": getattr(message, "measured_at", 0),
+    }
+    later = {name: latest_ms for name, at_ms in version.items() if at_ms > latest_ms}
+    return replace(message, **later) if later else message
+
+
+def check_origin(observation: Observation) -> None:
+    """Raises WrongPlace for one that no driver makes: the service reads checkpoints and groups
+    itself, and takes no other's word for them."""
+    is_group = observation.group is not None or observation.query_id.startswith("group:")
+    if is_group or not is_driver_origin(observation.origin) or observation.run_id is None:
+        raise WrongPlace(
+            f"its origin is {printable(observation.origin)}, its run"
+            f" {printable(observation.run_id or 'none')}: only drivers write here, with a run"
+        )
+
+
 def _check_sources(sources: Collection[int]) -> None:
     if len(sources) > _MAX_SOURCES:
         raise OutOfBounds(f"{len(sources)} sources, at most {_MAX_SOURCES} are taken")
@@ -90,11 +121,11 @@ def _check_distinct(named: Collection[object], what: str) -> None:
 def _observed_partitions(observation: Observation) -> Iterator[Collection[int]]:
     """The partitions of each topic of each source, once: its positions name the same ones."""
     for source in observation.sources:
-        named: dict[str, set[int]] = {topic: set() for topic in source.topics or ()}
-        for offsets in (source.processed, source.planned, source.began, source.assigned):
-            for topic, partitions in (offsets or {}).items():
-                named.setdefault(topic, set()).update(partitions)
-        yield from named.values()
+        positions = (source.processed, source.planned, source.began, source.assigned)
+        named = [position for position in positions if position]
+        # One topic after the other: a set of each would take more memory than the message.
+        for topic in set(source.topics or ()).union(*named):
+            yield set().union(*[position[topic] for position in named if topic in position])
 
 
 def _batch_times(message: Observation | LagEvent) -> Iterator[int]:

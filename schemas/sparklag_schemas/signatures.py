@@ -23,12 +23,11 @@ class Signatures:
 
     def __init__(self, settings: Settings) -> None:
         keys = (settings.signing_key, *settings.accepted_signing_keys)
-        self._keys = [key.encode() for key in keys if key]
-        self._signs = bool(settings.signing_key)
+        self._keys = [key.encode() for key in keys if key is not None]
 
     def headers(self, topic: str, key: bytes, value: bytes | None) -> Headers:
         """The headers to add to a record; none without a key."""
-        if not self._signs:
+        if not self._keys:
             return []
         return [(HEADER, _digest(self._keys[0], topic, key, value))]
 

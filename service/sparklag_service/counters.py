@@ -126,7 +126,7 @@ class Counters(Counts):
     rebalances: int = count("Rebalances of the consumer group.")
     adopted: int = count("Queries taken over from the view.")
     evicted: int = count(
-        "Queries without reports, forgotten before `keep_s` to stay within `limits`."
+        "Queries that have finished, forgotten before `keep_s` to stay within `limits`."
     )
     released: int = count("Queries handed over to another instance, or forgotten.")
     outdated_events: int = count(
@@ -156,10 +156,14 @@ class Counters(Counts):
     connections_refused: int = count(
         "HTTP connections refused: as many as `limits.connections` allows, or one address may have."
     )
+    connections_cut_off: int = count(
+        "HTTP connections cut off: their client did not receive a response in `limits.response_s`,"
+        " was the slowest while `limits.unsent_mb` were not received, or sent too many lines."
+    )
     stream_accepted: int = count("Readers of the live stream that were accepted.")
     stream_refused: int = count("Readers of the live stream beyond `live.max_readers`.")
     stream_cut_off: int = count(
-        "Readers of the live stream that were disconnected because they were too slow."
+        "Readers of the live stream that were disconnected: their next event was no longer kept."
     )
     stream_gaps: int = count("Readers that resumed after events which were no longer kept.")
     history_left_out: int = count("Events left out of the history because its memory is full.")

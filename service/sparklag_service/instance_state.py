@@ -61,7 +61,7 @@ class InstanceState:
             "topics": pipeline.topics.ready,
             "intake": pipeline.intake.ready,
             "view": pipeline.view_reader.ready,
-            "schema registry": writer.waiting,
+            "schema registry": writer.waiting or pipeline.formats.waiting,
             # Before the topics are there nothing else is asked of Kafka.
             "kafka": home if pipeline.topics.ready is None else None,
             # The next event of a query that another instance owns by now is not published here.

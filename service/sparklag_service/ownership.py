@@ -11,7 +11,6 @@ from typing import Final
 
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
-from sparklag_schemas.query_names import has_ended
 from sparklag_schemas.runtime.chunks import by_count
 from sparklag_schemas.runtime.tasks import with_pauses
 from sparklag_schemas.timestamps import epoch_ms
@@ -156,6 +155,10 @@ class Ownership:
         # finds them in the view.
         await self._request_tracked()
 
+    def tracks(self, query_id: str) -> bool:
+        """See RebalanceHandler."""
+        return query_id in self._tracked
+
     async def _request_tracked(
         self, due: Callable[[QueryState, float], bool] | None = None
     ) -> None:
@@ -222,7 +225,8 @@ class Ownership:
                 self._tombstones.discard(query_id)
 
     def _forget_expired(self) -> None:
-        """Forget queries past their keep time; where a limit is reached, those that ended first."""
+        """Forget queries past their keep time; where a limit is reached, those that have finished,
+        the earliest first: those that are dead or have failed are alarms."""
         tracked = self._tracked
         expired_before_ms = epoch_ms() - int(self._settings.keep_s * 1000)
         for query_id in list(tracked.tracker.expired(expired_before_ms)):
@@ -230,13 +234,13 @@ class Ownership:
         if not tracked.limits.is_full:
             return
         tracked.limits.is_full = False
-        ended = (
+        finished = (
             (state.observed_at, query_id)
             for query_id, state in tracked.queries.items()
             if (last := self._evaluation.last_event(query_id)) is not None
-            and has_ended(last.status)
+            and last.status == "FINISHED"
         )
-        for _, query_id in sorted(ended)[:_EVICTED_AT_ONCE]:
+        for _, query_id in sorted(finished)[:_EVICTED_AT_ONCE]:
             self._counters.evicted += self._forget(query_id)
 
     def _forget(self, query_id: str) -> bool:

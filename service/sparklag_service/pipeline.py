@@ -47,7 +47,7 @@ class Pipeline:
         self.settings = settings
         self.counters = counters = Counters()
         self.supervisor = Supervisor()
-        formats = MessageFormats(settings)
+        self.formats = formats = MessageFormats(settings)
         self.view = View(settings.limits)
 
         self.queue = delivery_queue(settings.queue_size, counters)

@@ -30,11 +30,13 @@ def test_every_variable_on_the_page_of_settings_sets_the_setting_beside_it() -> 
     assert len(rows) > 50
     for setting, variable, default in rows:
         value = json.loads(default)
-        if isinstance(value, dict):
+        if isinstance(value, dict) or setting == "accepted_signing_keys":  # it needs another
             continue
+        if value == "":  # which cannot be set
+            value = "first"
         text = "first" if value == [] and setting != "metrics.compat" else value
         changed = load_settings(environ={variable: text if isinstance(text, str) else default})
         got = changed
         for name in setting.split("."):
             got = getattr(got, name)
-        assert got == (["first"] if text == "first" else value), setting
+        assert got == (["first"] if value == [] and text == "first" else value), setting

@@ -62,6 +62,22 @@ async def test_queries_that_ended_make_room_for_one_that_lives(
         assert view.get(lives.query_id) is not None
 
 
+async def test_a_query_with_an_alarm_makes_room_for_none(
+    service_settings: Settings, second_client: SecondClient, topic: str
+) -> None:
+    failed = seen(topic, {0: 0}, cause="terminated", exception="boom")
+    async with running(limited(service_settings, queries=1), second_client) as service:
+        service.observe(failed)
+        await service.shows(failed.query_id, lambda e: e.status == "FAILED", "it has failed")
+        refused = service.pipeline.counters.refusals.counts
+        for number in range(1, 4):
+            service.observe(seen(topic, {0: 0}))
+            limit = (service.settings.offsets_topic, "limit")
+            await holds(lambda limit=limit, n=number: refused[limit] == n, "refused")  # type: ignore[misc]
+        assert service.shown(failed.query_id).status == "FAILED"
+        assert service.pipeline.counters.evicted == 0
+
+
 async def test_a_query_with_too_many_partitions_is_unknown_and_says_why(
     service_settings: Settings, second_client: SecondClient, topic_name: str
 ) -> None:

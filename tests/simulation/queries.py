@@ -16,6 +16,8 @@ from tests.simulation.kafka import SimulatedKafka
 
 Life = Literal["running", "dead", "finished", "failed"]
 _BATCH_S: Final = 20.0
+_PROVEN_S: Final = 900.0
+"""A driver goes on for a minute to be told from repeated messages, and Kafka may be away before."""
 
 
 class SimulatedQuery:
@@ -40,6 +42,11 @@ class SimulatedQuery:
         self._runs = 0
         self._batch_id: int | None = None
         self._clock_ahead_ms = 0
+        self._began_s = 0.0
+        self._latest_clock_ms = 0
+        self.is_unproven = False
+        """Its last driver ended before it had gone on for long enough to be told, by a clock behind
+        that of the driver before, from a message that is repeated."""
         self._count = 0
         self._arrives_s = 0.0
         self._unsent: deque[Observation] = deque()
@@ -52,7 +59,10 @@ class SimulatedQuery:
         """A driver starts it, on its checkpoint. Its clock may be wrong."""
         self.life = "running"
         self._runs += 1
-        self._clock_ahead_ms = self._random.choice((0, 0, 0, 0, 40, -40, -3_600_000, 250_000))
+        self._began_s = self._kafka.loop.now_s
+        self._latest_clock_ms = max(self._latest_clock_ms, self._clock_ahead_ms)
+        self.is_unproven = False
+        self._clock_ahead_ms = self._random.choice((0, 0, 0, 0, 40, -40, -250_000, 250_000))
         self._write("started")
 
     def heartbeat(self) -> None:
@@ -78,6 +88,8 @@ class SimulatedQuery:
         if self.life != "running":
             return
         self.life = life
+        is_behind = self._clock_ahead_ms < self._latest_clock_ms
+        self.is_unproven = is_behind and self._kafka.loop.now_s - self._began_s < _PROVEN_S
         if life != "dead":
             self._write("terminated", exception="boom" if life == "failed" else None)
 

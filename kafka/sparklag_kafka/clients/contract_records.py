@@ -7,11 +7,11 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from aiokafka.structs import ConsumerRecord
 
-from sparklag_schemas import ContractError, LagEvent, Settings, encode
+from sparklag_schemas import ContractError, LagEvent, Observation, Settings, encode
 from sparklag_schemas.bounds import MAX_NAME
-from sparklag_schemas.errors import WrongPlace
+from sparklag_schemas.errors import WrongPlace, WrongSignature
 from sparklag_schemas.formats import MessageFormats, as_json
-from sparklag_schemas.message_limits import MessageLimits
+from sparklag_schemas.message_limits import MessageLimits, check_origin, in_time
 from sparklag_schemas.redaction import redacted
 from sparklag_schemas.runtime.chunks import by_size
 from sparklag_schemas.signatures import Signatures
@@ -23,6 +23,7 @@ _MAX_KEY_BYTES: Final = 4 * MAX_NAME
 """UTF-8 takes up to 4 for a character."""
 
 Message = TypeVar("Message")
+SafeMessage = TypeVar("SafeMessage", Observation, LagEvent)
 
 
 class Refusals(Protocol):
@@ -63,8 +64,22 @@ class ContractRecords(Generic[Message]):
             yield chunk
 
     async def learn(self, records: Iterable[ConsumerRecord]) -> None:
-        """Fetch the schemas they are written in. Raises RegistryError where none can be had."""
-        await self._reader.learn(record.value for record in records)
+        """Fetch the schemas that those with an accepted signature are written in.
+
+        Raises RegistryError where they cannot be read yet.
+        """
+        await self._reader.learn(
+            record.value
+            for record in records
+            if not self._reader.is_known(record.value) and self._is_signed(record)
+        )
+
+    def _is_signed(self, record: ConsumerRecord) -> bool:
+        try:
+            self._signatures.check(self._topic, record.key, record.value, record.headers)
+        except WrongSignature:
+            return False
+        return True
 
     def decoded(self, record: ConsumerRecord) -> Message | None:
         """The message in `record`; None where it is refused."""
@@ -72,6 +87,8 @@ class ContractRecords(Generic[Message]):
             self._signatures.check(self._topic, record.key, record.value, record.headers)
             message = self._reader.decode(record.value)
             self._limits.check(message, _written_at_ms(record))
+            if isinstance(message, Observation):
+                check_origin(message)
         except ContractError as error:
             self.refuse(record, error)
             return None
@@ -108,10 +125,16 @@ class ContractRecords(Generic[Message]):
         self._refusals.add(self._topic, "batch", f"{what}: {why}", None)
 
 
-def shown(event: LagEvent, written: bytes) -> tuple[LagEvent, bytes]:
-    """The event without secrets, and its JSON; `written` is its value on the topic."""
-    safe = redacted(event)
-    return safe, as_json(written, event) if safe is event else encode(safe)
+def safe(message: SafeMessage, record: ConsumerRecord) -> SafeMessage:
+    """The message of `record` without secrets, and not from the future: see `in_time`."""
+    return redacted(in_time(message, _written_at_ms(record)))
+
+
+def shown(event: LagEvent, record: ConsumerRecord) -> tuple[LagEvent, bytes]:
+    """The same, and its JSON."""
+    shown_event = safe(event, record)
+    as_written = shown_event is event
+    return shown_event, as_json(record.value, event) if as_written else encode(shown_event)
 
 
 def _written_at_ms(record: ConsumerRecord) -> int:

@@ -111,7 +111,7 @@ def _read_by(make: Callable[[bytes], Any], data: bytes) -> Any:
     return make(data) if reader is None else BoundedRecords(data, *reader)
 
 
-def _decode(decode: Callable[[Any], bytes], codec: int, payload: Any) -> bytes:
+def _decode(decode: Callable[[Any], bytes], codec: int, payload: Any) -> bytes | bytearray:
     if _limit.most_bytes is None:
         return decode(payload)
     return decompress(codec, bytes(payload), _limit.most_bytes)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from sparklag_offsets.errors import StoreError
+from sparklag_schemas.codec import NOT_JSON
 
 Range = tuple[int, int | None, int]
 """Partition, first offset of the batch (None: not known), exclusive end offset."""
@@ -77,7 +78,7 @@ class BatchRecord:
         """The ranges by source and topic. Raises StoreError where they cannot be decoded."""
         try:
             return _decode(self.ranges)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             raise StoreError(
                 f"the stored ranges of query {self.query_id}, batch {self.batch_id}, are broken:"
                 f" {error}"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from sparklag_offsets.errors import RecordRefused
 from sparklag_offsets.store.batch_record import BatchRecord, Range, TopicRanges, encode_ranges
 from sparklag_schemas import Observation, Offsets, SourcePosition
 from sparklag_schemas.enumerations import traits_of
@@ -22,6 +23,10 @@ EndOffsets = Mapping[tuple[int, str], Mapping[int, int]]
 
 _PAST_RUNS: Final = 100
 """Remembered of a query: one that fails at once may be restarted for ever."""
+_RUN_ENDED_MS: Final = 60_000
+"""A run without a record for so long does not hold up another that goes on."""
+_LEAP: Final = 1_000
+"""So many batches may be missing, or one for each millisecond since the last record."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class BatchSequence:
     """The last run; records from a checkpoint, and inferred ones, have none."""
     past_runs: tuple[str, ...] = ()
     """The last runs that this one has followed."""
+    run_seen_once: bool = False
+    """Whether another run was there before and this one has one record: anybody can write one."""
 
     @classmethod
     def ending_with(cls, newest: BatchRecord | None) -> BatchSequence:
@@ -41,14 +48,16 @@ class BatchSequence:
     def after(self, records: Sequence[BatchRecord]) -> BatchSequence:
         """The same with these at its end."""
         newest, run_id, past_runs = self.newest, self.run_id, self.past_runs
+        seen_once = self.run_seen_once
         for record in records:
             newest = record
-            if record.run_id is None or record.run_id == run_id:
+            if record.run_id is None:
                 continue
-            if run_id is not None:
-                past_runs = (*past_runs, run_id)[-_PAST_RUNS:]
+            seen_once = run_id not in (None, record.run_id) and record.run_id not in past_runs
+            if run_id not in (None, record.run_id):
+                past_runs = (*(run for run in past_runs if run != record.run_id), run_id)
             run_id = record.run_id
-        return BatchSequence(newest, run_id, past_runs)
+        return BatchSequence(newest, run_id, past_runs[-_PAST_RUNS:], seen_once)
 
 
 class NewRecords(NamedTuple):
@@ -66,7 +75,10 @@ _NONE = NewRecords()
 def next_records(
     observation: Observation, sequence: BatchSequence, topic_id_of: TopicIdOf
 ) -> NewRecords:
-    """The records that follow `sequence`. A repeated observation adds none."""
+    """The records that follow `sequence`. A repeated observation adds none.
+
+    Raises RecordRefused for a batch that cannot have come so soon.
+    """
     batch_id, newest = observation.batch_id, sequence.newest
     has_offsets = any(source.processed for source in observation.sources)
     if batch_id is None or not has_offsets or traits_of(observation.origin).commits_offsets:
@@ -75,8 +87,17 @@ def next_records(
         return NewRecords((_record(observation, batch_id, None, topic_id_of),))
     if observation.run_id in sequence.past_runs:
         batch = observation.batch
-        is_running = batch is not None and batch.started_at > newest.observed_at
-        return NewRecords(past_run_id=observation.run_id) if is_running else _NONE
+        if batch is None or batch.started_at <= newest.observed_at:
+            return _NONE
+        since_ms = observation.observed_at - newest.observed_at
+        if not sequence.run_seen_once and since_ms <= _RUN_ENDED_MS:
+            return NewRecords(past_run_id=observation.run_id)
+        return NewRecords((_record(observation, batch_id, newest, topic_id_of, rewinds=True),))
+    if batch_id - newest.batch_id > max(_LEAP, observation.observed_at - newest.observed_at):
+        raise RecordRefused(
+            f"it would be {batch_id - newest.batch_id:,} batches after the last one, which is"
+            f" {newest.batch_id:,}: no query is so fast"
+        )
     if batch_id > newest.batch_id:
         if _is_from_before_rewind(observation, sequence, newest):
             return _NONE
@@ -100,14 +121,20 @@ def _is_from_before_rewind(
 def _goes_back(
     observation: Observation, batch_id: int, sequence: BatchSequence, newest: BatchRecord
 ) -> bool:
-    """Whether the query has started again from an earlier batch: only another run can."""
+    """Whether the query has started again from an earlier batch: only another run can. A run that
+    contradicts its own last record did not write that."""
     if observation.observed_at <= newest.observed_at:
         return False
     if observation.run_id is None:
         # A checkpoint may be polled late: it only supersedes records of the checkpoint.
         return sequence.run_id is None and batch_id < newest.batch_id
     if observation.run_id == sequence.run_id:
-        return False
+        ends = newest.end_offsets()
+        return observation.run_id == newest.run_id and any(
+            offset < ends.get(key, {}).get(number, 0)
+            for key, offsets in end_offsets_of(observation).items()
+            for number, offset in offsets.items()
+        )
     if batch_id < newest.batch_id:
         return True
     # A driver repeats its position; after a crash the last batch runs again with the same offsets.

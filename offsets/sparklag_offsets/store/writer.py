@@ -46,8 +46,11 @@ class StoreWriter:
         store: OffsetStore,
         settings: Settings,
         on_failure: Callable[[str], None] = lambda reason: None,
+        *,
+        check_log_ends: bool = False,
     ) -> None:
-        """`on_failure` is called with the reason, each time."""
+        """`on_failure` is called with the reason, each time. `check_log_ends`: refuse a
+        position beyond the end of its log."""
         self.counts = WriterCounts()
         self.failing: str | None = None
         """Why the store cannot be written to, as long as it cannot."""
@@ -57,7 +60,7 @@ class StoreWriter:
         self._sequences: dict[str, BatchSequence] = {}
         """By query. A cache: emptied where it is full."""
         self._reported_runs: set[str] = set()
-        self._topic_ids = TopicIds(settings)
+        self._topic_ids = TopicIds(settings, log_ends=check_log_ends)
         self._on_failure = on_failure
         self._is_prepared = False
 
@@ -101,6 +104,7 @@ class StoreWriter:
         records: list[BatchRecord] = []
         for observation in observations:
             sequence = sequences[observation.query_id]
+            self._topic_ids.check(observation)
             added = next_records(observation, sequence, self._topic_ids.get)
             if added.past_run_id is not None:
                 self._report_two_drivers(observation, added.past_run_id, sequence)
@@ -132,8 +136,8 @@ class StoreWriter:
             self._reported_runs.clear()
         self._reported_runs.add(run_id)
         _log.warning(
-            "query %s is run by two drivers: run %s continues beside run %s, which began later;"
-            " sparklag does not record the earlier run",
+            "query %s is run by two drivers: run %s continues beside run %s, and sparklag records"
+            " the latter alone",
             observation.query or observation.query_id,
             run_id,
             sequence.run_id,

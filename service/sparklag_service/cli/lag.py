@@ -234,8 +234,8 @@ def forget(
 
 def _get_lag(url: str, query: str) -> Reading:
     """Raises ServiceError."""
-    response = request("GET", url, f"/lag/{path_segment(query)}")
+    document = request("GET", url, f"/lag/{path_segment(query)}")
     try:
-        return Reading(decode_lag_event(response.content), response.text)
+        return Reading(decode_lag_event(document), document)
     except MalformedMessage as error:
         raise not_sparklag(url) from error

@@ -89,9 +89,8 @@ class _Output:
         """Whether all of `count` are printed; 0 is no limit."""
         return self._printed == self._count > 0
 
-    def print(self, event: LagEvent, written: bytes) -> None:
-        """`written` is the event's message."""
-        event, document = shown(event, written)
+    def print(self, event: LagEvent, document: bytes) -> None:
+        """`document` is its JSON."""
         width = get_terminal_size().columns if sys.stdout.isatty() else None
         typer.echo(ascii_json(document) if self._json else _line(event, width))
         self._printed += 1
@@ -115,7 +114,7 @@ async def _follow_topic(settings: ResolvedSettings, query: str | None, output: _
             event = contract_records.decoded(record)
             if event is None or (query is not None and not _is_of(event, query)):
                 continue
-            output.print(event, record.value)
+            output.print(*shown(event, record))
             if output.is_complete:
                 return
     except BrokenPipeError:  # whoever reads this output has gone

@@ -4,11 +4,13 @@ control it."""
 from __future__ import annotations
 
 import json
+import re
 import sys
 from math import isnan
 from pathlib import Path
 from typing import IO, Annotated, Final
 
+import msgspec
 import rich.markup
 import typer
 from rich.console import Console
@@ -42,6 +44,7 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON, for a program.")
 
 DEFAULT_URL = "http://127.0.0.1:8085"
 COLOURS: Final[dict[Mark, str]] = {"bad": "red", "warn": "yellow", "ok": "green"}
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 _ANY_WIDTH: Final = 1_000_000
 _LONGEST_ERROR: Final = 2_000
 
@@ -75,9 +78,10 @@ def escape(text: str) -> str:
     return rich.markup.escape(plain(text))
 
 
-def ascii_json(document: bytes | str) -> str:
+def ascii_json(document: bytes) -> str:
     """The same JSON on one line and in ASCII: the terminal obeys nothing in it either."""
-    return json.dumps(json.loads(document))
+    line = msgspec.json.format(document, indent=0).decode(errors="replace")
+    return _NOT_ASCII.sub(lambda text: json.dumps(text[0])[1:-1], line)
 
 
 def print_error(text: str) -> None:

@@ -24,7 +24,7 @@ class Reading(NamedTuple):
     """An event, and the JSON it came as."""
 
     event: LagEvent
-    document: str
+    document: bytes
 
 
 Read = Callable[[], Reading]

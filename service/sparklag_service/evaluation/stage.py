@@ -114,7 +114,6 @@ class Evaluation:
         query_id, tracked = state.query_id, self._tracked
         tracked.limits.admit(query_id, measured_partitions(state, self._enricher.offsets))
         covered = tracked.pending.covered(state)
-        is_silent = tracked.is_silent(state)
         evaluated = self._evaluator.evaluate(
             state,
             self._enricher.offsets,
@@ -122,20 +121,19 @@ class Evaluation:
             event_id=str(uuid4()),
             cause="refresh" if covered is None else covered.observation.cause,
             previous=self._last.get(query_id),
-            silent=is_silent,
+            silent=tracked.is_silent(state),
         )
         tracked.failures.recovered(query_id, "evaluation")
         self._last[query_id] = evaluated
         self._counters.measured += 1
         reason = tracked.failures.reason(query_id)
-        if reason is None and is_silent:
-            reason = self._refusal(query_id)
-        if reason is None:
+        if reason is not None:
+            return replace(evaluated.event, status="UNKNOWN", reason=reason)
+        refusal = self._counters.refusals.of_query(
+            query_id, time.monotonic() - self._silent_after_s
+        )
+        if refusal is None or evaluated.event.status != "STOP":
             return evaluated.event
-        return replace(evaluated.event, status="UNKNOWN", reason=reason)
-
-    def _refusal(self, query_id: str) -> str | None:
-        """Why a silent query may be alive: its driver's messages are refused."""
-        since_s = time.monotonic() - self._silent_after_s
-        refusal = self._counters.refusals.of_query(query_id, since_s)
-        return None if refusal is None else f"the driver's messages are refused: {refusal}"
+        # Anybody may have written that message: it changes no status.
+        reason = f"{evaluated.event.reason}; refused a {refusal}"
+        return replace(evaluated.event, reason=reason)

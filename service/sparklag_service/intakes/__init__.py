@@ -59,6 +59,9 @@ class RebalanceHandler(Protocol):
         """Adopt the queries that the intake owns now; return once all that was published of them is
         read."""
 
+    def tracks(self, query_id: str) -> bool:
+        """Whether it has the query already."""
+
 
 class Intake(Protocol):
     """Puts deliveries on the queue it was made with."""

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.structs import ConsumerRecord, TopicPartition
@@ -24,10 +25,11 @@ from sparklag_schemas.redaction import redacted
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import cancel_and_wait
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import partition_of
+from sparklag_schemas.topics import key_of, partition_of
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import BatchTrace, Delivery, RebalanceHandler
+from sparklag_service.intakes.newcomers import Newcomers
 from sparklag_service.intakes.reading import read_with_retry
 
 _log = logging.getLogger(__name__)
@@ -36,6 +38,9 @@ _MOST_RECORDS = 200
 _FETCH_BYTES = 16 * 1024 * 1024
 _ROOM = 200
 """With more deliveries than this in the queue, the rest stays in Kafka."""
+_NEWCOMERS_POLL_MS = 20
+_NEWCOMERS_BESIDE = 10
+"""New queries taken for each poll that has other messages too."""
 _COMMIT_INTERVAL_S = 1.0
 _BACKLOG_INTERVAL_S = 1.0
 _BACKLOG_TIMEOUT_S = 5.0
@@ -76,6 +81,7 @@ class TopicIntake:
         )
         self._consumer: AIOKafkaConsumer | None = None
         self._ledgers: dict[TopicPartition, CommitLedger] = {}
+        self._newcomers = Newcomers()
         self._owns_partitions = False
         self._accepts = False
         self._partition_count = 0
@@ -145,20 +151,21 @@ class TopicIntake:
                 asyncio.create_task(self._commit_regularly()),
                 asyncio.create_task(self._measure_backlog_regularly(consumer)),
             ]
-            await self._poll(consumer)
+            await self._poll(consumer, handler)
         finally:
             self._left("not a member of the consumer group")
             await cancel_and_wait(*background, cancel_again_s=_END_S)
             await self._leave(consumer, handler)
 
-    async def _poll(self, consumer: AIOKafkaConsumer) -> None:
+    async def _poll(self, consumer: AIOKafkaConsumer, handler: RebalanceHandler) -> None:
         polled_s = time.monotonic()
         while True:
             batches, accepted = {}, self._accepts
-            if not self._paused:
-                batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
+            poll_ms = _NEWCOMERS_POLL_MS if self._newcomers else _POLL_MS
+            if not (self._paused or self._newcomers.is_full):
+                batches = await consumer.getmany(timeout_ms=poll_ms, max_records=_MOST_RECORDS)
             else:
-                await asyncio.sleep(_POLL_MS / 1000)
+                await asyncio.sleep(poll_ms / 1000)
             if self._failure is not None:
                 raise self._failure
             pause_s, polled_s = time.monotonic() - polled_s, time.monotonic()
@@ -170,7 +177,24 @@ class TopicIntake:
                 continue
             if accepted:
                 self._unread = None
-            await self._take(record for records in batches.values() for record in records)
+            await self._take(self._known(chain.from_iterable(batches.values()), handler))
+            if not self._paused:
+                await self._take(self._newcomers.next(_NEWCOMERS_BESIDE if batches else _ROOM))
+
+    def _known(
+        self, records: Iterable[ConsumerRecord], handler: RebalanceHandler
+    ) -> Iterator[ConsumerRecord]:
+        """Those of queries that are tracked; the others wait."""
+        for record in records:
+            ledger = self._ledgers[TopicPartition(record.topic, record.partition)]
+            ledger.take(record.offset)
+            query_id = None if record.value is None else self._records.query_id(record)
+            if query_id is None:
+                ledger.done(record.offset)
+            elif record.key not in self._newcomers and handler.tracks(query_id):
+                yield record
+            else:
+                self._newcomers.add(record)
 
     def _cannot_read(self, reason: str) -> None:
         self._unread = reason
@@ -193,13 +217,20 @@ class TopicIntake:
                 return
 
     def _take_record(self, record: ConsumerRecord) -> None:
-        ledger = self._ledgers[TopicPartition(record.topic, record.partition)]
-        ledger.take(record.offset)
-        done = partial(ledger.done, record.offset)
-        observation = None
-        if record.value is not None:
-            observation = self._records.decoded(record)
+        ledger, newcomers = (
+            self._ledgers[TopicPartition(record.topic, record.partition)],
+            self._newcomers,
+        )
+
+        def done() -> None:
+            ledger.done(record.offset)
+            newcomers.done(record)
+
+        observation = self._records.decoded(record)
         if observation is None:
+            done()
+        elif record.key != key_of(observation.query_id):
+            self._records.refuse(record, WrongPlace("its key is not its query's id"))
             done()
         elif not self.owns(observation.query_id):
             query_id = observation.query_id
@@ -227,7 +258,8 @@ class TopicIntake:
             self._failure = error
             return
         self._counters.rebalances += 1
-        self._not_member = None
+        topic = self._settings.offsets_topic
+        self._not_member = None if self._partition_count else f"topic {topic} does not exist"
         _log.info("owns %d of %d partitions", len(owned), self._partition_count)
 
     async def _take_over(self, owned: list[TopicPartition], handler: RebalanceHandler) -> None:
@@ -256,7 +288,7 @@ class TopicIntake:
             await asyncio.wait_for(self._commit(), _REBALANCE_STEP_S)
         except asyncio.TimeoutError:
             _log.warning("partitions were revoked before a commit: their messages are read again")
-        self._ledgers = {}
+        self._forget_read()
 
     async def _commit_regularly(self) -> None:
         while True:
@@ -310,7 +342,8 @@ class TopicIntake:
         for partition, log_end in ends.items():
             behind += max(0, log_end - await consumer.position(partition))
         self.behind = behind
-        if behind == 0 and generation == self._generation and self._queue.empty():
+        is_taken = self._queue.empty() and not self._newcomers
+        if behind == 0 and generation == self._generation and is_taken:
             self.caught_up_s = requested_s
 
     async def _leave(self, consumer: ContractConsumer, handler: RebalanceHandler) -> None:
@@ -320,8 +353,12 @@ class TopicIntake:
             handler.on_revoked,
             self._commit,
         )
-        self._ledgers = {}
+        self._forget_read()
         self._consumer = None
+
+    def _forget_read(self) -> None:
+        self._ledgers = {}
+        self._newcomers = Newcomers()
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types

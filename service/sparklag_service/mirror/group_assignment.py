@@ -87,11 +87,16 @@ class GroupOwnership:
         live = []
         for query_id in query_ids:
             entry = self._view.get(query_id)
-            if entry is None or not is_live(entry.event):
+            if entry is None or self._has_ended_for_good(entry.event):
                 continue
             if own is None or own.received_s - entry.received_s <= self._silent_after_s:
                 live.append(query_id)
         return live
+
+    def _has_ended_for_good(self, event: LagEvent) -> bool:
+        """Whether it has for so long that a live driver would have contradicted it."""
+        ended_s = (event.measured_at - (event.status_since or 0)) / 1000
+        return not is_live(event) and ended_s > self._silent_after_s
 
     def has_ended(self, query_id: str) -> bool:
         """Whether a query is known to run no more, or to be observed no more."""

@@ -15,13 +15,12 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.consumer import ContractConsumer
-from sparklag_kafka.clients.contract_records import ContractRecords
+from sparklag_kafka.clients.contract_records import ContractRecords, safe
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, ResolvedSettings, Settings
 from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.redaction import redacted
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_together
 from sparklag_service.counters import Counters
@@ -51,7 +50,9 @@ class StoreRecorder:
         self._records = ContractRecords(
             Observation, settings.offsets_topic, settings, formats, counters.refusals
         )
-        self._writer = StoreWriter(open_store(url, create=True), settings, lambda _: self._count())
+        self._writer = StoreWriter(
+            open_store(url, create=True), settings, lambda _: self._count(), check_log_ends=True
+        )
         self._write_lock = asyncio.Lock()
         self._pending: NewestQueue[Observation] = NewestQueue(
             settings.queue_size, key=lambda observation: observation.query_id
@@ -139,7 +140,7 @@ class StoreRecorder:
                 if record.value is not None:
                     observation = self._records.decoded(record)
                     if observation is not None:
-                        observations.append(redacted(observation))
+                        observations.append(safe(observation, record))
             if observations:
                 await self._write(observations)
 

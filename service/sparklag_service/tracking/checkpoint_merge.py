@@ -20,6 +20,9 @@ _UNHEARD_MS = 30_000
 """A driver sends a message every ten seconds: a batch that completes so long after the last one is
 of another run, which no listener observes."""
 
+_LEAP = 1_000
+"""Batches: a checkpoint is not read so late."""
+
 
 def with_checkpoint(
     current: QueryState, observation: Observation, sources: tuple[SourceState, ...]
@@ -38,10 +41,13 @@ def with_checkpoint(
     )
     positioned = any(source.processed is not None for source in sources)
     set_back = _order(observation.batch_id) < _order(current.checkpoint_batch_id)
+    is_unheard = (observation.processed_at or 0) > current.driver_seen_at_ms + _UNHEARD_MS
     newer = (
         set_back
         or not current.has_position
         or _order(observation.batch_id) > _order(current.batch_id)
+        # A driver that wrote of a batch so far ahead, and nothing since, was none.
+        or (is_unheard and _order(current.batch_id) - _order(observation.batch_id) > _LEAP)
     )
     if positioned and newer:
         state = replace(
@@ -53,7 +59,7 @@ def with_checkpoint(
             running_batch=None,
             sources=_described(sources, current.sources),
         )
-        if (observation.processed_at or 0) > current.driver_seen_at_ms + _UNHEARD_MS:
+        if is_unheard:
             state = replace(
                 state,
                 run_id=None,

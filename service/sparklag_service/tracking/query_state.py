@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -42,6 +42,15 @@ class SourceState(Struct, frozen=True):
         return sorted({*positioned, *existing})
 
 
+class PastRun(NamedTuple):
+    """A run that another one has followed, or goes on beside."""
+
+    seen_at_ms: int
+    """When it wrote its last message, by its own driver's clock."""
+    received_at_ms: int
+    """When that was received, by this service's clock."""
+
+
 class QueryState(QueryMessage, frozen=True, kw_only=True):
     """A query as its observations describe it. A new observation makes a new state."""
 
@@ -55,17 +64,19 @@ class QueryState(QueryMessage, frozen=True, kw_only=True):
     observation_offset: int | None = None
     run_seen_since_ms: int = 0
     """`driver_seen_at_ms` of this run's first message."""
-    past_runs: Mapping[str, int] = {}
-    """Ids of the last ones, the newest first, and when each wrote its last message, by its own
-    driver's clock."""
+    run_received_at_ms: int = 0
+    """When its last message was received, by this service's clock."""
+    recent: tuple[tuple[int, str], ...] = ()
+    """Time and cause of this run's last messages, as they were written: none of these, repeated,
+    comes after its end."""
+    run_seen_once: bool = False
+    """Whether that is all it wrote, and another run was there before: anybody can write one."""
+    past_runs: Mapping[str, PastRun] = {}
+    """By run id, the last ones, the newest first."""
     other_run_id: str | None = None
     """A past run that still runs beside this one."""
-    other_run_at_ms: int = 0
-    """`driver_seen_at_ms` when the other run was last seen: its own clock may differ."""
     idle_at_ms: int = 0
     """When its driver last reported that it waits, by its clock. 0: never."""
-    alone_since_ms: int | None = None
-    """By the other run's clock, its first message after this run's last."""
 
     @property
     def has_position(self) -> bool:
@@ -102,9 +113,9 @@ def restored(event: LagEvent) -> QueryState:
         ended=event.status in ("FINISHED", "FAILED"),
         observation_offset=event.observation_offset,
         run_seen_since_ms=event.observed_at,
-        past_runs={event.other_run_id: event.observed_at} if event.other_run_id else {},
+        run_received_at_ms=event.measured_at,
+        past_runs={event.other_run_id: PastRun(0, event.measured_at)} if event.other_run_id else {},
         other_run_id=event.other_run_id,
-        other_run_at_ms=event.observed_at if event.other_run_id else 0,
     )
 
 

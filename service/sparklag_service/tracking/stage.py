@@ -10,6 +10,7 @@ from typing import Final
 from sparklag_schemas import LagEvent, Observation, ResolvedSettings
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery
 from sparklag_service.tracking.query_limits import observed_partitions
@@ -84,9 +85,7 @@ class Tracking:
     def _track(self, delivery: Delivery) -> None:
         observation, tracked = delivery.observation, self._tracked
         query_id = observation.query_id
-        if observation.run_id is not None:
-            tracked.received(observation)
-        elif not self._watches(query_id):
+        if observation.run_id is None and not self._watches(query_id):
             # Another instance has owned it since it was read.
             tracked.pending.settle(delivery)
             return
@@ -94,7 +93,12 @@ class Tracking:
         if partitions > tracked.limits.admitted(query_id):
             tracked.limits.admit(query_id, partitions)
         last_event = self._last_event(query_id)
-        if not tracked.tracker.observe(observation, last_event, delivery.offset):
+        before = tracked.queries.get(query_id)
+        is_new = tracked.tracker.observe(observation, last_event, delivery.offset, epoch_ms())
+        if observation.run_id is not None and tracked.queries.get(query_id) is not before:
+            # What is repeated is no sign of life.
+            tracked.received(observation)
+        if not is_new:
             if query_id not in tracked:
                 tracked.limits.release(query_id)
             self._counters.stale += 1

@@ -82,7 +82,9 @@ class TrackedQueries:
     def __init__(
         self, settings: ResolvedSettings, queue: NewestQueue[Delivery], counters: Counters
     ) -> None:
-        self.tracker = Tracker(ClusterNames(settings).alias_of)
+        self.tracker = Tracker(
+            ClusterNames(settings).alias_of, int(settings.limits.clock_ahead_s * 1000)
+        )
         self.pending = PendingObservations(queue, self.tracker.queries, counters)
         self.limits = QueryLimits(settings.limits)
         self.failures = QueryFailures()

@@ -9,13 +9,21 @@ from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Observation, SourcePosition
 from sparklag_schemas.enumerations import traits_of
+from sparklag_schemas.message_limits import in_time
 from sparklag_service.tracking.checkpoint_merge import with_checkpoint, with_newer_position
-from sparklag_service.tracking.query_state import QueryState, SourceState, query_fields, restored
+from sparklag_service.tracking.query_state import (
+    PastRun,
+    QueryState,
+    SourceState,
+    query_fields,
+    restored,
+)
 
-_RUNS_REMEMBERED = 4
+_RUNS_REMEMBERED = 16
+_RECENT = 8
+"""Messages of which a repetition is known, whatever the clocks say."""
 _OTHER_RUN_MS = 60_000
-"""Another run without a message for so long, while this one has some, has ended; and one that goes
-on for so long, by its own clock, lives."""
+"""A run without a message for so long has ended."""
 
 ClusterOf = Callable[[str | None, str], str | None]
 """`bootstrap_servers` of a source, and the alias its driver gives, to the cluster's alias."""
@@ -30,6 +38,8 @@ class Tracker:
     """The state of each query this instance answers for."""
 
     cluster_of: ClusterOf = _by_alias
+    clocks_differ_ms: int = 300_000
+    """A message of an unknown run that is older than the last one by more is repeated."""
     queries: dict[str, QueryState] = field(default_factory=dict)
 
     def observe(
@@ -37,8 +47,10 @@ class Tracker:
         observation: Observation,
         last_event: LagEvent | None = None,
         offset: int | None = None,
+        now_ms: int | None = None,
     ) -> bool:
-        """Track an observation; whether it changed anything.
+        """Track an observation that is received at `now_ms` (None: when it was made); whether it
+        changed anything. One that is from the future counts as made now.
 
         `offset` is that of its record on `processed-offsets`: the higher one is the newer, whatever
         the drivers' clocks say. One without comes straight from its source, and is the newest;
@@ -49,13 +61,20 @@ class Tracker:
         current = self.queries.get(observation.query_id)
         if current is None and last_event is not None:
             current = restored(last_event)
+        written = observation.observed_at, observation.cause
+        if now_ms is not None:
+            observation = in_time(observation, now_ms)
         if current is not None and _is_old(observation, offset, current):
             return False
-        state = self._next_state(observation, current)
+        if current is not None and current.ended and written in current.recent:
+            return False
+        state = self._next_state(observation, current, now_ms or observation.observed_at, offset)
         if state is None:
             return False
         if offset is not None:
-            state = replace(state, observation_offset=offset)
+            is_same_run = current is not None and current.run_id == state.run_id
+            recent = (written, *(current.recent if current and is_same_run else ()))
+            state = replace(state, observation_offset=offset, recent=recent[:_RECENT])
         elif current is not None and observation.run_id is None:
             # Not from the topic: the newest record there stays the same.
             state = replace(state, observation_offset=current.observation_offset)
@@ -81,29 +100,47 @@ class Tracker:
         )
 
     def _next_state(
-        self, observation: Observation, current: QueryState | None
+        self,
+        observation: Observation,
+        current: QueryState | None,
+        now_ms: int,
+        offset: int | None,
     ) -> QueryState | None:
         if current is not None and traits_of(observation.origin).is_checkpoint:
             return with_checkpoint(current, observation, self._sources(observation))
+        run_id = observation.run_id or ""
         if current is None or observation.run_id == current.run_id:
-            return self._merged(observation, current)
+            return self._merged(observation, current, now_ms)
         if current.run_id is None:
-            return _of_new_run(self._merged(observation, current))
-        if observation.run_id in current.past_runs and not _takes_over(observation, current):
-            return _with_other_run(observation, current)
-        if observation.run_id not in current.past_runs and _is_of_earlier_run(observation, current):
-            # It shows the run that it is of; perhaps it lives, and has a clock that is behind.
-            self.queries[current.query_id] = replace(
-                current, past_runs=_with_past(current, observation.run_id, observation.observed_at)
-            )
+            return _of_new_run(self._merged(observation, current, now_ms))
+        past = current.past_runs.get(run_id)
+        is_alone = current.ended or now_ms - current.run_received_at_ms > _OTHER_RUN_MS
+        behind_ms = current.driver_seen_at_ms - observation.observed_at
+        if past is not None:
+            if observation.observed_at <= past.seen_at_ms:
+                return None
+        elif offset is not None and behind_ms > self.clocks_differ_ms:
+            # It is repeated.
             return None
-        past_runs = _with_past(current, current.run_id, current.driver_seen_at_ms)
-        past_runs.pop(observation.run_id or "", None)
-        return _of_new_run(
-            self._merged(observation, replace(current, past_runs=past_runs, other_run_id=None))
-        )
+        if past is not None or (offset is not None and behind_ms > 0 and not is_alone):
+            past_runs = _with_past(current, run_id, PastRun(observation.observed_at, now_ms))
+            current = replace(current, past_runs=past_runs)
+            if past is None or _is_late(observation, current):
+                self.queries[current.query_id] = current
+                return _without_other_run(observation, current)
+            if not _takes_over(observation, current, is_alone=is_alone):
+                return replace(current, other_run_id=run_id)
+        assert current.run_id is not None
+        followed = PastRun(current.driver_seen_at_ms, current.run_received_at_ms)
+        past_runs = _with_past(current, current.run_id, followed)
+        past_runs.pop(run_id, None)
+        current = replace(current, past_runs=past_runs, other_run_id=None)
+        state = _of_new_run(self._merged(observation, current, now_ms))
+        return replace(state, run_seen_once=past is None)
 
-    def _merged(self, observation: Observation, current: QueryState | None) -> QueryState:
+    def _merged(
+        self, observation: Observation, current: QueryState | None, now_ms: int
+    ) -> QueryState:
         is_checkpoint = traits_of(observation.origin).is_checkpoint
         fields = query_fields(observation) | {"activity": _activity(observation, current)}
         state = QueryState(
@@ -113,11 +150,13 @@ class Tracker:
             driver_seen_at_ms=observation.observed_at if observation.run_id is not None else 0,
             idle_at_ms=_idle_at_ms(observation, current),
             ended=observation.cause == "terminated",
+            run_received_at_ms=now_ms,
         )
         if current is None:
             return replace(state, run_seen_since_ms=state.driver_seen_at_ms)
         driver_seen_at_ms = max(state.driver_seen_at_ms, current.driver_seen_at_ms)
-        other_run_lives = current.other_run_at_ms > driver_seen_at_ms - _OTHER_RUN_MS
+        other = current.past_runs.get(current.other_run_id or "")
+        other_run_lives = other is not None and now_ms - other.received_at_ms < _OTHER_RUN_MS
         state = replace(
             state,
             # A version only rises, also where a clock was stepped back.
@@ -126,9 +165,9 @@ class Tracker:
             checkpoint_location=state.checkpoint_location or current.checkpoint_location,
             checkpoint_batch_id=current.checkpoint_batch_id,
             run_seen_since_ms=current.run_seen_since_ms,
+            run_seen_once=False,
             past_runs=current.past_runs,
             other_run_id=current.other_run_id if other_run_lives else None,
-            other_run_at_ms=current.other_run_at_ms,
         )
         return with_newer_position(state, current)
 
@@ -185,59 +224,29 @@ def _is_old(observation: Observation, offset: int | None, current: QueryState) -
     return earlier and (observation.batch_id or 0) < (current.batch_id or 0)
 
 
-def _with_past(current: QueryState, run_id: str | None, seen_at_ms: int) -> dict[str, int]:
+def _with_past(current: QueryState, run_id: str, past: PastRun) -> dict[str, PastRun]:
     """The past runs, with one more."""
     others = (run for run in current.past_runs.items() if run[0] != run_id)
-    return dict([(run_id or "", seen_at_ms), *others][:_RUNS_REMEMBERED])
-
-
-def _is_of_earlier_run(observation: Observation, current: QueryState) -> bool:
-    """Whether a run that is not known wrote this before the present one: written again late, while
-    an instance that knew its run has gone."""
-    return (
-        observation.cause != "started"
-        and observation.observed_at <= current.driver_seen_at_ms
-        and (observation.batch_id or 0) <= (current.batch_id or 0)
-    )
+    return dict([(run_id, past), *others][:_RUNS_REMEMBERED])
 
 
 def _is_late(observation: Observation, current: QueryState) -> bool:
-    """Whether a past run wrote this before the present one began, or only its start or end. The
-    two clocks differ: a run that goes on by its own is not late."""
+    """Whether a past run wrote this before the present one began, or only its start or end."""
     if observation.cause in ("started", "terminated", "closed"):
         return True
-    seen_at_ms = current.past_runs[observation.run_id or ""]
-    return (
-        observation.observed_at <= current.run_seen_since_ms
-        and observation.observed_at <= seen_at_ms + _OTHER_RUN_MS
-    )
+    return observation.observed_at <= current.run_seen_since_ms
 
 
-def _takes_over(observation: Observation, current: QueryState) -> bool:
-    """Whether a past run is the only one left: the present one has ended, or is silent."""
-    if _is_late(observation, current):
-        return False
+def _takes_over(observation: Observation, current: QueryState, *, is_alone: bool) -> bool:
+    """Whether a past run is the only one left: the present one has ended, is silent, or has written
+    no more than one message."""
     if current.ended:
         return observation.observed_at > current.driver_seen_at_ms
-    return (
-        observation.run_id == current.other_run_id
-        and current.alone_since_ms is not None
-        and observation.observed_at - current.alone_since_ms > _OTHER_RUN_MS
-    )
+    return current.run_seen_once or is_alone
 
 
-def _with_other_run(observation: Observation, current: QueryState) -> QueryState | None:
-    """The state after a message of a past run: it still runs, or the message is late (None)."""
+def _without_other_run(observation: Observation, current: QueryState) -> QueryState | None:
+    """The state if the other run has ended. None: it goes on."""
     if observation.cause == "terminated" and observation.run_id == current.other_run_id:
-        return replace(current, other_run_id=None, alone_since_ms=None)
-    if _is_late(observation, current):
-        return None
-    alone_since_ms = current.alone_since_ms
-    if alone_since_ms is None or observation.run_id != current.other_run_id:
-        alone_since_ms = observation.observed_at
-    return replace(
-        current,
-        other_run_id=observation.run_id,
-        other_run_at_ms=current.driver_seen_at_ms,
-        alone_since_ms=alone_since_ms,
-    )
+        return replace(current, other_run_id=None)
+    return None

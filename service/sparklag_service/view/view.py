@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Final
 
+import msgspec
+
 from sparklag_schemas import LagEvent
 from sparklag_schemas.codec import encode
 from sparklag_schemas.errors import OverLimit
@@ -35,8 +37,9 @@ class Entry:
 class View:
     """Events by query id and by name. Keeps the higher version, whatever order they come in.
 
-    At a limit, an event of a live query evicts queries whose driver is dead or has ended, the
-    earliest first; if none is left, its partitions are left out, or a new query is refused.
+    At a limit, an event of a live query evicts queries that have finished, the earliest first, but
+    none that is dead or has failed: that is an alarm. If none is left, its partitions are left out,
+    or a new query is refused.
     """
 
     def __init__(self, limits: LimitSettings = _DEFAULTS) -> None:
@@ -44,7 +47,7 @@ class View:
         self._most_bytes = limits.view_mb * 1024 * 1024
         self.size_bytes = 0
         """Of the events' JSON."""
-        self._ended: dict[str, None] = {}
+        self._finished: dict[str, None] = {}
         self._entries: dict[str, Entry] = {}
         self._ids_by_name: dict[str, set[str]] = {}
         self._listed: list[tuple[bytes, str]] = []
@@ -123,10 +126,10 @@ class View:
             insort(self._listed, (_position(entry.event), query_id))
         self._entries[query_id] = entry
         self.size_bytes += len(entry.document)
-        if has_ended(entry.event.status):
-            self._ended.setdefault(query_id)
+        if entry.event.status == "FINISHED":
+            self._finished.setdefault(query_id)
         else:
-            self._ended.pop(query_id, None)
+            self._finished.pop(query_id, None)
         if entry.event.query is not None:
             self._ids_by_name.setdefault(entry.event.query, set()).add(query_id)
             self._outdate_meaning(entry.event, entry.event.query)
@@ -138,7 +141,7 @@ class View:
         if current is not None:
             self._remove_name(current.event)
             self._unlist(current.event)
-            self._ended.pop(query_id, None)
+            self._finished.pop(query_id, None)
             self.size_bytes -= len(current.document)
 
     @property
@@ -153,7 +156,7 @@ class View:
         event = entry.event
         more_bytes = len(entry.document) - (len(current.document) if current is not None else 0)
         while not self._has_room(more_bytes, is_new=current is None):
-            evicted = next((i for i in self._ended if i != event.query_id), None)
+            evicted = next((i for i in self._finished if i != event.query_id), None)
             if evicted is None or has_ended(event.status):
                 break
             self.remove(evicted)
@@ -166,6 +169,11 @@ class View:
             )
         reason = f"its event of {len(entry.document):,} bytes has no room here (limits.view_mb)"
         cut = without_numbers(event, reason)
+        if has_ended(event.status):
+            # An alarm stays one.
+            cut = msgspec.structs.replace(
+                cut, status=event.status, reason=f"{event.reason}; {reason}"
+            )
         return replace(entry, event=cut, document=encode(cut))
 
     def _has_room(self, more_bytes: int, *, is_new: bool) -> bool:

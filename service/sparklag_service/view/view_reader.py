@@ -162,7 +162,7 @@ class ViewReader:
             if event.query_id != query_id:
                 self._records.refuse(record, WrongPlace("its key is not its query's id"))
                 return
-            event, document = shown(event, record.value)
+            event, document = shown(event, record)
             entry = Entry(event, document, time.monotonic(), record.partition, record.offset)
             try:
                 is_newest = self._view.put(entry)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sparklag_offsets.errors import RecordRefused
 from sparklag_offsets.store.batch_sequence import BatchSequence, next_records
 from sparklag_schemas import Batch
 from tests.messages import OTHER_RUN, RUN_ID
@@ -153,9 +154,30 @@ def test_a_run_from_an_earlier_batch_begins_a_generation_and_goes_on_there() -> 
     assert records[8].processed_at >= records[7].processed_at
 
 
-def test_the_same_run_cannot_go_back() -> None:
-    late = told(3, observed_at=at_ms(20))
-    assert spans(recorded([told(5), late])) == [(0, 5, 5)]
+def test_a_run_that_contradicts_its_last_record_did_not_write_that() -> None:
+    forged = told(6, source({"orders": {0: 900}}, {"orders": {0: 40}}))
+    records = recorded([told(3), told(4), forged, told(5), told(5, observed_at=at_ms(7)), told(8)])
+    assert spans(records)[2:] == [(0, 5, 5), (0, 6, 6), (1, 5, 5), (1, 6, 7), (1, 8, 8)]
+    assert ranges(records[4]) == {0: (50, 60)}
+    # What it repeats late it has not taken back.
+    assert spans(recorded([told(5), told(3, observed_at=at_ms(4))])) == [(0, 5, 5)]
+
+
+def test_a_batch_that_leaps_is_refused_and_the_next_is_recorded() -> None:
+    chain = linked(BatchSequence(), told(4))[0]
+    for batch_id in (4 + 2_001, 10**15):
+        leap = told(batch_id, observed_at=at_ms(6) + 100)
+        with pytest.raises(RecordRefused, match="no query is so fast"):
+            linked(chain, leap)
+    assert linked(chain, told(5))[1].records
+
+
+def test_one_record_of_another_run_holds_up_no_query_that_goes_on() -> None:
+    forged = told(1, source({"orders": {0: 900}}), run_id=OTHER_RUN)
+    ours = [told(n, batch=Batch(started_at=at_ms(n) + 200, rows=1)) for n in (2, 3)]
+    records = recorded([told(0), forged, *ours, told(4, run_id=OTHER_RUN)])
+    assert spans(records) == [(0, 0, 0), (0, 1, 1), (1, 2, 2), (1, 3, 3)]
+    assert ranges(records[-1]) == {0: (30, 40)}
 
 
 def test_what_an_older_run_said_and_comes_late_adds_nothing() -> None:
@@ -174,12 +196,12 @@ def test_the_runs_before_a_query_went_back_may_be_heard_again() -> None:
 
 def test_a_run_beside_a_newer_one_is_told_and_not_recorded() -> None:
     chain = BatchSequence()
-    for one in (told(0), told(1, run_id=OTHER_RUN)):
+    for one in (told(0), told(1, run_id=OTHER_RUN), told(2, run_id=OTHER_RUN)):
         chain, _ = linked(chain, one)
-    beside = told(2, batch=Batch(started_at=at_ms(9), rows=1))
+    beside = told(3, batch=Batch(started_at=at_ms(9), rows=1))
     chain, added = linked(chain, beside)
     assert (added.records, added.past_run_id) == ((), RUN_ID)
-    assert linked(chain, told(2, run_id=OTHER_RUN))[1].records
+    assert linked(chain, told(3, run_id=OTHER_RUN))[1].records
 
 
 def test_a_clock_that_steps_back_does_not_take_processed_at_back() -> None:

@@ -17,6 +17,7 @@ from sparklag_schemas import (
     Settings,
     decode_lag_event,
 )
+from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
 from tests.messages import position, seen
 from tests.second_client import SecondClient
@@ -123,6 +124,22 @@ async def test_a_mirror_does_not_come_back_as_a_group_of_its_own(
             await service.shows(f"group:default:{group}", lambda e: e.total_lag == 0, "its lag")
         assert service.pipeline.view.get(f"group:default:spark-{topic}") is None
         assert len(service.pipeline.tracked.queries) == 3
+
+
+async def test_a_group_stays_with_its_query_while_a_forged_end_may_be_contradicted(
+    kafka: LocalKafka, second_client: SecondClient, topic: str
+) -> None:
+    owner, other = (seen(topic, {0: offset}, query=topic) for offset in (1, 9))
+    group = f"spark-{topic}"
+    async with running(mirroring_settings(kafka, topic), second_client) as service:
+        service.observe(owner)
+        await committed(second_client, group, topic, {0: 1})
+        service.observe(other, replace(owner, observed_at=epoch_ms(), cause="terminated"))
+        await service.shows(owner.query_id, lambda e: e.status == "FINISHED", "the forged end")
+        refused = service.pipeline.counters.mirror_refused
+        await holds(lambda: service.pipeline.counters.mirror_refused > refused + 2, "it is kept")
+        service.observe(replace(at(owner, topic, 2), observed_at=epoch_ms()))
+        await committed(second_client, group, topic, {0: 2})
 
 
 def is_seen_at(event: LagEvent, observed_at: int) -> bool:

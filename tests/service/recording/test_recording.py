@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from sparklag_offsets.errors import UnusableStore
 from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.stores import open_store
-from sparklag_schemas import Observation, Settings, StoreSettings
+from sparklag_schemas import Batch, Observation, Settings, StoreSettings
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.recording.store_recorder import store_group
 from tests.databases.postgresql import PostgreSQLServer
 from tests.logged import logged
-from tests.messages import position, seen
+from tests.messages import OTHER_RUN, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running
 from tests.service.pipelines import pipeline_of
@@ -31,6 +31,14 @@ def storing(settings: Settings, url: str) -> Settings:
 @pytest.fixture
 def sqlite(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/offsets.db"
+
+
+@pytest.fixture
+def topic(second_client: SecondClient, topic_name: str) -> str:
+    """With 70 records: a position beyond the end of the log is nobody's."""
+    second_client.create(topic_name)
+    second_client.produce(topic_name, [b"x"] * 70)
+    return topic_name
 
 
 async def kept(url: str, query_id: str) -> list[BatchRecord]:
@@ -100,13 +108,42 @@ async def test_every_batch_is_recorded_and_committed_after_that(
 
 
 @kafka
+async def test_what_another_driver_writes_in_its_name_does_not_move_a_query_ahead(
+    service_settings: Settings, second_client: SecondClient, topic: str, sqlite: str
+) -> None:
+    said = batches(topic, 5)
+    query_id = said[0].query_id
+    async with running(storing(service_settings, sqlite), second_client) as service:
+        service.observe(said[0])
+        await eventually(lambda: has_batch(sqlite, query_id, 0), "the first is recorded")
+        beyond = [position({topic: {0: 71}})]
+        forged = (
+            replace(said[1], batch_id=10**15),
+            replace(said[1], sources=beyond),
+            replace(said[1], run_id=OTHER_RUN, sources=beyond),
+        )
+        service.observe(*forged)
+        counters = service.pipeline.counters
+        await holds(lambda: counters.batches_refused == len(forged), "they are refused")
+        # In bounds, it is contradicted by the next of the query's own.
+        service.observe(replace(said[2], run_id=OTHER_RUN, sources=[position({topic: {0: 70}})]))
+        await eventually(lambda: has_batch(sqlite, query_id, 2), "the forged one is recorded")
+        later_ms = said[2].observed_at + 1_000
+        for number in (3, 4):
+            own = replace(said[number], observed_at=later_ms + number)
+            service.observe(replace(own, batch=Batch(started_at=later_ms, rows=10)))
+            await eventually(lambda n=number: has_batch(sqlite, query_id, n), "its own")  # type: ignore[misc]
+        assert counters.batches_refused == len(forged)
+    assert (await kept(sqlite, query_id))[0].topics[0].ranges == [(0, 40, 50)]
+
+
+@kafka
 async def test_a_store_that_is_away_holds_up_its_own_progress_alone(
     service_settings: Settings,
     second_client: SecondClient,
     topic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    second_client.produce(topic, [b"x"] * 70)
     with PostgreSQLServer() as database:
         settings = storing(service_settings, database.url)
         said = batches(topic, 7)

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from sparklag_schemas import Observation, SourcePosition
 from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.settings import ClusterSettings, Settings
-from sparklag_service.tracking.query_state import QueryState, restored
+from sparklag_service.tracking.query_state import PastRun, QueryState, restored
 from sparklag_service.tracking.tracker import Tracker
 from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, lag_event, observation, position
-from tests.service.states import evaluated, said, source, state
+from tests.service.states import evaluated, moment, said, source, state
 
 THIRD_RUN = "79f1bf68-0000-4000-8000-000000000003"
 
@@ -211,12 +211,74 @@ def test_a_start_that_is_written_again_after_the_end_in_its_millisecond_is_not_t
     assert known(tracker).ended
 
 
-def test_a_new_driver_whose_clock_is_behind_does_not_make_two_runs() -> None:
-    tracker = tracked(at(9, observed_at=500_000))
-    assert tracker.observe(started(run_id=OTHER_RUN, observed_at=100_000), offset=1)
-    assert known(tracker).observed_at == 500_001
-    assert not tracker.observe(at(9, observed_at=499_000, cause="idle"), offset=2)
-    assert known(tracker).other_run_id is None
+def behind(tracker: Tracker, *, now_ms: int, behind_ms: int, cause: str = "started") -> bool:
+    """A driver whose clock is behind writes."""
+    written = at(9, run_id=OTHER_RUN, observed_at=now_ms - behind_ms, cause=cause)
+    return tracker.observe(written, offset=now_ms, now_ms=now_ms)
+
+
+def test_a_new_driver_whose_clock_is_behind_follows_one_that_has_ended_or_is_silent() -> None:
+    for last in (at(9, observed_at=500_000, cause="terminated"), at(9, observed_at=500_000)):
+        tracker = tracked(last)
+        after_ms = 1_000 if last.cause == "terminated" else 61_000
+        assert behind(tracker, now_ms=500_000 + after_ms, behind_ms=300_000)
+        assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, None)
+
+
+def test_a_driver_whose_clock_is_behind_is_told_beside_one_that_lives() -> None:
+    tracker = tracked(at(9, observed_at=100_000), at(9, observed_at=500_000))
+    assert not behind(tracker, now_ms=500_000, behind_ms=200_000)
+    assert behind(tracker, now_ms=510_000, behind_ms=200_000, cause="refresh")
+    assert (known(tracker).run_id, known(tracker).other_run_id) == (RUN_ID, OTHER_RUN)
+
+
+def test_a_driver_whose_clock_is_too_far_behind_is_seen_once_it_has_passed_the_last() -> None:
+    tracker = tracked(at(9, observed_at=500_000, cause="terminated"))
+    assert not behind(tracker, now_ms=600_000, behind_ms=400_001)
+    assert behind(tracker, now_ms=900_002, behind_ms=400_001, cause="refresh")
+    assert known(tracker).run_id == OTHER_RUN
+
+
+def test_a_repeated_message_of_any_earlier_run_changes_nothing_of_a_live_query() -> None:
+    runs = [f"run {number}" for number in range(20)]
+    past = [
+        written
+        for number, run in enumerate(runs)
+        for written in (
+            started(run_id=run, observed_at=200_000 * number),
+            at(number, run_id=run, batch_id=number, observed_at=200_000 * number + 90_000),
+        )
+    ]
+    tracker = tracked(*past)
+    last = at(19, run_id=runs[-1], batch_id=19, observed_at=5_000_000)
+    tracker.observe(last, offset=100)
+    before = known(tracker)
+    again = Tracker()
+    again.adopt(lag_event(run_id=runs[-1], observed_at=5_000_000, observation_offset=100))
+    for offset, written in enumerate(past[:-2], start=101):
+        assert not tracker.observe(written, offset=offset, now_ms=5_000_000)
+        assert not again.observe(written, offset=offset, now_ms=5_000_000)
+    assert replace(known(tracker), past_runs=before.past_runs) == before
+
+
+def test_one_message_of_another_run_holds_a_query_until_the_next_of_its_own() -> None:
+    tracker = tracked(at(9, observed_at=1_000))
+    tracker.observe(at(99, run_id=OTHER_RUN, batch_id=10**15, observed_at=6_000), offset=1)
+    assert known(tracker).run_id == OTHER_RUN
+    assert tracker.observe(at(10, observed_at=11_000), offset=2)
+    assert (known(tracker).run_id, known(tracker).other_run_id) == (RUN_ID, None)
+    assert processed(tracker) == [{"orders": {0: 10}}]
+    # A run that goes on is no forgery.
+    assert tracker.observe(at(99, run_id=OTHER_RUN, observed_at=16_000), offset=3)
+    assert (known(tracker).run_id, known(tracker).other_run_id) == (RUN_ID, OTHER_RUN)
+
+
+def test_a_checkpoint_that_moves_long_after_a_forged_batch_is_the_position() -> None:
+    forged = at(99, batch_id=10**15, observed_at=1_000)
+    tracker = tracked(forged)
+    read = at(10, run_id=None, origin="checkpoint", batch_id=43, processed_at=32_000)
+    assert tracker.observe(read)
+    assert (known(tracker).run_id, known(tracker).batch_id) == (None, 43)
 
 
 def test_two_runs_are_over_when_one_of_them_is_terminated() -> None:
@@ -232,19 +294,19 @@ def test_two_runs_are_over_when_one_of_them_is_terminated() -> None:
 def test_two_runs_are_over_when_one_is_silent_for_a_minute() -> None:
     tracker = two_runs()
     tracker.observe(at(12, observed_at=4_000), offset=3)
-    tracker.observe(at(21, run_id=OTHER_RUN, observed_at=62_999), offset=4)
+    tracker.observe(at(21, run_id=OTHER_RUN, observed_at=63_999), offset=4)
     assert known(tracker).other_run_id == RUN_ID
-    tracker.observe(at(22, run_id=OTHER_RUN, observed_at=63_000), offset=5)
+    tracker.observe(at(22, run_id=OTHER_RUN, observed_at=64_000), offset=5)
     assert known(tracker).other_run_id is None
 
 
 def test_two_runs_are_told_apart_from_one_whatever_their_clocks_say() -> None:
     tracker = two_runs()
     ahead_ms = 3_600_000
-    tracker.observe(at(12, observed_at=ahead_ms), offset=3)
-    tracker.observe(at(21, run_id=OTHER_RUN, observed_at=10_000), offset=4)
-    tracker.observe(at(13, observed_at=ahead_ms + 61_000), offset=5)
+    tracker.observe(at(12, observed_at=ahead_ms), offset=3, now_ms=4_000)
     assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, RUN_ID)
+    tracker.observe(at(21, run_id=OTHER_RUN, observed_at=10_000), offset=4)
+    tracker.observe(at(13, observed_at=ahead_ms + 6_000), offset=5, now_ms=10_000)
     tracker.observe(at(21, run_id=OTHER_RUN, observed_at=69_999), offset=6)
     assert known(tracker).other_run_id == RUN_ID
     tracker.observe(at(21, run_id=OTHER_RUN, observed_at=70_000), offset=7)
@@ -257,18 +319,6 @@ def test_what_an_earlier_run_wrote_is_late_also_where_another_instance_knew_that
     tracker.adopt(event)
     assert not tracker.observe(at(12, batch_id=30, observed_at=2_000), offset=4)
     assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, None)
-
-
-def test_a_run_by_a_clock_that_is_behind_is_the_query_after_some_minutes() -> None:
-    hour_ms = 3_600_000
-    tracker = Tracker()
-    event = lag_event(run_id=OTHER_RUN, observed_at=2 * hour_ms, observation_offset=0)
-    tracker.adopt(event)
-    for second in range(10, 160, 10):
-        observed_at = hour_ms + 1_000 * second
-        tracker.observe(at(second, batch_id=40, observed_at=observed_at), offset=second)
-    assert (known(tracker).run_id, known(tracker).other_run_id) == (RUN_ID, None)
-    assert processed(tracker) == [{"orders": {0: 150}}]
 
 
 def test_when_the_newer_of_two_runs_ends_the_older_that_goes_on_is_the_query() -> None:
@@ -287,7 +337,7 @@ def test_when_the_newer_of_two_runs_ends_the_older_that_goes_on_is_the_query() -
 
 def test_when_the_newer_of_two_runs_falls_silent_the_older_that_goes_on_is_the_query() -> None:
     tracker = two_runs()
-    for second in range(4, 65, 10):
+    for second in range(4, 64, 10):
         tracker.observe(at(10 + second, observed_at=second * 1_000), offset=second)
     assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, RUN_ID)
     tracker.observe(at(99, observed_at=64_001), offset=99)
@@ -317,7 +367,8 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
     tracker.observe(started(run_id=THIRD_RUN, observed_at=5_000), offset=4)
     assert (known(tracker).run_id, known(tracker).other_run_id) == (THIRD_RUN, None)
     assert list(known(tracker).past_runs) == [OTHER_RUN, RUN_ID]
-    tracker.observe(at(12, observed_at=6_000), offset=5)
+    tracker.observe(at(12, run_id=THIRD_RUN, observed_at=5_500), offset=5)
+    tracker.observe(at(12, observed_at=6_000), offset=6)
     assert known(tracker).other_run_id == RUN_ID
 
 
@@ -349,9 +400,8 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
         ),
         state(
             source({"orders": {0: 5}}, topics=("orders",)),
-            past_runs={OTHER_RUN: 1_000},
+            past_runs={OTHER_RUN: PastRun(0, moment().now_ms)},
             other_run_id=OTHER_RUN,
-            other_run_at_ms=1_000,
         ),
         state(
             source({"orders": {0: 5}}, planned={"orders": {0: 8}}, topics=("orders",)),
@@ -376,7 +426,7 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
     ],
 )
 def test_a_state_survives_its_way_through_an_event(query: QueryState) -> None:
-    query = replace(query, run_seen_since_ms=query.observed_at)
+    query = replace(query, run_seen_since_ms=query.observed_at, run_received_at_ms=moment().now_ms)
     offsets = said({0: 70, 1: 70, 2: 70}, {0: 0, 1: 0, 2: 0})
     offsets = said({0: 9}, {0: 0}, topic="returns", topic_id="id-r", beside=offsets)
     offsets = said({0: 70, 2: 9}, {0: 0}, cluster="east", beside=offsets)
@@ -385,7 +435,9 @@ def test_a_state_survives_its_way_through_an_event(query: QueryState) -> None:
 
 def test_a_state_survives_also_where_nothing_can_be_measured() -> None:
     query = state(
-        source({"orders": {0: 5, 1: 6}}, topics=("orders", "returns")), run_seen_since_ms=1_000
+        source({"orders": {0: 5, 1: 6}}, topics=("orders", "returns")),
+        run_seen_since_ms=1_000,
+        run_received_at_ms=moment().now_ms,
     )
     assert restored(evaluated(query, {})) == query
 
