@@ -278,7 +278,7 @@ async def test_a_pipe_or_a_huge_file_is_passed_over(place: Path, orders: Checkpo
     locations = [str(one.folder) for one in (pipe, large, orders)]
     async with Watching(locations=locations, timeout_s=30).running() as watching:
         await watching.fails(str(pipe.folder), "there is no checkpoint here")
-        await watching.fails(str(large.folder), "more than 33,554,432 bytes")
+        await watching.fails(str(large.folder), "more than 8,388,608 bytes")
         await watching.tells(orders, 0, 10)
         orders.completes(1, 20)
         await watching.tells(orders, 1, 20)
