@@ -147,7 +147,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "only the last minutes are read, though an outage was before them",
-        22,
+        3,
         (
             "sparklag_kafka.clients.recent_records:RecentRecords.seek",
             "range(_STEPS_BACK)",
