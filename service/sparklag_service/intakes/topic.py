@@ -188,8 +188,9 @@ class TopicIntake:
         for record in records:
             ledger = self._ledgers[TopicPartition(record.topic, record.partition)]
             ledger.take(record.offset)
-            query_id = None if record.value is None else self._records.query_id(record)
-            if query_id is None:
+            # Without a key it is no query's: reading it says what else is wrong.
+            query_id = self._records.query_id(record) if record.key else ""
+            if query_id is None or record.value is None:
                 ledger.done(record.offset)
             elif record.key not in self._newcomers and handler.tracks(query_id):
                 yield record
