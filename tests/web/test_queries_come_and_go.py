@@ -15,7 +15,10 @@ from tests.web.service import ServiceProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.packaging, pytest.mark.asyncio(loop_scope="module")]
 
-CUT = r"ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED"
+CUT = (
+    r"ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED"
+    r"|ERR_SOCKET_NOT_CONNECTED"
+)
 """Errors of requests to a service that is away."""
 
 
