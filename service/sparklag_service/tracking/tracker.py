@@ -134,7 +134,10 @@ class Tracker:
         followed = PastRun(current.driver_seen_at_ms, current.run_received_at_ms)
         past_runs = _with_past(current, current.run_id, followed)
         past_runs.pop(run_id, None)
-        current = replace(current, past_runs=past_runs, other_run_id=None)
+        # What wrote once may be a second driver, or a forger: the position is that of the first.
+        is_disputed = past is not None and current.run_seen_once and not current.ended
+        other_run_id = current.run_id if is_disputed else None
+        current = replace(current, past_runs=past_runs, other_run_id=other_run_id)
         state = _of_new_run(self._merged(observation, current, now_ms))
         return replace(state, run_seen_once=past is None)
 

@@ -266,7 +266,7 @@ def test_one_message_of_another_run_holds_a_query_until_the_next_of_its_own() ->
     tracker.observe(at(99, run_id=OTHER_RUN, batch_id=10**15, observed_at=6_000), offset=1)
     assert known(tracker).run_id == OTHER_RUN
     assert tracker.observe(at(10, observed_at=11_000), offset=2)
-    assert (known(tracker).run_id, known(tracker).other_run_id) == (RUN_ID, None)
+    assert (known(tracker).run_id, known(tracker).other_run_id) == (RUN_ID, OTHER_RUN)
     assert processed(tracker) == [{"orders": {0: 10}}]
     # A run that goes on is no forgery.
     assert tracker.observe(at(99, run_id=OTHER_RUN, observed_at=16_000), offset=3)
