@@ -215,7 +215,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "that a topic was created anew is not asked",
-        69,
+        39,
         (
             "enrichment.offset_table:OffsetTable.take_latest",
             "and last.offset < _MAX_RATE * (now_s - last.requested_s)",
