@@ -168,7 +168,8 @@ def test_topics_are_created_once(kafka: LocalKafka, second_client: SecondClient)
     settings = settings_for(kafka.bootstrap_servers)
     assert "created" in sparklag("topics", "create", settings=settings).stdout
     assert "already there" in sparklag("topics", "create", settings=settings).stdout
-    assert second_client.partitions(settings.lag_topic) == 2
+    # The controller has created it; the broker knows it a moment later.
+    wait_for(lambda: second_client.partitions(settings.lag_topic) == 2, "it has 2 partitions")
 
 
 def test_with_avro_the_schemas_are_registered_too_and_check_says_when_they_are_missing(
