@@ -39,6 +39,9 @@ _PARTS: Final = re.compile(r"\d+|[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+")
 _KNOWN: Final = re.compile(
     r"\d\d?|(?:\w+[.$])*[A-Z]\w*(?:Exception|Error|Provider|Manager|Module)[\w$]*", re.ASCII
 )
+_COUNT: Final = re.compile(r"(?<![^\s(\[])\d\d?(?=[.,:;)\]]{0,3}(?:\s|$))", re.ASCII)
+"""A number by itself. Joined to more it may be the beginning of a value."""
+_ONE_WORD: Final = re.compile(r"[\"'`(\[{]{0,3}\w+[\"'`)\]}.,;:!]{0,3}(?:\s|$)")
 _NOTHING: Final = re.compile(r"(?:null|none|true|false)?", re.IGNORECASE)
 _SEPARATOR: Final = re.compile(
     r"[^\w\n]{0,8}?(=>|->|:?={1,3}(?!(?<=[^\s=]=)\s)|:(?=[\s\"']))[^\S\n]*"
@@ -162,29 +165,38 @@ def _end_of_harmless(text: str) -> int:
     """
     is_strict = is_unsure = False
     end, before = 0, ""
+    # What follows the last space, separator or name of a secret is one value.
+    value_start = 0
     for word in _WORD.finditer(text):
         name, kind = word[0], _kind(word[0])
-        if is_strict and not _is_about_secrets(name, kind, text[end : word.start()]):
-            return end
+        gap = text[end : word.start()]
+        if not _is_joined(gap):
+            value_start = end
+        if is_strict and not _is_about_secrets(word, kind, gap):
+            return value_start
         if is_unsure and kind not in ("named", "prose"):
             if _is_odd(_value(text, word.start())):
                 return end
             is_unsure = False
         if kind == "unsure" and SECRET_PART.search(f"{before}{name}".lower()):
             kind = "secret"
-        is_strict = is_strict or kind == "secret"
         end, before = word.end(), name
+        if kind == "secret":
+            value_start = value_start if is_strict and _is_joined(gap) else end
+            is_strict = True
         if (separator := _SEPARATOR.match(text, end)) is None:
             is_unsure = is_unsure or (kind == "unsure" and text[end : end + 1].isspace())
             continue
-        end = separator.end()
+        end = value_start = separator.end()
         value, is_colon = _value(text, end), separator[1] == ":"
         is_nothing = _NOTHING.fullmatch(value) and (value or not text[end : end + 1].strip())
-        if is_strict and not (is_colon or is_nothing):
+        if is_strict and not (is_nothing or (is_colon and _ONE_WORD.match(text, end))):
             return end
         if not (is_strict or kind == "named" or _is_harmless(value, kind, is_colon)):
             return end
-    return end if is_strict and not _GAP.fullmatch(text, end) else len(text)
+    if is_strict and not _GAP.fullmatch(text, end):
+        return value_start if _is_joined(text[end:]) else end
+    return len(text)
 
 
 def _value(text: str, start: int) -> str:
@@ -192,11 +204,21 @@ def _value(text: str, start: int) -> str:
     return _VALUE_END.split(text[start : start + 100].lstrip("\"'"), 1)[0].rstrip(":.")
 
 
-def _is_about_secrets(name: str, kind: str, gap: str) -> bool:
+def _is_joined(gap: str) -> bool:
+    """Whether the words around it, or the rest of a text and the word before, may be one value."""
+    return not gap[:1].isspace() and not (_GAP.fullmatch(gap) and re.search(r"\s", gap))
+
+
+def _is_about_secrets(word: re.Match[str], kind: str, gap: str) -> bool:
     """Whether a word after the name of a secret is no value."""
-    is_known = _KNOWN.fullmatch(name) or all(part in KINDS for part in _parts(name))
+    name = word[0]
+    if name.isdecimal():
+        is_known = _COUNT.match(word.string, word.start()) is not None
+    else:
+        is_known = _KNOWN.fullmatch(name) is not None
+        is_known = is_known or all(part in KINDS for part in _parts(name))
     is_quoted = gap[-1:] in ('"', "'", "`") and kind != "secret"
-    return bool(is_known) and not is_quoted and _GAP.fullmatch(gap) is not None
+    return is_known and not is_quoted and _GAP.fullmatch(gap) is not None
 
 
 def _is_harmless(value: str, kind: str, is_colon: bool) -> bool:
