@@ -39,6 +39,13 @@ _PARTS: Final = re.compile(r"\d+|[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+")
 _KNOWN: Final = re.compile(
     r"\d\d?|(?:\w+[.$])*[A-Z]\w*(?:Exception|Error|Provider|Manager|Module)[\w$]*", re.ASCII
 )
+_VALUE_BEFORE: Final = re.compile(
+    r"(?:\bvalue[\s:=]{1,3}(?P<value>[^\n]{1,200}?)|[\"'`\[(](?P<quoted>[^\"'`\])\n]{1,200})[\"'`\])]"
+    r"|(?P<word>(?<!\S)\S{1,200})(?=\sis))"
+    r"\s(?:for|as|of|is(?: not| no)?(?: an?| the)? (?:in)?(?:valid|correct))"
+    r"(?:\s(?:the|your))?(?:\s\w{1,20})?\s[\"'`\[(]?$"
+)
+"""What stands before the name of a secret, up to there, and may be its value."""
 _COUNT: Final = re.compile(r"(?<![^\s(\[])\d\d?(?=[.,:;)\]]{0,3}(?:\s|$))", re.ASCII)
 """A number by itself. Joined to more it may be the beginning of a value."""
 _ONE_WORD: Final = re.compile(r"[\"'`(\[{]{0,3}\w+[\"'`)\]}.,;:!]{0,3}(?:\s|$)")
@@ -182,6 +189,8 @@ def _end_of_harmless(text: str) -> int:
             kind = "secret"
         end, before = word.end(), name
         if kind == "secret":
+            if not is_strict and (start := _value_before(text, word.start())) is not None:
+                return start
             value_start = value_start if is_strict and _is_joined(gap) else end
             is_strict = True
         if (separator := _SEPARATOR.match(text, end)) is None:
@@ -197,6 +206,18 @@ def _end_of_harmless(text: str) -> int:
     if is_strict and not _GAP.fullmatch(text, end):
         return value_start if _is_joined(text[end:]) else end
     return len(text)
+
+
+def _value_before(text: str, name_start: int) -> int | None:
+    """Where the value of the secret named there begins, if it stands before its name."""
+    first = max(0, name_start - 300)
+    match = _VALUE_BEFORE.search(text[first:name_start])
+    if match is None or match.lastgroup is None:
+        return None
+    words = _WORD.findall(match[match.lastgroup])
+    if words and all(_kind(word) in ("named", "prose") for word in words):
+        return None
+    return first + match.start(match.lastgroup)
 
 
 def _value(text: str, start: int) -> str:

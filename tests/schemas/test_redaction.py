@@ -202,6 +202,13 @@ def test_other_text_is_left_as_it_is(text: str) -> None:
     [
         ("password is hunter2 for user x", "password is ***"),
         ("password: 12;00;user/x at host", "password: ***"),
+        (
+            "Invalid value correct-horse for configuration ssl.key.password: bad",
+            "Invalid value ***",
+        ),
+        ("the value 'abc def' is not a valid token", "the value ***"),
+        ("hunter is no valid password", "***"),
+        ("it is no valid password", "it is no valid password"),
         ("wrong password;pin;hunter2 at host", "wrong password ***"),
         (
             "invalid credentials, 3 attempts (of 5) left: x1",
