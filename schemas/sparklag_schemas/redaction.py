@@ -79,7 +79,11 @@ _ALTERNATING: Final = re.compile(r"[A-Za-z0-9!^~]{6,}")
 _HEXADECIMAL: Final = re.compile(r"(?:0x)?[0-9a-f]{1,20}|utf8mb4")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_\-]{20,}")
 _PYTHON: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S)")
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_ID: Final = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![A-Za-z0-9])[0-9a-f]{7,10}(?![A-Za-z0-9])",
+    re.IGNORECASE,
+)
+"""A UUID, or the short hash that ends many names."""
 _NUMBER: Final = re.compile(r"(?<![\w.+/=-])\d{1,19}(?![\w+/=-])")
 _ESCAPED: Final = re.compile(r"\\(?:u00|x)([0-7][0-9a-fA-F])")
 _PLAIN: Final = str.maketrans(
@@ -421,7 +425,7 @@ def _redacted_topic(topic: TopicLag, reasons: _PartitionReasons) -> TopicLag:
 
 
 def _without_random(match: re.Match[str]) -> str:
-    token = _UUID.sub("", match[0])
+    token = _ID.sub("", match[0])
     if len(token) < 20 or not any(character in "0123456789+=" for character in token):
         return match[0]
     changes = len(re.findall("[A-Z]+|[a-z]+|[0-9]+", re.sub("[^A-Za-z0-9]", "", token))) - 1

@@ -191,6 +191,7 @@ def test_a_secret_is_taken_out_in_whatever_form_it_is_written(form: str) -> None
         "AnalysisException: cannot resolve 'token' given input columns: [id, name]; line 1 pos 7;",
         "Unable to load AWS credentials (AWS_ACCESS_KEY_ID (or AWS_ACCESS_KEY))",
         "signing_key is not set, and SPARKLAG_KAFKA__SASL_PASSWORD is empty: set sasl_password",
+        "the query also reads consumer-lag-3b2a7e6a, a topic of sparklag's own",
     ],
 )
 def test_other_text_is_left_as_it_is(text: str) -> None:
