@@ -160,12 +160,16 @@ def _pushing(state: InstanceState, traces: PublishedTraces) -> list[Coroutine[An
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound socket; port 0 takes a free one. Raises PortInUse, or ServiceError for the rest."""
+    """A listening socket; port 0 takes a free one. Raises PortInUse, or ServiceError for the rest.
+
+    A client that connects before uvicorn serves waits, and is not refused.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen()
     except OSError as error:
         listening.close()
         if error.errno == errno.EADDRINUSE:
