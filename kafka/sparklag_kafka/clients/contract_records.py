@@ -76,15 +76,18 @@ class ContractRecords(Generic[Message]):
 
     def _is_signed(self, record: ConsumerRecord) -> bool:
         try:
-            self._signatures.check(self._topic, record.key, record.value, record.headers)
+            self._check_signature(record)
         except WrongSignature:
             return False
         return True
 
+    def _check_signature(self, record: ConsumerRecord) -> None:
+        self._signatures.check(self._topic, record.key, record.value, record.headers)
+
     def decoded(self, record: ConsumerRecord) -> Message | None:
         """The message in `record`; None where it is refused."""
         try:
-            self._signatures.check(self._topic, record.key, record.value, record.headers)
+            self._check_signature(record)
             message = self._reader.decode(record.value)
             self._limits.check(message, _written_at_ms(record))
             if isinstance(message, Observation):
@@ -97,7 +100,7 @@ class ContractRecords(Generic[Message]):
     def is_genuine(self, record: ConsumerRecord) -> bool:
         """Whether a tombstone, which forgets a query, is accepted."""
         try:
-            self._signatures.check(self._topic, record.key, None, record.headers)
+            self._check_signature(record)
         except ContractError as error:
             self.refuse(record, error)
             return False

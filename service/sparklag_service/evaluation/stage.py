@@ -129,11 +129,12 @@ class Evaluation:
         reason = tracked.failures.reason(query_id)
         if reason is not None:
             return replace(evaluated.event, status="UNKNOWN", reason=reason)
-        refusal = self._counters.refusals.of_query(
-            query_id, time.monotonic() - self._silent_after_s
-        )
-        if refusal is None or evaluated.event.status != "STOP":
+        if evaluated.event.status != "STOP":
             return evaluated.event
-        # Anybody may have written that message: it changes no status.
+        # Anybody may have written a message that was refused: it changes no status.
+        since_s = time.monotonic() - self._silent_after_s
+        refusal = self._counters.refusals.of_query(query_id, since_s)
+        if refusal is None:
+            return evaluated.event
         reason = f"{evaluated.event.reason}; refused a {refusal}"
         return replace(evaluated.event, reason=reason)
