@@ -263,7 +263,7 @@ def test_what_is_left_does_not_depend_on_the_secret(name: str, to: str, secret: 
         ("abfss://container:hunt/er2==@account.net/x", "abfss://container@account.net/x"),
         ("hdfs://nn:8020/cp;password=hunter2", "hdfs://nn:8020/cp"),
         ("s3a://b/cp/token=hunter2/ghp_16C7e42F292c6912E771", "s3a://b/cp/token=***/***"),
-        ("/tmp/temporary-60ade637-a0e5-4a62-baa7-891ad23a0c44/tmpx3f9k2q1",) * 2,
+        ("/scratch/temporary-60ade637-a0e5-4a62-baa7-891ad23a0c44/tmpx3f9k2q1",) * 2,
         ("s3a://AKIA:" + "x" * 1_200 + "@bucket", "***"),
         (
             "hdfs://namenode:8020/checkpoints/user@example",

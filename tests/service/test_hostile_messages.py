@@ -22,6 +22,15 @@ pytestmark = pytest.mark.kafka
 LEAP = 10**15
 
 
+@pytest.fixture
+async def query(service: RunningService, second_client: SecondClient, topic: str) -> Observation:
+    """Its lag is 8 records."""
+    second_client.produce(topic, [b"x"] * 9)
+    observed = seen(topic, {0: 1}, batch_id=1)
+    await service.measures(observed, 8)
+    return observed
+
+
 def next_of(query: Observation, topic: str, offset: int, **fields: Any) -> Observation:
     """What its driver writes now."""
     there = [position({topic: {0: offset}})]
@@ -39,11 +48,8 @@ def next_of(query: Observation, topic: str, offset: int, **fields: Any) -> Obser
     ],
 )
 async def test_what_only_the_service_knows_is_taken_from_nobody(
-    service: RunningService, second_client: SecondClient, topic: str, forged: dict[str, Any]
+    service: RunningService, query: Observation, topic: str, forged: dict[str, Any]
 ) -> None:
-    second_client.produce(topic, [b"x"] * 9)
-    query = seen(topic, {0: 1}, batch_id=1)
-    await service.measures(query, 8)
     service.observe(next_of(query, topic, 9, **forged))
     refused = service.pipeline.counters.refusals.counts
     await holds(lambda: refused[service.settings.offsets_topic, "place"] == 1, "it is refused")
@@ -62,11 +68,8 @@ async def test_what_only_the_service_knows_is_taken_from_nobody(
     ],
 )
 async def test_the_next_message_of_a_live_run_ends_what_a_message_from_the_future_said(
-    service: RunningService, second_client: SecondClient, topic: str, forged: dict[str, Any]
+    service: RunningService, query: Observation, topic: str, forged: dict[str, Any]
 ) -> None:
-    second_client.produce(topic, [b"x"] * 9)
-    query = seen(topic, {0: 1}, batch_id=1)
-    await service.measures(query, 8)
     ahead = replace(next_of(query, topic, 1), **{"observed_at": epoch_ms() + 299_000, **forged})
     service.observe(ahead)
     taken = service.pipeline.counters
@@ -83,11 +86,9 @@ async def test_the_next_message_of_a_live_run_ends_what_a_message_from_the_futur
 
 
 async def test_an_event_from_the_future_does_not_outlive_the_next_of_its_query(
-    service: RunningService, second_client: SecondClient, topic: str
+    service: RunningService, second_client: SecondClient, query: Observation, topic: str
 ) -> None:
-    second_client.produce(topic, [b"x"] * 9)
-    query = seen(topic, {0: 1}, batch_id=1)
-    event = await service.measures(query, 8)
+    event = await service.shows(query.query_id, lambda e: e.total_lag == 8, "its lag")
     ahead_ms = epoch_ms() + 299_000
     forged = replace(
         event,
