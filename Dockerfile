@@ -18,7 +18,7 @@ COPY kafka kafka
 COPY offsets offsets
 COPY listener listener
 COPY service service
-COPY pipeline pipeline
+COPY jobs jobs
 COPY sparklag sparklag
 COPY sparklag_auto sparklag_auto
 COPY web web
@@ -62,7 +62,7 @@ WORKDIR /var/lib/sparklag
 # Spark's Kafka connector, so that a container downloads nothing when it starts.
 FROM java AS connector
 COPY --from=pipeline-environment /opt/sparklag /opt/sparklag
-RUN python -c "from sparklag_pipeline.broker.maven import spark_kafka_jars; spark_kafka_jars()" \
+RUN python -c "from sparklag_jobs.broker.maven import spark_kafka_jars; spark_kafka_jars()" \
     && rm -rf /var/cache/sparklag/ivy
 
 FROM java AS pipeline
@@ -71,7 +71,7 @@ COPY --from=connector /var/cache/sparklag /var/cache/sparklag
 RUN install -d -o sparklag -g sparklag /var/lib/sparklag /var/lib/sparklag/checkpoint
 USER 10001:10001
 VOLUME ["/var/lib/sparklag/checkpoint"]
-CMD ["python", "-m", "sparklag_pipeline.demo.order_totals", "--help"]
+CMD ["python", "-m", "sparklag_jobs.demo.order_totals", "--help"]
 ARG IMAGE_VERSION IMAGE_REVISION IMAGE_CREATED IMAGE_SOURCE
 LABEL org.opencontainers.image.title="sparklag pipeline" \
     org.opencontainers.image.description="The demo of sparklag: an order producer, and a PySpark query whose lag is measured." \

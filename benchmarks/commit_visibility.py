@@ -36,8 +36,8 @@ from benchmarks.group_offsets import (
     topic_name,
 )
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_kafka.clients.client_options import quiet_client_logs
-from sparklag_pipeline.broker.child_process import ChildProcess, free_port
+from sparklag_jobs.broker.child_process import ChildProcess, free_port
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_service.intakes.groups import group_query_id
 
 DELAY_BUDGET_S: Final = 1.0

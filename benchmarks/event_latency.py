@@ -20,17 +20,17 @@ from aiokafka.structs import TopicPartition
 
 from benchmarks.comparison import Row, at_most, in_turn, print_table, say
 from benchmarks.service_process import service_process, wait_for
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_jobs.demo.orders import create_topics
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_listener.driver_pipeline import DriverPipeline, Sink
-from sparklag_listener.events.query_events import Progressed
-from sparklag_listener.publishing.publisher import publish_offsets
+from sparklag_listener.events.event_queue import Progressed
+from sparklag_listener.publishing import publish_offsets
 from sparklag_listener.stats import Stats
-from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Settings, decode_lag_event
-from sparklag_schemas.headers import lag_event_headers
+from sparklag_schemas.messages.headers import lag_event_headers
+from sparklag_schemas.messages.topics import TopicSpec, key_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.server import EmbeddedService
 from tests.listener.fakes import session_without_jvm
 from tests.local_kafka import LocalKafka

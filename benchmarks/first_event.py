@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.comparison import Row, print_table, say
-from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_jobs.broker.child_process import ChildProcess
 
 REACH_S: Final = 120.0
 _REPOSITORY: Final = Path(__file__).parents[1]

@@ -28,12 +28,12 @@ from benchmarks.comparison import Row, ms, print_table, say
 from benchmarks.large_cluster import create_topics, large_cluster
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import READY_S, ServiceProcess, service_process, wait_for
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, string
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchRequest
 from sparklag_schemas import GroupSettings
-from sparklag_schemas.query_message import ConsumerGroup
+from sparklag_schemas.messages.query_message import ConsumerGroup
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.intakes.group_offsets.group_reader import GroupReader
 from sparklag_service.intakes.groups import group_query_id

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.comparison import Row, print_table, say
-from sparklag_service.history.archive import Archive
+from sparklag_service.history.history import Archive
 from sparklag_service.history.rows import BatchTotals, Totals, row_of
 
 _CEILING_MB: Final = 64

@@ -28,16 +28,21 @@ from pyspark.sql.functions import col, explode, from_json
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks.comparison import Row, in_turn, print_table, say, times
-from sparklag_pipeline.demo.topics import create_topics
-from sparklag_pipeline.history.kafka_options import kafka_options
-from sparklag_pipeline.history.lag_history import build_session, create_tables
-from sparklag_pipeline.history.queries import ingest, roll_ups
-from sparklag_pipeline.history.rollups import STEPS_S
-from sparklag_pipeline.history.schema import EVENT_FIELDS, PARTITION_FIELDS, event_schema
-from sparklag_pipeline.history.tables import Tables, open_tables
+from sparklag_jobs.demo.orders import create_topics
+from sparklag_jobs.history.events import kafka_options
+from sparklag_jobs.history.lag_history import build_session, create_tables
+from sparklag_jobs.history.queries import ingest, roll_ups
+from sparklag_jobs.history.rollups import STEPS_S
+from sparklag_jobs.history.tables import (
+    EVENT_FIELDS,
+    PARTITION_FIELDS,
+    Tables,
+    event_schema,
+    open_tables,
+)
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
+from sparklag_schemas.messages.topics import lag_topic
 from sparklag_schemas.settings import ClusterAccess
-from sparklag_schemas.topics import lag_topic
 from tests.local_kafka import LocalKafka
 
 EVENTS: Final = int(os.environ.get("SPARKLAG_BENCH_EVENTS", "200000"))
@@ -55,8 +60,8 @@ _TOPIC: Final = "consumer-lag"
 _WARM_UP_TOPIC: Final = "warm-up"
 _START_ALONE: Final = """
 import sys
-from sparklag_pipeline.history.tables import open_tables
-from sparklag_pipeline.report.lag_report import build_session
+from sparklag_jobs.history.tables import open_tables
+from sparklag_jobs.report.lag_report import build_session
 build_session(open_tables("parquet", sys.argv[1])).stop()
 """
 """A process that starts the report's session, and ends it."""
@@ -180,7 +185,7 @@ def _rolled(spark: SparkSession, tables: Tables, name: str) -> Row:
 
 def _reported(tables: Tables) -> Row:
     say("lag history: reporting")
-    report = ["-m", "sparklag_pipeline.report.lag_report", "--format", "json"]
+    report = ["-m", "sparklag_jobs.report.lag_report", "--format", "json"]
     report += ["--since", str(_START_MS), "--table", tables.location]
     ours_s, starts_s = in_turn(
         _REPORTS,

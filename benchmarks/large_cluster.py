@@ -22,7 +22,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from sparklag_kafka.brokers.log_bounds import read_bounds
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ClusterAccess
-from sparklag_schemas.runtime.chunks import by_count
+from sparklag_schemas.runtime.queue import by_count
 from tests.local_kafka import LocalKafka
 
 PARTITIONS_PER_BROKER: Final = 17_000

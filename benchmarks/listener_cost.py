@@ -26,11 +26,11 @@ from pyspark.sql.streaming.listener import (
 from benchmarks.callback_clock import CallbackClock
 from benchmarks.comparison import Row, cheaper, in_turn, print_table, say
 from benchmarks.quiet_spark import quiet_spark
+from sparklag_jobs.demo.orders import create_topics
 from sparklag_listener.classic.listener import Py4jListener
 from sparklag_listener.classic.session import wrapped
-from sparklag_listener.events.query_events import QueryEvent
-from sparklag_pipeline.demo.topics import create_topics
-from sparklag_schemas.topics import TopicSpec
+from sparklag_listener.events.event_queue import QueryEvent
+from sparklag_schemas.messages.topics import TopicSpec
 from tests.local_kafka import LocalKafka
 
 REACH: Final = {1: 50.0, 100: 50.0, 2_000: 20.0}

@@ -25,10 +25,10 @@ from aiokafka import AIOKafkaProducer
 
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag, encode
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from tests.local_kafka import LocalKafka
 
 READERS: Final = 1_000

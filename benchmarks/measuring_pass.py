@@ -27,13 +27,13 @@ from benchmarks.comparison import Row, at_most, ms, print_table, say, times, wit
 from benchmarks.large_cluster import create_topics, large_cluster
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import Observation, Settings, SourcePosition, encode
-from sparklag_schemas.headers import observation_headers
-from sparklag_schemas.runtime.chunks import by_count
+from sparklag_schemas.messages.headers import observation_headers
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.runtime.garbage_collection import SurvivorsFrozen
+from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.enrichment.enricher import Enricher, Measured
 from sparklag_service.evaluation.evaluator import Evaluator

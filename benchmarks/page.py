@@ -24,9 +24,9 @@ from playwright.async_api import Browser, CDPSession, Page
 from benchmarks.comparison import Row, ms, print_table, say
 from benchmarks.live_stream import is_ready, lag_event
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import LagEvent, PartitionLag, encode
-from sparklag_schemas.topics import key_of
+from sparklag_schemas.messages.topics import key_of
 from tests.local_kafka import LocalKafka
 from tests.waiting import eventually
 from tests.web.chromium import running_chromium

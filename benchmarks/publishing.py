@@ -23,14 +23,14 @@ from aiokafka import AIOKafkaProducer
 
 from benchmarks.comparison import Row, Sampler, at_most, in_turn, print_table, say, times
 from scripts.message_examples import example
-from sparklag_kafka.clients.client_options import client_options
-from sparklag_pipeline.demo.topics import create_topics
+from sparklag_jobs.demo.orders import create_topics
+from sparklag_kafka.access import client_options
 from sparklag_schemas import LagEvent, PartitionLag, RegistrySettings, Settings
+from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.avro.schema import schema_of
-from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.headers import Headers, lag_event_headers
+from sparklag_schemas.messages.headers import Headers, lag_event_headers
+from sparklag_schemas.messages.topics import key_of, own_topics
 from sparklag_schemas.settings import ClusterAccess
-from sparklag_schemas.topics import key_of, own_topics
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import delivery_queue
 from sparklag_service.publishing.stage import Publishing

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from sparklag_pipeline.broker.maven import spark_kafka_jars
+from sparklag_jobs.broker.maven import spark_kafka_jars
 
 
 @contextmanager

@@ -22,20 +22,18 @@ from aiokafka.structs import TopicPartition
 
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times
 from benchmarks.loop_stall import longest_stall
-from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_jobs.demo.orders import create_topics
+from sparklag_kafka.access import quiet_client_logs
+from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
 from sparklag_kafka.protocol.metadata import Address
-from sparklag_pipeline.demo.topics import create_topics
+from sparklag_schemas.messages.topics import TopicSpec
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import TopicSpec
 from sparklag_service.enrichment.cluster_offsets import TopicOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.record_times.earlier_ends import look_up
-from sparklag_service.enrichment.record_times.lagging import Lagging
-from sparklag_service.enrichment.record_times.limits import ByteBudget, Postponed
-from sparklag_service.enrichment.record_times.sampler import RecordTimeCounts, Sampler
+from sparklag_service.enrichment.record_search import ByteBudget, Lagging, Postponed
+from sparklag_service.enrichment.record_times import look_up
+from sparklag_service.enrichment.sampler import RecordTimeCounts, Sampler
 from tests.local_kafka import LocalKafka
 
 REACH: Final = 0.5

@@ -19,11 +19,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.service_process import service_process
-from sparklag_kafka.clients.client_options import quiet_client_logs
-from sparklag_pipeline.demo.topics import create_topics
+from sparklag_jobs.demo.orders import create_topics
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
+from sparklag_schemas.messages.topics import key_of, own_topics
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of, own_topics
 from tests.local_kafka import LocalKafka
 
 REACH_S: Final = 4.0

@@ -36,7 +36,7 @@ from benchmarks.simulated_drivers import (
     topic_name,
     write_records,
 )
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_kafka.access import quiet_client_logs
 
 STALL_BUDGET_MS: Final = 50.0
 _GROWTH: Final = 10

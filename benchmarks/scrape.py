@@ -33,8 +33,8 @@ from benchmarks.busy_processes import busy_processes
 from benchmarks.comparison import Row, ms, print_table, say, within
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_kafka.clients.client_options import quiet_client_logs
-from sparklag_pipeline.demo.topics import create_topics
+from sparklag_jobs.demo.orders import create_topics
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import (
     LagEvent,
     Observation,
@@ -45,8 +45,8 @@ from sparklag_schemas import (
     decode_lag_event,
     encode,
 )
+from sparklag_schemas.messages.topics import TopicSpec, key_of, own_topics
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import TopicSpec, key_of, own_topics
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.exposition import Exposition

@@ -35,10 +35,10 @@ from benchmarks.measuring_pass import (
     measured_topic,
 )
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import encode
-from sparklag_schemas.headers import observation_headers
-from sparklag_schemas.topics import key_of
+from sparklag_schemas.messages.headers import observation_headers
+from sparklag_schemas.messages.topics import key_of
 
 MEMORY_BUDGET_MB: Final = 120.0
 GROWTH_BUDGET_MB: Final = 5.0

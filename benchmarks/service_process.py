@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_jobs.broker.child_process import ChildProcess
 
 READY_S: Final = 180.0
 

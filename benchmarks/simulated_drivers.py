@@ -16,9 +16,9 @@ from uuid import uuid4
 from aiokafka import AIOKafkaProducer
 
 from sparklag_schemas import Observation, Settings, SourcePosition, encode
-from sparklag_schemas.headers import observation_headers
+from sparklag_schemas.messages.headers import observation_headers
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 
 PARTITIONS: Final = 10
 """Of each query."""

@@ -26,9 +26,9 @@ from aiokafka import AIOKafkaProducer
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.live_stream import is_ready, lag_event
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import encode
-from sparklag_schemas.topics import key_of
+from sparklag_schemas.messages.topics import key_of
 from tests.local_kafka import LocalKafka
 
 SLOW: Final = 500

@@ -43,11 +43,11 @@ from benchmarks.comparison import Row, print_table, say
 from benchmarks.large_cluster import create_topics
 from benchmarks.live_stream import is_ready
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import Batch, Observation, SourcePosition, encode
-from sparklag_schemas.headers import observation_headers
+from sparklag_schemas.messages.headers import observation_headers
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from tests.local_kafka import LocalKafka
 
 MINUTES: Final = 30.0

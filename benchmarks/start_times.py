@@ -21,7 +21,7 @@ from benchmarks.listener_cost import StockListener
 from benchmarks.live_stream import is_ready
 from benchmarks.quiet_spark import quiet_spark
 from benchmarks.service_process import service_process, wait_for
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_listener import observe
 from tests.local_kafka import LocalKafka
 

@@ -25,11 +25,11 @@ from pyspark.sql import SparkSession
 from benchmarks.comparison import Row, print_table, say
 from benchmarks.quiet_spark import quiet_spark
 from benchmarks.service_process import service_process, wait_for
+from sparklag_jobs.demo.orders import create_topics
 from sparklag_listener import observe
-from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, TimeLagMethod, decode_lag_event
+from sparklag_schemas.messages.topics import TopicSpec
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import TopicSpec
 from tests.local_kafka import LocalKafka
 
 TOPIC: Final = "orders"

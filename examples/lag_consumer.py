@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_kafka.clients.client_options import client_options
+from sparklag_kafka.access import client_options
 from sparklag_schemas import (
     ContractError,
     LagEvent,

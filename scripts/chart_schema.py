@@ -14,9 +14,9 @@ import msgspec
 
 from scripts.settings_page import field_docstrings
 from sparklag_schemas import settings as settings_module
-from sparklag_schemas.redaction import HIDDEN
 from sparklag_schemas.settings import Settings
 from sparklag_schemas.settings.section import shown_setting
+from sparklag_schemas.text.redaction import HIDDEN
 
 PATH: Final = Path(__file__).parents[1] / "deploy" / "helm" / "sparklag" / "values.schema.json"
 _SECTION: Final = "#/properties/settings/definitions/{name}"

@@ -164,7 +164,7 @@ make_kafka_stand_in() {
 import shutil
 import sys
 
-from sparklag_pipeline.broker.maven import KAFKA_VERSION, Module, resolve_jars
+from sparklag_jobs.broker.maven import KAFKA_VERSION, Module, resolve_jars
 
 wanted = [
     Module("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),

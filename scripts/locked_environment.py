@@ -13,7 +13,7 @@ from typing import Final
 
 from uv import find_uv_bin
 
-from sparklag_pipeline.broker.maven import default_cache_dir
+from sparklag_jobs.broker.maven import default_cache_dir
 
 _REQUIREMENTS: Final = Path(__file__).parents[1] / "requirements"
 _BUILD_S: Final = 600.0

@@ -8,10 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
-from sparklag_schemas.headers import lag_event_headers, observation_headers, partition_headers
-from sparklag_schemas.lag_event import LagEvent
-from sparklag_schemas.observation import Observation
-from sparklag_schemas.partition_record import PartitionRecord, partition_key
+from sparklag_schemas.messages.headers import (
+    lag_event_headers,
+    observation_headers,
+    partition_headers,
+)
+from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.observation import Observation
+from sparklag_schemas.messages.partition_record import PartitionRecord, partition_key
 
 MessageType = type[Observation] | type[LagEvent] | type[PartitionRecord]
 

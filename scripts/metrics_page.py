@@ -14,10 +14,10 @@ from scripts.schema_documents import documents
 from sparklag_schemas import decode_lag_event
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.compat import KAFKA_LAG_EXPORTER, kafka_exporter
+from sparklag_service.metrics.exposition import ServiceMetrics
 from sparklag_service.metrics.families import LabelledGauge
 from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.scheme import NamedQuery, Scheme
-from sparklag_service.metrics.service_metrics import ServiceMetrics
 
 _INTRODUCTION: Final = """\
 # Metrics

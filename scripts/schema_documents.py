@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from scripts.message_examples import MessageType, example_headers, example_value, file_stem
-from sparklag_schemas.avro.schema_files import declared
+from sparklag_schemas.avro.schema import declared
 from sparklag_schemas.codec import AVRO, JSON
-from sparklag_schemas.enumerations import SCHEMA_VERSION
-from sparklag_schemas.headers import LAG_EVENT_TYPE, OBSERVATION_TYPE, PARTITION_TYPE
-from sparklag_schemas.lag_event import LagEvent
-from sparklag_schemas.observation import Observation
-from sparklag_schemas.partition_record import PartitionRecord
-from sparklag_schemas.topics import TopicSpec, lag_topic, offsets_topic
+from sparklag_schemas.messages.enumerations import SCHEMA_VERSION
+from sparklag_schemas.messages.headers import LAG_EVENT_TYPE, OBSERVATION_TYPE, PARTITION_TYPE
+from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.observation import Observation
+from sparklag_schemas.messages.partition_record import PartitionRecord
+from sparklag_schemas.messages.topics import TopicSpec, lag_topic, offsets_topic
 from sparklag_service.rest.openapi import components
 
 FOLDER: Final = Path(__file__).parents[1] / "schemas" / "sparklag_schemas" / "documents"

@@ -19,7 +19,7 @@ from playwright.async_api import Browser
 from rich.console import Console
 from rich.text import Text
 
-from sparklag_pipeline.broker.child_process import free_port
+from sparklag_jobs.broker.child_process import free_port
 from tests.terminal import Terminal
 from tests.web.chromium import running_chromium
 

@@ -20,9 +20,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sparklag_pipeline.broker.java import find_java
-from sparklag_pipeline.broker.maven import default_cache_dir
-from sparklag_pipeline.errors import JavaMissing
+from sparklag_jobs.broker.java import find_java
+from sparklag_jobs.broker.maven import default_cache_dir
+from sparklag_jobs.errors import JavaMissing
 
 ROOT: Final = Path(__file__).parents[1]
 _RECORD: Final = ROOT / ".cache" / "test-downloads"
@@ -40,9 +40,9 @@ class _Part(NamedTuple):
     """Only tests of `make slow` need it."""
 
 
-_KAFKA: Final = _Part("Kafka", "sparklag_pipeline.broker.maven", "kafka_jars")
+_KAFKA: Final = _Part("Kafka", "sparklag_jobs.broker.maven", "kafka_jars")
 _CONNECTOR: Final = _Part(
-    "Spark's Kafka connector", "sparklag_pipeline.broker.maven", "spark_kafka_jars"
+    "Spark's Kafka connector", "sparklag_jobs.broker.maven", "spark_kafka_jars"
 )
 _CLASS_DATA: Final = (
     _Part("class data of Kafka", "tests.class_data", "make_kafka_class_data"),
@@ -82,8 +82,8 @@ _PARTS: Final = (
         "Spark's tests", "tests.offsets.checkpoints.test_spark_resources", "spark_tests",
         is_slow=True,
     ),
-    _Part("Spark's Avro", "sparklag_pipeline.broker.maven", "spark_avro_jars", is_slow=True),
-    _Part("Delta", "sparklag_pipeline.broker.maven", "table_format_jars", "delta", True),
+    _Part("Spark's Avro", "sparklag_jobs.broker.maven", "spark_avro_jars", is_slow=True),
+    _Part("Delta", "sparklag_jobs.broker.maven", "table_format_jars", "delta", True),
     _Part("tools of the pages", "tests.test_document_blocks", "readers_tools", is_slow=True),
     _Part("Toxiproxy", "tests.faults.tools", "toxiproxy_server", print, True),
     _Part("Spark of the lanes", "tests.lanes.lanes", "build_lanes", is_slow=True),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sparklag.query_lag import lag
     from sparklag_listener import ObserverHandle, observe
-    from sparklag_listener.restored_offsets import ending_offsets, starting_offsets
+    from sparklag_listener.stored_offsets import ending_offsets, starting_offsets
 
 __all__ = ["ObserverHandle", "ending_offsets", "lag", "observe", "starting_offsets"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from sparklag_pipeline.broker.class_data import kafka_class_data, spark_class_data
-from sparklag_pipeline.broker.maven import spark_kafka_jars
+from sparklag_jobs.broker.class_data import kafka_class_data, spark_class_data
+from sparklag_jobs.broker.maven import spark_kafka_jars
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.spark_configuration import pyspark_environment
@@ -79,8 +79,8 @@ def _fill(broker: LocalKafka) -> None:
 
 def main(servers: str, topic: str, folder: str) -> None:
     """What most drivers of the tests, and the demo's, do."""
+    from sparklag_jobs.demo import order_totals
     from sparklag_listener import observe
-    from sparklag_pipeline.demo import order_totals
     from sparklag_schemas.settings import ClusterAccess
     from tests.listener.drivers import build_session, read_kafka
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sparklag_pipeline.broker.maven import default_cache_dir
+from sparklag_jobs.broker.maven import default_cache_dir
 from tests.commands import run, run_command
 
 _QUERY_DEADLINE_S: Final = 60.0

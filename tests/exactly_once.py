@@ -20,7 +20,7 @@ from typing import Final
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_jobs.broker.child_process import ChildProcess
 from tests.child_processes import run_to_end, running
 from tests.second_client import SecondClient
 from tests.spark_configuration import kafka_options, pyspark_environment

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sparklag_pipeline.broker import local_kafka
-from sparklag_pipeline.broker.local_kafka import CONTROLLER_ID, HOST, START_TIMEOUT_S
+from sparklag_jobs.broker import local_kafka
+from sparklag_jobs.broker.local_kafka import CONTROLLER_ID, HOST, START_TIMEOUT_S
 from tests.child_processes import Startable, freeze, thaw
 
 # Logins on the client listener, by the users that formatting the storage has created.

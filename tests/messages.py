@@ -16,8 +16,8 @@ from sparklag_schemas import (
     Straggler,
     TopicLag,
 )
+from sparklag_schemas.messages.topics import partition_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import partition_of
 
 QUERY_ID = "dd8b09d1-0000-4000-8000-000000000001"
 RUN_ID = "79f1bf68-0000-4000-8000-000000000001"

@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from sparklag_pipeline.broker.maven import default_cache_dir
+from sparklag_jobs.broker.maven import default_cache_dir
 from tests.commands import succeed
 
 _LOCK: Final = "package-lock.json"

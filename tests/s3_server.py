@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import httpx
 
+from sparklag_jobs.broker.maven import Module, resolve_jars
 from sparklag_offsets.checkpoints import CheckpointReader
-from sparklag_pipeline.broker.maven import Module, resolve_jars
 from tests.local_servers import LocalServer, java_command
 
 KEY: Final = "local-identity"

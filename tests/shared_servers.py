@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 import pytest
 from filelock import FileLock
 
-from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_jobs.broker.child_process import ChildProcess
 from tests.child_processes import Startable
 from tests.processes import process_is_gone
 from tests.waiting import wait_for

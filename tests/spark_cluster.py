@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx
 import pyspark
 
-from sparklag_pipeline.broker.child_process import free_ports
+from sparklag_jobs.broker.child_process import free_ports
 from tests.local_servers import HOST, LocalCluster
 from tests.spark_configuration import SUBMIT_OPTIONS
 

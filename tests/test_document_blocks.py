@@ -32,16 +32,16 @@ import yaml
 
 from scripts.helm import CHART, run_helm
 from scripts.helm import program as helm_program
+from sparklag_jobs.broker.child_process import ChildProcess
+from sparklag_jobs.broker.java import find_java
+from sparklag_jobs.broker.maven import kafka_jars
 from sparklag_listener import LagUnavailable, QueryNotFound
 from sparklag_listener.observe import newest_handle
 from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
 from sparklag_offsets.store.stores import open_store
-from sparklag_pipeline.broker.child_process import ChildProcess
-from sparklag_pipeline.broker.java import find_java
-from sparklag_pipeline.broker.maven import kafka_jars
 from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, load_settings
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from tests.child_processes import running
 from tests.debian_packages import library_path, unpacked_packages
 from tests.document_blocks import ROOT, Item, items

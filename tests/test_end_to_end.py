@@ -36,7 +36,7 @@ def order_totals(topics: Topics, kafka: LocalKafka, checkpoint: Path, log: Path)
     return process(
         topics,
         log,
-        "sparklag_pipeline.demo.order_totals",
+        "sparklag_jobs.demo.order_totals",
         *("--bootstrap-servers", kafka.bootstrap_servers, "--checkpoint", str(checkpoint)),
         *("--orders-topic", topics.orders, "--totals-topic", topics.totals),
         *("--max-offsets-per-trigger", "100", "--trigger-interval", "5 seconds"),

@@ -42,7 +42,7 @@ PACKAGES = (
     "sparklag_offsets",
     "sparklag_listener",
     "sparklag_service",
-    "sparklag_pipeline",
+    "sparklag_jobs",
 )
 """The lower ones first."""
 
@@ -59,14 +59,14 @@ def test_importing_the_listener_loads_no_large_package_into_the_driver() -> None
     # aiokafka takes as long as the rest: a thread loads it. pyspark: the driver may have another
     # than the one on sys.path.
     loaded = imported_by("sparklag_listener", every_module=False)
-    assert not loaded & {"sparklag_service", "sparklag_pipeline", *WEB, *DATABASES}
+    assert not loaded & {"sparklag_service", "sparklag_jobs", *WEB, *DATABASES}
     assert not loaded & {"aiokafka", "pyspark", "pandas", "IPython", "http.client"}
 
 
 @pytest.mark.parametrize(
     ("package", "excluded"),
     [
-        ("sparklag_listener", {"sparklag_service", "sparklag_pipeline"}),
+        ("sparklag_listener", {"sparklag_service", "sparklag_jobs"}),
         ("sparklag_service", {"pyspark"}),
     ],
 )
@@ -78,10 +78,10 @@ ROOT = Path(__file__).parent.parent
 LISTENER = ROOT / "listener" / "sparklag_listener"
 SERVICE = ROOT / "service" / "sparklag_service"
 STAGES = ("intakes", "tracking", "enrichment", "evaluation", "publishing", "view")
-AFTER_VIEW = ("history", "live", "metrics", "rest", "mirror", "recording", "cli")
-FOR_STAGES = {"counters", "errors", "supervision", "version"}
+AFTER_VIEW = ("history", "live", "metrics", "rest", "mirror", "cli")
+FOR_STAGES = {"counters", "errors", "supervision"}
 """Modules at the root that every stage may import."""
-FOR_CLI = FOR_STAGES | {"server", "pipeline"}
+FOR_CLI = FOR_STAGES | {"server", "pipeline", "recording"}
 WIRE_LIBRARIES = re.compile(r"aiokafka\.(protocol|conn|record|client|errors|helpers|admin)\b")
 
 
@@ -115,7 +115,6 @@ def imported_parts(folder: str) -> dict[str, set[str]]:
     ("folder", "allowed"),
     [
         ("events", set()),
-        ("publishing", set()),
         ("classic", {"events"}),
         ("connect", {"events"}),
         ("lag", {"background_loop"}),

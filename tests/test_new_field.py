@@ -83,7 +83,7 @@ def changed_packages(tmp_path: Path) -> Path:
     for folder in COPIED:
         shutil.copytree(ROOT / folder, tmp_path / folder)
     schemas = tmp_path / "schemas" / "sparklag_schemas"
-    insert(schemas / "lag_event.py", "\n\nclass TopicLag(", before=FIELD)
+    insert(schemas / "messages" / "lag_event.py", "\n\nclass TopicLag(", before=FIELD)
     edit_avro(schemas / "avro" / "lag_event.avsc", "PartitionLag")
     edit_avro(schemas / "avro" / "partition_record.avsc", "PartitionRecord")
     service = tmp_path / "service" / "sparklag_service"

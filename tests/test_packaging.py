@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from hatch_build import BUILT
 from scripts.check_pythons import installed_pythons
-from sparklag_pipeline.broker.maven import kafka_jars
+from sparklag_jobs.broker.maven import kafka_jars
 from tests.clean_environment import ROOT, Environment, run, succeed
 
 pytestmark = pytest.mark.packaging
@@ -27,7 +27,7 @@ PACKAGES = (
     "offsets/sparklag_offsets",
     "listener/sparklag_listener",
     "service/sparklag_service",
-    "pipeline/sparklag_pipeline",
+    "jobs/sparklag_jobs",
     "sparklag",
     "sparklag_auto",
 )

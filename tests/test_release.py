@@ -12,9 +12,9 @@ from typing import Final
 import pytest
 
 from sparklag_schemas import SCHEMA_VERSION, Settings
+from sparklag_service import VERSION
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.rest.app import create_app
-from sparklag_service.version import VERSION
 from tests.commands import run
 from tests.service.pipelines import pipeline_of
 from tests.test_requirements import PROJECT

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_jobs.broker.child_process import ChildProcess
 
 DEADLINE_S = 180.0
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sparklag_pipeline.broker.child_process import ChildProcess, free_ports
-from sparklag_pipeline.broker.maven import Module, resolve_jars
+from sparklag_jobs.broker.child_process import ChildProcess, free_ports
+from sparklag_jobs.broker.maven import Module, resolve_jars
 from tests.child_processes import Startable
 from tests.local_servers import HOST, java_command
 from tests.waiting import wait_until_up

@@ -24,18 +24,18 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from sparklag_kafka.clients.topic_setup import create_missing
-from sparklag_kafka.errors import KAFKA_FAILURES
-from sparklag_pipeline.demo.orders import (
+from sparklag_jobs.demo.orders import (
     ORDER_PARTITIONS,
     ORDERS_TOPIC,
     TOTALS_PARTITIONS,
     TOTALS_TOPIC,
+    demo_topic,
 )
-from sparklag_pipeline.demo.topics import demo_topic
+from sparklag_kafka.clients.topic_setup import create_missing
+from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas.errors import SparklagError
+from sparklag_schemas.messages.topics import own_topics
 from sparklag_schemas.settings import ResolvedSettings, load_settings
-from sparklag_schemas.topics import own_topics
 
 _SECRETS: Final = Path("/run/secrets")
 _TIMEOUT_S: Final = 60.0

@@ -26,8 +26,12 @@ from sparklag_listener.observe import observe
 from sparklag_listener.stats import Stats
 
 if TYPE_CHECKING:
-    from sparklag_listener.restored_offsets import ending_offsets, starting_offsets
-    from sparklag_listener.transaction import keep_offsets, prepare_store
+    from sparklag_listener.stored_offsets import (
+        ending_offsets,
+        keep_offsets,
+        prepare_store,
+        starting_offsets,
+    )
 
 __all__ = [
     "AlreadyObserved",
@@ -57,12 +61,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """What a driver that only observes does not import: it would take as long as the rest."""
-    if name in ("ending_offsets", "starting_offsets"):
-        from sparklag_listener import restored_offsets
+    if name in ("ending_offsets", "keep_offsets", "prepare_store", "starting_offsets"):
+        from sparklag_listener import stored_offsets
 
-        return getattr(restored_offsets, name)
-    if name in ("keep_offsets", "prepare_store"):
-        from sparklag_listener import transaction
-
-        return getattr(transaction, name)
+        return getattr(stored_offsets, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

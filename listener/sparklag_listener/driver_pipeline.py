@@ -14,16 +14,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from sparklag_listener.events.event_queue import EventQueue
-from sparklag_listener.events.kafka_source import QueryDescription, matched_topics
-from sparklag_listener.events.observer import Observer
-from sparklag_listener.events.query_events import (
+from sparklag_listener.events.event_queue import (
+    EventQueue,
     PolledEvent,
     QueuedEvent,
     Refreshed,
     Started,
     Terminated,
 )
+from sparklag_listener.events.kafka_source import QueryDescription, matched_topics
+from sparklag_listener.events.observer import Observer
 from sparklag_listener.events.query_poller import QueryPoller
 from sparklag_listener.events.session import ObservedSession
 from sparklag_listener.stats import Stats
@@ -35,11 +35,11 @@ from sparklag_schemas import (
     ResolvedSettings,
     Settings,
 )
-from sparklag_schemas.clusters import ClusterNames
-from sparklag_schemas.enumerations import traits_of
+from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.messages.topics import own_topic_names
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.settings.clusters import ClusterNames
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import own_topic_names
 
 _log = logging.getLogger("sparklag")
 _DESCRIBE_TIMEOUT_S = 5.0

@@ -21,11 +21,11 @@ from sparklag_listener.lag.source import LAG_TIMEOUT_S, require_name
 from sparklag_listener.process_exit import CLOSE_TIMEOUT_S, process_exit, unhandled_error
 from sparklag_listener.stats import Stats
 from sparklag_schemas import DriverEnd, LagEvent, Origin, Settings
-from sparklag_schemas.printable import printable
-from sparklag_schemas.redaction import redact
+from sparklag_schemas.text.printable import printable
+from sparklag_schemas.text.redaction import redact
 
 if TYPE_CHECKING:
-    from sparklag_listener.lag.live_table import LiveTable
+    from sparklag_listener.lag.lags import LiveTable
     from sparklag_listener.lag.source import EmbeddedService, LagSource
 
 _Result = TypeVar("_Result")
@@ -180,13 +180,13 @@ class ObserverHandle:
         return f"<ObserverHandle: {'; '.join(filter(None, parts))}>"
 
     def _repr_html_(self) -> str:
-        from sparklag_listener.lag.live_table import lag_html
+        from sparklag_listener.lag.lags import lag_html
 
         return lag_html(self)
 
     def _ipython_display_(self) -> None:
         """In a notebook it is a table that refreshes itself."""
-        from sparklag_listener.lag.live_table import LiveTable, kernel_shell
+        from sparklag_listener.lag.lags import LiveTable, kernel_shell
 
         shell = kernel_shell()
         if self._live_table is not None:

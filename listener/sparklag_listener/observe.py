@@ -31,9 +31,9 @@ from sparklag_listener.stats import Stats
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Observation, ResolvedSettings, Settings, load_settings
-from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.redaction import shown_url
+from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.text.redaction import shown_url
 
 Method = Literal["listener", "connect", "poll"]
 
@@ -189,7 +189,7 @@ async def _publish(
     """A Sink."""
 
     def load() -> Sink:
-        from sparklag_listener.publishing.publisher import publish_offsets
+        from sparklag_listener.publishing import publish_offsets
 
         return publish_offsets
 
@@ -202,7 +202,7 @@ async def _record(
     """With the first two arguments, a Record."""
 
     def load() -> Callable[..., Awaitable[None]]:
-        from sparklag_listener.publishing.offset_recorder import record_offsets
+        from sparklag_listener.publishing import record_offsets
 
         return record_offsets
 

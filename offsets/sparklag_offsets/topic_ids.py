@@ -14,8 +14,8 @@ from sparklag_kafka.brokers.log_bounds import read_bounds, read_topic_ids
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_offsets.errors import RecordRefused
 from sparklag_schemas import ClusterAccess, Observation, Settings, SparklagError
-from sparklag_schemas.clusters import ClusterNames
-from sparklag_schemas.printable import printable
+from sparklag_schemas.settings.clusters import ClusterNames
+from sparklag_schemas.text.printable import printable
 
 _log = logging.getLogger("sparklag.offsets")
 _TIMEOUT_S: Final = 3.0

@@ -5,7 +5,7 @@ from sparklag_schemas.codec import (
     decode_observation as decode_observation,
     encode as encode,
 )
-from sparklag_schemas.enumerations import (
+from sparklag_schemas.messages.enumerations import (
     SCHEMA_VERSION as SCHEMA_VERSION,
     Activity as Activity,
     Cause as Cause,
@@ -25,20 +25,20 @@ from sparklag_schemas.errors import (
     SparklagError as SparklagError,
     UnsupportedVersion as UnsupportedVersion,
 )
-from sparklag_schemas.formats import MessageFormats as MessageFormats
-from sparklag_schemas.lag_event import (
+from sparklag_schemas.avro.formats import MessageFormats as MessageFormats
+from sparklag_schemas.messages.lag_event import (
     LagEvent as LagEvent,
     PartitionLag as PartitionLag,
     TopicLag as TopicLag,
 )
-from sparklag_schemas.observation import (
+from sparklag_schemas.messages.observation import (
     Observation as Observation,
     SourcePosition as SourcePosition,
 )
-from sparklag_schemas.partition_record import PartitionRecord as PartitionRecord
-from sparklag_schemas.query_message import Batch as Batch
-from sparklag_schemas.query_message import RunningBatch as RunningBatch
-from sparklag_schemas.query_message import Straggler as Straggler
+from sparklag_schemas.messages.partition_record import PartitionRecord as PartitionRecord
+from sparklag_schemas.messages.query_message import Batch as Batch
+from sparklag_schemas.messages.query_message import RunningBatch as RunningBatch
+from sparklag_schemas.messages.query_message import Straggler as Straggler
 from sparklag_schemas.settings import (
     CheckpointSettings as CheckpointSettings,
     ClusterAccess as ClusterAccess,

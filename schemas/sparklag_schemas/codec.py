@@ -8,11 +8,11 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from sparklag_schemas.enumerations import SCHEMA_VERSION
 from sparklag_schemas.errors import MalformedMessage, OutOfBounds, UnsupportedVersion
-from sparklag_schemas.lag_event import LagEvent
-from sparklag_schemas.observation import Observation
-from sparklag_schemas.printable import printable
+from sparklag_schemas.messages.enumerations import SCHEMA_VERSION
+from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.observation import Observation
+from sparklag_schemas.text.printable import printable
 
 JSON: Final = "application/json"
 AVRO: Final = "application/avro"

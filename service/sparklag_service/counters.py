@@ -9,8 +9,8 @@ from collections import Counter, OrderedDict
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
-from sparklag_schemas.log_fields import log_fields
-from sparklag_schemas.printable import printable
+from sparklag_schemas.runtime.logs import log_fields
+from sparklag_schemas.text.printable import printable
 
 _log = logging.getLogger(__name__)
 KINDS: Final = (

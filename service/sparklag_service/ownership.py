@@ -11,7 +11,7 @@ from typing import Final
 
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
-from sparklag_schemas.runtime.chunks import by_count
+from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import with_pauses
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from sparklag_schemas import MeasuredBy, ResolvedSettings
-from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_in_layers
 from sparklag_service.counters import Counters
@@ -26,7 +26,7 @@ from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.ownership import Assignment, Ownership
 from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
-from sparklag_service.recording.store_recorder import StoreRecorder
+from sparklag_service.recording import StoreRecorder
 from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.stage import Tracking
 from sparklag_service.tracking.tracked_queries import TrackedQueries

@@ -12,12 +12,11 @@ from collections.abc import Collection, Coroutine
 from functools import partial
 from typing import Any
 
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import LagEvent, Observation, ResolvedSettings, Settings, SettingsError
 from sparklag_schemas.runtime.garbage_collection import SurvivorsFrozen
 from sparklag_schemas.runtime.queue import NewestQueue
-from sparklag_schemas.runtime.signals import ending_signals
-from sparklag_schemas.runtime.tasks import run_in_layers
+from sparklag_schemas.runtime.tasks import ending_signals, run_in_layers
 from sparklag_service.errors import PortInUse, ServiceError
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes.in_process import DriverStats, InProcessIntake

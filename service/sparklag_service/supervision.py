@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sparklag_schemas.errors import SparklagError
-from sparklag_schemas.log_fields import log_fields
-from sparklag_schemas.printable import printable
-from sparklag_schemas.query_message import QueryMessage
+from sparklag_schemas.messages.query_message import QueryMessage
+from sparklag_schemas.runtime.logs import log_fields
 from sparklag_schemas.runtime.tasks import run_in_task
+from sparklag_schemas.text.printable import printable
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 1.0

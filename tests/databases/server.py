@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from sparklag_pipeline.broker.child_process import STOP_TIMEOUT_S, ChildProcess, free_port, log_end
+from sparklag_jobs.broker.child_process import STOP_TIMEOUT_S, ChildProcess, free_port, log_end
 from tests.child_processes import Startable, freeze, thaw
 from tests.processes import descendants, process_is_gone, signal_all
 from tests.waiting import wait_for, wait_until_up

@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 import yaml
 
-from sparklag_pipeline.broker.child_process import ChildProcess, free_port
+from sparklag_jobs.broker.child_process import ChildProcess, free_port
 from tests.child_processes import running
 from tests.deploy.programs import Programs
 from tests.waiting import wait_until_up

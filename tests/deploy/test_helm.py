@@ -18,7 +18,7 @@ from scripts.helm import CHART, VERSIONS, run_helm
 from scripts.kubernetes_manifest import PATH as MANIFEST
 from scripts.kubernetes_manifest import manifest
 from sparklag_schemas import load_settings
-from sparklag_service.version import VERSION
+from sparklag_service import VERSION
 from tests.commands import succeed
 from tests.deploy.charts import (
     AUTOSCALING,

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from sparklag_schemas import encode
-from sparklag_schemas.topics import key_of
+from sparklag_schemas.messages.topics import key_of
 from tests.deploy.programs import Programs
 from tests.deploy.servers import PrometheusServer
 from tests.deploy.watched_service import scraping, serving

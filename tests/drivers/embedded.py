@@ -10,8 +10,8 @@ import os
 import sys
 import time
 
+from sparklag_jobs.demo.order_totals import build_session
 from sparklag_listener import observe
-from sparklag_pipeline.demo.order_totals import build_session
 from tests.listener.drivers import read_kafka, start_query, tell
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from sparklag_jobs.demo.order_totals import build_session
 from sparklag_listener import observe
-from sparklag_pipeline.demo.order_totals import build_session
 from tests.listener.drivers import read_kafka, start_query
 
 if __name__ == "__main__":

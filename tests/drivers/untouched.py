@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sparklag_pipeline.broker.maven import spark_kafka_jars
+from sparklag_jobs.broker.maven import spark_kafka_jars
 from tests.listener.drivers import read_kafka, start_query
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sparklag_schemas import LagEvent, RegistrySettings, Settings
-from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.avro.formats import MessageFormats
 from tests.schema_registry import SchemaRegistryServer
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autoscaler import Autoscaler, Event, Rules, desired
-from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_jobs.broker.child_process import ChildProcess
 from sparklag_schemas import Batch, PartitionLag, TopicLag, encode
 from sparklag_schemas.timestamps import epoch_ms
 from tests.child_processes import running

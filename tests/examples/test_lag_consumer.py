@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_jobs.broker.child_process import ChildProcess
 from sparklag_schemas import encode
-from sparklag_schemas.topics import key_of, partition_of
+from sparklag_schemas.messages.topics import key_of, partition_of
 from tests.child_processes import running
 from tests.examples.avro_values import in_avro
 from tests.examples.processes import EXAMPLES, ROOT, example_environment

@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
-from sparklag_pipeline.broker.child_process import ChildProcess, free_port
-from sparklag_pipeline.broker.java import find_java
-from sparklag_pipeline.broker.maven import KAFKA_VERSION, Module, resolve_jars
+from sparklag_jobs.broker.child_process import ChildProcess, free_port
+from sparklag_jobs.broker.java import find_java
+from sparklag_jobs.broker.maven import KAFKA_VERSION, Module, resolve_jars
 from sparklag_schemas import PartitionLag, TopicLag, encode
-from sparklag_schemas.topics import key_of, partition_of
+from sparklag_schemas.messages.topics import key_of, partition_of
 from tests.child_processes import running
 from tests.commands import succeed
 from tests.examples.avro_values import in_avro

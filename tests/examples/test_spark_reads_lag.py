@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 
 from spark_reads_lag import EVENT
-from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_jobs.broker.child_process import ChildProcess
 from sparklag_schemas import LagEvent, encode
-from sparklag_schemas.avro.schema_files import declared
-from sparklag_schemas.topics import key_of
+from sparklag_schemas.avro.schema import declared
+from sparklag_schemas.messages.topics import key_of
 from tests.child_processes import running
 from tests.examples.processes import EXAMPLES, example_environment
 from tests.messages import lag_event

@@ -17,8 +17,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, Message
 
 from sparklag_schemas import Batch, Cause, Observation, SourcePosition, encode
-from sparklag_schemas.headers import observation_headers
-from sparklag_schemas.topics import key_of
+from sparklag_schemas.messages.headers import observation_headers
+from sparklag_schemas.messages.topics import key_of
 from tests.faults.history import Observed, QueryHistory
 from tests.faults.lasting_producer import LastingProducer
 from tests.faults.workload import FLUSH_S, Workload

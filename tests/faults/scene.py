@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from sparklag_schemas.topics import lag_topic, offsets_topic
+from sparklag_schemas.messages.topics import lag_topic, offsets_topic
 from tests.faults.history import QueryHistory
 from tests.faults.observation_flow import Drivers
 from tests.faults.recorder import Published, Recorder

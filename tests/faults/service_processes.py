@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx
 
-from sparklag_pipeline.broker.child_process import ChildProcess, stop_all
+from sparklag_jobs.broker.child_process import ChildProcess, stop_all
 from tests.child_processes import freeze, thaw
 from tests.waiting import wait_for
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_jobs.broker.child_process import ChildProcess
 from tests.faults.history import Observed, QueryHistory
 from tests.spark_configuration import pyspark_environment
 from tests.waiting import wait_for

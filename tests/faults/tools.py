@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from sparklag_pipeline.broker.maven import default_cache_dir, locked
+from sparklag_jobs.broker.maven import default_cache_dir, locked
 from tests.commands import run_command
 
 TOXIPROXY_VERSION: Final = "v2.12.0"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import httpx
 
-from sparklag_pipeline.broker.child_process import ChildProcess, free_port
+from sparklag_jobs.broker.child_process import ChildProcess, free_port
 from tests.child_processes import Startable
 from tests.waiting import wait_for
 

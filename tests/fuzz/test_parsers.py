@@ -21,9 +21,9 @@ from scripts.message_examples import MessageType, example_value
 from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.list_offsets import read_offsets
 from sparklag_kafka.protocol.metadata import MetadataResponse
+from sparklag_listener.events.event_queue import Progressed
 from sparklag_listener.events.observer import Observer
 from sparklag_listener.events.progress import parse_progress
-from sparklag_listener.events.query_events import Progressed
 from sparklag_offsets.checkpoints import offset_log
 from sparklag_offsets.errors import CheckpointError
 from sparklag_offsets.store import batch_record
@@ -35,12 +35,12 @@ from sparklag_schemas.errors import ContractError, MalformedMessage, SettingsErr
 from sparklag_schemas.settings import load_settings
 from sparklag_service.cli.requests import decoded
 from sparklag_service.cli.terminal import ascii_json
-from sparklag_service.cli.top.responses import LagPage
+from sparklag_service.cli.top.fleet import LagPage
 from tests import samples
 from tests.fuzz.edits import as_json, changed, edited, places_in
 from tests.fuzz.extremes import LIMITS
 from tests.kafka.test_untrusted_batches import Reading, batch, checksum_of
-from tests.schemas.test_avro_encoder import by_fastavro
+from tests.schemas.avro.test_encoder import by_fastavro
 
 NO_FIXTURES_RESET = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 """A temporary folder is written anew for each case."""

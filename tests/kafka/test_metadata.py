@@ -12,7 +12,7 @@ from aiokafka.cluster import ClusterMetadata
 from sparklag_kafka.clients.producer import AcknowledgedProducer
 from sparklag_listener.lag.topic_source import TopicSource
 from sparklag_schemas import Settings, encode
-from sparklag_schemas.topics import key_of
+from sparklag_schemas.messages.topics import key_of
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event
 from tests.second_client import SecondClient

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.group_offsets import fetch_offsets
+from sparklag_kafka.brokers.pool import BrokerConnection
 from sparklag_kafka.errors import OneGroupPerRequest, ResponseUnreadable
 from sparklag_kafka.protocol.offset_fetch import (
     CommittedGroup,

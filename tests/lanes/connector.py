@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.version import __version__
 
-from sparklag_pipeline.broker.maven import Module, jars_beside_spark, spark_kafka_jars
+from sparklag_jobs.broker.maven import Module, jars_beside_spark, spark_kafka_jars
 
 
 def connector_jars() -> list[Path]:

@@ -21,9 +21,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_auto import hook
 from sparklag_listener import ObserverHandle, observe
-from sparklag_listener.classic.listener import Py4jListener
+from sparklag_listener.classic.listener import Py4jListener, text_listener
 from sparklag_listener.classic.running_batch import observe_batch
-from sparklag_listener.classic.text_listener import text_listener
 from sparklag_listener.observe import Method, newest_handle
 from sparklag_schemas import Observation
 from tests.lanes.connector import connector_jars

@@ -15,7 +15,7 @@ from pathlib import Path
 from uv import find_uv_bin
 
 from scripts.check_pythons import installed_pythons, is_of
-from sparklag_pipeline.broker.maven import default_cache_dir
+from sparklag_jobs.broker.maven import default_cache_dir
 from tests.commands import succeed
 from tests.spark_configuration import pyspark_environment
 

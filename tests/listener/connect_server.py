@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_jobs.broker.child_process import ChildProcess
 from tests.waiting import wait_until_up
 
 START_S = 200.0

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_jobs.broker.child_process import ChildProcess
 from sparklag_schemas import Observation
 from tests import samples
 from tests.listener.offsets_topic import OffsetsTopic

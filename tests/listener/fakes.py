@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from sparklag_listener.errors import NoListener
+from sparklag_listener.events.event_queue import Progressed, Terminated
 from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_listener.events.query_events import Progressed, Terminated
 from sparklag_listener.events.session import (
     ActiveQueries,
     ActiveQuery,

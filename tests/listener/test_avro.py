@@ -10,8 +10,8 @@ import fastavro
 import pytest
 
 from sparklag_schemas import Observation, RegistrySettings
-from sparklag_schemas.avro.schema_files import declared
-from tests.listener.publishing.test_publisher import publishing
+from sparklag_schemas.avro.schema import declared
+from tests.listener.test_publishing import publishing
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.schema_registry import SchemaRegistryServer
@@ -24,7 +24,7 @@ import sys
 sys.modules["httpx"] = None
 from sparklag_schemas import RegistrySettings, Settings
 from sparklag_schemas.errors import MissingPackage
-from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.avro.formats import MessageFormats
 try:
     MessageFormats(Settings(registry=RegistrySettings(url="http://registry:8081")))
 except MissingPackage as missing:

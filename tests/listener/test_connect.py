@@ -26,8 +26,7 @@ from sparklag_listener import (
     observe,
 )
 from sparklag_listener.connect import session as connect_session
-from sparklag_listener.connect.client import ConnectClient
-from sparklag_listener.connect.queries import ConnectQueries
+from sparklag_listener.connect.queries import ConnectClient, ConnectQueries
 from sparklag_listener.events.session import ConnectionLost, SparkUnavailable
 from tests.end_to_end import answer
 from tests.listener.conftest import Driver

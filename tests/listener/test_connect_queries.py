@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql.connect import proto
 
-from sparklag_listener.connect.client import ConnectClient
-from sparklag_listener.connect.queries import ConnectQueries
+from sparklag_listener.connect.queries import ConnectClient, ConnectQueries
 from sparklag_listener.events.session import ConnectionLost, SparkUnavailable
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from sparklag_listener import driver_pipeline
 from sparklag_listener.driver_pipeline import DriverPipeline, Record, Sink
-from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_listener.events.query_events import (
+from sparklag_listener.events.event_queue import (
     Idled,
     PolledEvent,
     Progressed,
@@ -22,6 +21,7 @@ from sparklag_listener.events.query_events import (
     Started,
     Terminated,
 )
+from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.stats import Stats
 from sparklag_schemas import Observation, ResolvedSettings, Settings, SourcePosition
 from sparklag_schemas.runtime.queue import NewestQueue

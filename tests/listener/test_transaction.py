@@ -23,7 +23,7 @@ from sparklag_listener import (
     keep_offsets,
     prepare_store,
     starting_offsets,
-    transaction,
+    stored_offsets,
 )
 from sparklag_offsets.errors import NoKafkaOffsets
 from tests.exactly_once import START_S, ExactlyOnce
@@ -258,12 +258,12 @@ def test_a_kafka_that_does_not_answer_does_not_hold_a_batch_up(
     # As one does that takes the connection and says nothing.
     monkeypatch.setattr("sparklag_offsets.topic_ids.read_topic_ids", hang)
     monkeypatch.setenv("SPARKLAG_METADATA_INTERVAL_S", "600")
-    transaction._context.cache_clear()
+    stored_offsets._context.cache_clear()
     query = driver.start(write=results.write)
     query.processAllAvailable()
     driver.send(6)
     read_all(query)
-    transaction._context.cache_clear()
+    stored_offsets._context.cache_clear()
     assert [count for _, count in results.written()] == [10, 6]
     assert asked == 1, "it was asked a moment ago"
     assert all(json.loads(record.ranges)[0][2] is None for record in results.records())

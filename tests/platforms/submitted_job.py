@@ -12,8 +12,8 @@ from typing import Final
 
 import pyspark
 
-from sparklag_pipeline.broker.child_process import ChildProcess
-from sparklag_pipeline.broker.maven import spark_kafka_jars
+from sparklag_jobs.broker.child_process import ChildProcess
+from sparklag_jobs.broker.maven import spark_kafka_jars
 from sparklag_schemas import Observation
 from tests.child_processes import run_to_end
 from tests.document_blocks import command_in

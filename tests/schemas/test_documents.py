@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from scripts.schema_documents import FOLDER, documents
-from sparklag_schemas import LagEvent, encode, enumerations
-from sparklag_schemas.headers import lag_event_headers, observation_headers
+from sparklag_schemas import LagEvent, encode
+from sparklag_schemas.messages import enumerations
+from sparklag_schemas.messages.headers import lag_event_headers, observation_headers
 from tests.messages import lag_event, observation
 
 

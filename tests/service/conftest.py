@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparklag_schemas import LagEvent, Observation, Settings, decode_lag_event, encode
-from sparklag_schemas.topics import key_of
+from sparklag_schemas.messages.topics import key_of
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from tests.local_kafka import LocalKafka

@@ -14,8 +14,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, compact_string, varint
 from sparklag_schemas import (
     Cause,

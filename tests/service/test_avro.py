@@ -18,10 +18,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Observation, RegistrySettings, Settings
-from sparklag_schemas.avro.schema_files import declared
-from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.avro.formats import MessageFormats
+from sparklag_schemas.avro.schema import declared
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from tests.logged import logged
 from tests.messages import moved, seen
 from tests.registry_proxy import registry_proxy

@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Observation, Settings, StoreSettings
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from sparklag_service import supervision
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline

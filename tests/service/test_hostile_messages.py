@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from sparklag_schemas import Observation, Settings, encode
-from sparklag_schemas.query_message import ConsumerGroup
-from sparklag_schemas.signatures import Signatures
+from sparklag_schemas.messages.headers import Signatures
+from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from tests.local_kafka import LocalKafka
 from tests.messages import OTHER_RUN, RUN_ID, position, seen
 from tests.second_client import SecondClient

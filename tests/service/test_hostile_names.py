@@ -13,7 +13,7 @@ from rich.console import Console
 
 from scripts.message_examples import example_value
 from sparklag_schemas import LagEvent
-from sparklag_schemas.log_fields import log_fields
+from sparklag_schemas.runtime.logs import log_fields
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import lag, tail
 from sparklag_service.cli.logs import log_formatter

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from sparklag_schemas import Settings, encode
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.settings import LimitSettings
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from sparklag_service.instance_state import InstanceState
 from tests.messages import position, seen
 from tests.second_client import SecondClient

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from sparklag_pipeline.broker.child_process import free_port
+from sparklag_jobs.broker.child_process import free_port
 from sparklag_schemas import (
     CheckpointSettings,
     ClusterSettings,
@@ -22,9 +22,9 @@ from sparklag_schemas import (
     Settings,
     StoreSettings,
 )
-from sparklag_schemas.lag_event import PartitionLag, TopicLag
+from sparklag_schemas.messages.lag_event import PartitionLag, TopicLag
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from sparklag_service.cli import lag
 from sparklag_service.cli.logs import log_formatter
 from sparklag_service.instance_state import InstanceState

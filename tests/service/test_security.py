@@ -14,8 +14,8 @@ from confluent_kafka.admin._acl import AclBindingFilter, AclOperation, AclPermis
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from msgspec.structs import replace
 
-from sparklag_kafka.clients.client_options import client_options, connection_problem
-from sparklag_listener.publishing.publisher import publish_offsets
+from sparklag_kafka.access import client_options, connection_problem
+from sparklag_listener.publishing import publish_offsets
 from sparklag_listener.stats import Stats
 from sparklag_schemas import KafkaSettings, MirrorSettings, Observation, Settings, SettingsError
 from sparklag_schemas.runtime.queue import NewestQueue

@@ -20,8 +20,8 @@ from aiokafka.structs import ConsumerRecord, OffsetAndTimestamp, TopicPartition
 from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable, error_text
 from sparklag_kafka.protocol.encoding import compact_string, string, varint
 from sparklag_schemas.codec import decode_lag_event
+from sparklag_schemas.messages.topics import partition_of_key
 from sparklag_schemas.runtime.tasks import cancel_and_wait
-from sparklag_schemas.topics import partition_of_key
 from tests.simulation.clock import current_process
 from tests.simulation.kafka import Member, SimulatedKafka
 

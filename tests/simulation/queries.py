@@ -10,7 +10,7 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import Batch, Cause, Observation, SourcePosition
 from sparklag_schemas.codec import encode
-from sparklag_schemas.topics import key_of, partition_of
+from sparklag_schemas.messages.topics import key_of, partition_of
 from tests.simulation.clock import epoch_ms
 from tests.simulation.kafka import SimulatedKafka
 

@@ -18,8 +18,8 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 from sparklag_kafka.brokers.log_bounds import read_topic_ids
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ResolvedSettings, Settings, encode
+from sparklag_schemas.messages.topics import partition_of_key
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import partition_of_key
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event
 from tests.second_client import SecondClient
@@ -90,7 +90,7 @@ async def _consumer(
 
 async def _produce(cluster: Cluster, topic: str, keys: str, value: bytes | None = _VALUE) -> None:
     """A record of each key, one after the other."""
-    create = resolve_name("sparklag_service.publishing.topic_writer:AcknowledgedProducer")
+    create = resolve_name("sparklag_service.publishing.partition_publisher:AcknowledgedProducer")
     producer = create(cluster.settings)
     try:
         for key in keys:

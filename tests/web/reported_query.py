@@ -6,8 +6,8 @@ import uuid
 from typing import Any
 
 from sparklag_schemas import Cause, encode
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from tests.messages import seen
 from tests.second_client import SecondClient
 

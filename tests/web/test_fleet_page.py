@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from sparklag_pipeline.broker.child_process import free_port
-from sparklag_schemas.printable import printable
+from sparklag_jobs.broker.child_process import free_port
+from sparklag_schemas.text.printable import printable
 from tests.second_client import SecondClient
 from tests.service.test_hostile_names import HOSTILE
 from tests.waiting import eventually

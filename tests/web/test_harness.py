@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Page
 from werkzeug import Request, Response
 
-from sparklag_pipeline.broker.child_process import free_port
+from sparklag_jobs.broker.child_process import free_port
 from tests.http_server import HttpServer
 from tests.waiting import holds
 from tests.web.audits import axe_violations, lighthouse_accessibility

@@ -18,12 +18,12 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.clients.untrusted_batches import BoundedRecords
+from sparklag_kafka.brokers.pool import BrokerConnection
+from sparklag_kafka.clients.consumer import BoundedRecords
 from sparklag_kafka.errors import RecordsUnreadable, Undecodable
 from sparklag_kafka.protocol.encoding import CONSUMER_REPLICA_ID, ISOLATION_CODES
 from sparklag_schemas import IsolationLevel
-from sparklag_schemas.runtime.chunks import by_count
+from sparklag_schemas.runtime.queue import by_count
 
 _NO_WAIT: Final = 0
 _WITH_READ_REPLICA: Final = 11

@@ -13,8 +13,7 @@ from aiokafka.protocol.admin import ListGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
-from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, OneGroupPerRequest
 from sparklag_kafka.protocol.describe_groups import (
     DEAD,
@@ -28,7 +27,7 @@ from sparklag_kafka.protocol.offset_fetch import (
     OffsetFetchResponse,
 )
 from sparklag_schemas import Offsets
-from sparklag_schemas.runtime.chunks import by_count
+from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import cancel_and_wait
 
 _log = logging.getLogger("sparklag.kafka")

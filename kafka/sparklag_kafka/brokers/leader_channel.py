@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from sparklag_kafka.brokers.connection import BrokerConnection
+from sparklag_kafka.brokers.pool import BrokerConnection
 from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
 from sparklag_kafka.protocol.list_offsets import OffsetSpec, OffsetsRequest, TopicPart, slices
 from sparklag_kafka.protocol.metadata import MetadataRequest, MetadataResponse

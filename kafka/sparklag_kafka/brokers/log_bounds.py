@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from sparklag_kafka.access import connection_problem
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.client_options import connection_problem
 from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable
 from sparklag_kafka.protocol import error_codes
 from sparklag_kafka.protocol.list_offsets import (

@@ -8,13 +8,13 @@ from typing import Final, Generic, Protocol, TypeVar
 from aiokafka.structs import ConsumerRecord
 
 from sparklag_schemas import ContractError, LagEvent, Observation, Settings, encode
-from sparklag_schemas.bounds import MAX_NAME
+from sparklag_schemas.avro.formats import MessageFormats, as_json
 from sparklag_schemas.errors import WrongPlace, WrongSignature
-from sparklag_schemas.formats import MessageFormats, as_json
-from sparklag_schemas.message_limits import MessageLimits, check_origin, in_time
-from sparklag_schemas.redaction import redacted
-from sparklag_schemas.runtime.chunks import by_size
-from sparklag_schemas.signatures import Signatures
+from sparklag_schemas.messages.bounds import MAX_NAME
+from sparklag_schemas.messages.headers import Signatures
+from sparklag_schemas.messages.message_limits import MessageLimits, check_origin, in_time
+from sparklag_schemas.messages.redaction import redacted
+from sparklag_schemas.runtime.queue import by_size
 from sparklag_schemas.timestamps import epoch_ms
 
 _CHUNK_BYTES = 256 * 1024

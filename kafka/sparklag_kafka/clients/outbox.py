@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from sparklag_kafka.errors import KafkaUnavailable
-from sparklag_schemas.headers import Headers
+from sparklag_schemas.messages.headers import Headers
 
 _Acknowledgement = asyncio.Future[None]
 

@@ -14,13 +14,12 @@ from aiokafka.errors import (
     RecordTooLargeError,
 )
 
-from sparklag_kafka.clients.client_options import TrustedBrokers, client_options
+from sparklag_kafka.access import TrustedBrokers, client_options
 from sparklag_kafka.clients.outbox import Outbox
 from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge, error_text
-from sparklag_schemas.headers import Headers
+from sparklag_schemas.messages.headers import Headers, Signatures
+from sparklag_schemas.messages.topics import partition_of_key
 from sparklag_schemas.settings import ResolvedSettings
-from sparklag_schemas.signatures import Signatures
-from sparklag_schemas.topics import partition_of_key
 
 Partitioner = Callable[[int], int]
 """The partition of a record, from how many the topic has."""

@@ -1,20 +1,74 @@
-"""Creates missing topics, and checks the settings of existing ones for data loss."""
+"""What a user may do with topics, and the creation of missing ones."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.produce import ProduceRequest
 
+from sparklag_kafka.access import TrustedBrokers, client_options
 from sparklag_kafka.brokers.log_bounds import read_partitions
-from sparklag_kafka.clients.client_options import TrustedBrokers, client_options
-from sparklag_kafka.errors import TopicUnavailable
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.errors import KafkaUnavailable, TopicUnavailable
+from sparklag_kafka.protocol.error_codes import GROUP_FORBIDDEN, TOPIC_FORBIDDEN
+from sparklag_schemas.messages.topics import TopicSpec
 from sparklag_schemas.settings import ClusterAccess
-from sparklag_schemas.topics import TopicSpec
+
+_NO_SUCH_PARTITION: Final = 2**31 - 2
+_PRODUCE_TIMEOUT_MS: Final = 5_000
+
+
+async def may_write(pool: BrokerPool, topic: str) -> bool:
+    """Raises KafkaUnavailable."""
+    request = ProduceRequest(
+        transactional_id=None,
+        required_acks=1,
+        timeout=_PRODUCE_TIMEOUT_MS,
+        topics=[(topic, [(_NO_SUCH_PARTITION, b"")])],
+    )
+    return await _error_code(pool, request) != TOPIC_FORBIDDEN
+
+
+async def may_read(pool: BrokerPool, topic: str) -> bool:
+    """Raises KafkaUnavailable."""
+    request = FetchRequest(
+        max_wait_time=0,
+        min_bytes=0,
+        max_bytes=1,
+        isolation_level=0,
+        topics=[(topic, [(_NO_SUCH_PARTITION, 0, 1)])],
+    )
+    return await _error_code(pool, request) != TOPIC_FORBIDDEN
+
+
+async def may_use_group(pool: BrokerPool, group_id: str, topic: str) -> bool:
+    """Whether `group_id` may commit offsets; `topic` is any that exists. Raises
+    KafkaUnavailable."""
+    request = OffsetCommitRequest(
+        group_id,
+        OffsetCommitRequest.DEFAULT_GENERATION_ID,
+        "",
+        OffsetCommitRequest.DEFAULT_RETENTION_TIME,
+        [(topic, [(_NO_SUCH_PARTITION, 0, "")])],
+    )
+    return await _error_code(pool, request) != GROUP_FORBIDDEN
+
+
+async def _error_code(pool: BrokerPool, request: Any) -> int:
+    """Of the one partition in the request."""
+    response = await pool.first_response(request)
+    if response is None:
+        raise KafkaUnavailable("no broker answers")
+    (_, ((_, error_code, *_),)), *_ = response.topics
+    return int(error_code)
+
 
 _REPLICAS = 3
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from sparklag_schemas.redaction import redact
+from sparklag_schemas.text.redaction import redact
 
 CHUNK_CHARS = 7_500
 """A Py4J reply above 8 KiB leaves in two packets and waits some 40 ms between them (Nagle's

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from sparklag_listener.classic.active_jobs import ActiveJobs
 from sparklag_listener.classic.description import describe_query
 from sparklag_listener.classic.py4j_text import ProgressReader, brief
+from sparklag_listener.classic.running_batch import ActiveJobs
 from sparklag_listener.events.batch_tasks import BatchTasks, Job, Stage
+from sparklag_listener.events.event_queue import MAX_EXCEPTION_CHARS, Progressed, Terminated
 from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_listener.events.query_events import MAX_EXCEPTION_CHARS, Progressed, Terminated
 from sparklag_listener.events.session import (
     ActiveQueries,
     ActiveQuery,

@@ -10,10 +10,9 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from sparklag_listener.classic.listener import Py4jListener
+from sparklag_listener.classic.listener import Py4jListener, text_listener
 from sparklag_listener.classic.py4j_text import brief
 from sparklag_listener.classic.queries import ClassicQueries
-from sparklag_listener.classic.text_listener import text_listener
 from sparklag_listener.errors import (
     NoListener,
     SessionStopped,

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sparklag_listener.connect.client import ConnectClient
+from sparklag_listener.connect.queries import ConnectClient
 from sparklag_listener.errors import NoListener
-from sparklag_listener.events.query_events import (
+from sparklag_listener.events.event_queue import (
     MAX_EXCEPTION_CHARS,
     Idled,
     Progressed,

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from sparklag_listener.connect.client import ConnectClient
 from sparklag_listener.connect.listener import ConnectListener
-from sparklag_listener.connect.queries import ConnectQueries
+from sparklag_listener.connect.queries import ConnectClient, ConnectQueries
 from sparklag_listener.errors import NoListener, ServerAway, SessionStopped
 from sparklag_listener.events.session import OnError, OnEvent, SparkUnavailable, own_settings
 from sparklag_schemas import Origin

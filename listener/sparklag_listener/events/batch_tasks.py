@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from sparklag_schemas import RunningBatch, Straggler
-from sparklag_schemas.bounds import bounded_s
+from sparklag_schemas.messages.bounds import bounded_s
 
 _STRAGGLER_FACTOR: Final = 3
 """A straggler runs so many times longer than a completed task took, as in Spark's speculation,"""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from sparklag_schemas import Offsets, SourcePosition
-from sparklag_schemas.bounds import MAX_PARTITION, MAX_TEXT, MAX_TOPIC_NAME
+from sparklag_schemas.messages.bounds import MAX_PARTITION, MAX_TEXT, MAX_TOPIC_NAME
 
 _STRATEGY = re.compile(r"Kafka\w*\[(Subscribe|SubscribePattern|Assign)\[(.*)\]\]\s*", re.DOTALL)
 _PARTITION = re.compile(r"(.+)-(\d{1,10})")

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import TypeVar
 from uuid import uuid4
 
+from sparklag_listener.events.event_queue import Idled, Progressed, QueryEvent, Refreshed, Started
 from sparklag_listener.events.kafka_source import QueryDescription, source_positions
 from sparklag_listener.events.progress import Progress, parse_progress
-from sparklag_listener.events.query_events import Idled, Progressed, QueryEvent, Refreshed, Started
 from sparklag_schemas import (
     Activity,
     Batch,
@@ -22,8 +22,8 @@ from sparklag_schemas import (
     RunningBatch,
     SourcePosition,
 )
-from sparklag_schemas.bounds import MAX_NAME
-from sparklag_schemas.redaction import PublishExceptions, exception_line
+from sparklag_schemas.messages.bounds import MAX_NAME
+from sparklag_schemas.text.redaction import PublishExceptions, exception_line
 
 _CACHE_SIZE = 1_000
 """Of ended runs, and of descriptions of ended queries."""

@@ -14,7 +14,8 @@ from msgspec import Raw, Struct, field
 
 from sparklag_listener.events.kafka_source import parse_source_description
 from sparklag_schemas import Batch, MalformedMessage, Offsets, SourcePosition
-from sparklag_schemas.bounds import (
+from sparklag_schemas.codec import NOT_JSON, bounded_json
+from sparklag_schemas.messages.bounds import (
     MAX_DURATION_MS,
     MAX_EPOCH_MS,
     MAX_NAME,
@@ -22,8 +23,7 @@ from sparklag_schemas.bounds import (
     Name,
     bounded,
 )
-from sparklag_schemas.codec import NOT_JSON, bounded_json
-from sparklag_schemas.printable import printable
+from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import datetime_ms
 
 _NULL = Raw(b"null")

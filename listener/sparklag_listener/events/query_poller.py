@@ -16,8 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sparklag_listener.errors import ListenerError
-from sparklag_listener.events.observer import Observer
-from sparklag_listener.events.query_events import (
+from sparklag_listener.events.event_queue import (
     PolledEvent,
     Progressed,
     QueuedEvent,
@@ -25,6 +24,7 @@ from sparklag_listener.events.query_events import (
     Started,
     Terminated,
 )
+from sparklag_listener.events.observer import Observer
 from sparklag_listener.events.session import (
     ActiveQueries,
     ActiveQuery,

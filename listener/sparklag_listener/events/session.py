@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sparklag_listener.events.event_queue import Progressed, QueryEvent, Terminated
 from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_listener.events.query_events import Progressed, QueryEvent, Terminated
 from sparklag_schemas import Activity, Origin, RunningBatch, SparklagError
 from sparklag_schemas.settings.reading import SPARK_PREFIX
 

@@ -1,18 +1,87 @@
-"""The lag of several queries, as `handle.lags()` returns it."""
+"""The lag of several queries, as `handle.lags()` returns it and a notebook shows it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from html import escape
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_args
 
-from sparklag_schemas import LagEvent
-from sparklag_schemas.formatting import records
-from sparklag_schemas.printable import first_few, printable
+from sparklag_schemas import LagEvent, SparklagError
+from sparklag_schemas.text.formatting import Mark, ago, catch_up, mark, oldest, records, trend
+from sparklag_schemas.text.printable import first_few, printable
 from sparklag_schemas.timestamps import epoch_ms
 
 if TYPE_CHECKING:
     import pandas
 
     from sparklag_listener.lag.tables import Table
+
+
+_MAX_ROWS: Final = 50
+_MAX_NAME: Final = 80
+_MAX_REASON: Final = 300
+_WORST_FIRST: Final[tuple[Mark, ...]] = get_args(Mark)
+_COLORS: Final[dict[Mark, str]] = {"bad": "#d64545", "warn": "#b58105", "ok": "#2f9e58"}
+_SYMBOLS: Final[dict[Mark, str]] = {"bad": "✖", "warn": "▲", "ok": "●"}
+_HEADINGS: Final = (
+    *("query", "status", "lag", "oldest", "trend", "caught up in", "last seen", "reason"),
+)
+_NUMBERS: Final = {"lag", "oldest", "trend", "caught up in"}
+_LONG: Final = {"query", "reason"}
+_BORDER: Final = "border-bottom:1px solid rgba(128,128,128,.35)"
+
+
+def lag_table(events: Sequence[LagEvent], now_ms: int) -> str:
+    """A row for each query, the worst status first."""
+    if not events:
+        return paragraph("no lag is published yet of the queries that are observed")
+    ranked = sorted(events, key=lambda event: _WORST_FIRST.index(mark(event.status)))
+    head = "".join(_cell("th", name, escape(name)) for name in _HEADINGS)
+    rows = "".join(f"<tr>{_row(event, now_ms)}</tr>" for event in ranked[:_MAX_ROWS])
+    table = (
+        '<table style="border-collapse:collapse;background:none;color:inherit;font:inherit">'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    )
+    if len(events) > _MAX_ROWS:
+        table += paragraph(f"{len(events) - _MAX_ROWS:,} more queries; lags() has them all")
+    return table
+
+
+def paragraph(text: str) -> str:
+    """A line of any text."""
+    return f'<div style="opacity:.8">{escape(printable(text, 1_000))}</div>'
+
+
+def _row(event: LagEvent, now_ms: int) -> str:
+    level = mark(event.status)
+    status = f"{_SYMBOLS[level]} {escape(printable(event.status, _MAX_NAME))}"
+    texts: Iterable[str] = (
+        records(event.total_lag),
+        oldest(event.total_lag, event.max_time_lag_s),
+        trend(event.lag_trend),
+        catch_up(event.catch_up_s, event.catch_up_reason),
+        ago(event.observed_at, now_ms),
+        printable(event.reason or "", _MAX_REASON),
+    )
+    cells = [
+        f"<bdi>{escape(printable(event.display_name, _MAX_NAME))}</bdi>",
+        f'<span style="color:{_COLORS[level]};font-weight:bold">{status}</span>',
+        *map(escape, texts),
+    ]
+    return "".join(_cell("td", name, cell) for name, cell in zip(_HEADINGS, cells, strict=True))
+
+
+def _cell(tag: str, heading: str, content: str) -> str:
+    """`content` is HTML."""
+    align = "right" if heading in _NUMBERS else "left"
+    wrap = "normal" if heading in _LONG else "nowrap"
+    style = f"text-align:{align};white-space:{wrap};padding:2px 8px;{_BORDER}"
+    return f'<{tag} style="{style}">{content}</{tag}>'
 
 
 class Lags(tuple[LagEvent, ...]):
@@ -39,7 +108,7 @@ class Lags(tuple[LagEvent, ...]):
         return partition_table(self) if partitions else query_table(self)
 
     def _repr_html_(self) -> str:
-        from sparklag_listener.lag.html_table import lag_table
+        from sparklag_listener.lag.lags import lag_table
 
         return lag_table(self, epoch_ms())
 
@@ -50,3 +119,120 @@ class Lags(tuple[LagEvent, ...]):
             for event in self
         ]
         return f"<Lags: {first_few(texts) or 'no query'}>"
+
+
+_log = logging.getLogger("sparklag")
+INTERVAL_S: Final = 2.0
+_MAX_PAUSE_S: Final = 15.0
+_MAX_SHARE: Final = 0.1
+"""Of the time that reading should take: after a slow refresh the pause is longer."""
+MAX_LIVE_S: Final = 1_800.0
+_TIMEOUT_S: Final = 5.0
+"""Of reading for one refresh. The first holds up the cell."""
+
+
+class ShownHandle(Protocol):
+    """Its `repr` is the line above the table."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is observed any more."""
+
+    def lags(self, *, timeout_s: float) -> Lags:
+        """Raises SparklagError."""
+
+
+def lag_html(handle: ShownHandle) -> str:
+    """The handle and its queries, now."""
+    return _document(handle, "" if handle.closed else _read_table(handle), "")
+
+
+def kernel_shell() -> Any:
+    """IPython's shell. Raises NotImplementedError where that is not a notebook's."""
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    if getattr(shell, "kernel", None) is None:
+        raise NotImplementedError
+    return shell
+
+
+class LiveTable:
+    """The output of a handle in one cell."""
+
+    def __init__(self, handle: ShownHandle, shell: Any) -> None:
+        """`shell`: see `kernel_shell`."""
+        self._handle = handle
+        self._shell = shell
+        self._stop_reason: str | None = None
+        self._stopped = threading.Event()
+
+    def show(self) -> None:
+        """Display it, and refresh it in the background until `stop`."""
+        from IPython.display import display
+
+        show: Any = display  # it has no types
+        if self._handle.closed:
+            show(self._bundle("", ""), raw=True)
+            return
+        began_s = time.monotonic()
+        table = _read_table(self._handle)
+        took_s = time.monotonic() - began_s
+        shown = show(self._bundle(table, ""), raw=True, display_id=True)
+        self._shell.events.register("post_run_cell", self._stop_on_interrupt)
+        arguments = (shown, table, took_s)
+        threading.Thread(
+            target=self._refresh, args=arguments, name="sparklag-table", daemon=True
+        ).start()
+
+    def stop(self, reason: str) -> None:
+        """Refresh it no more. Idempotent, does not wait."""
+        self._stop_reason = self._stop_reason or reason
+        self._stopped.set()
+
+    def _refresh(self, shown: Any, table: str, took_s: float) -> None:
+        """`table` took so long to read."""
+        deadline_s = time.monotonic() + MAX_LIVE_S
+        try:
+            while not self._stopped.wait(_pause_s(took_s)):
+                began_s = time.monotonic()
+                if self._handle.closed:
+                    self.stop("the handle is closed")
+                elif began_s > deadline_s:
+                    self.stop(f"it was live for {MAX_LIVE_S / 60:g} min; display it again")
+                else:
+                    table = _read_table(self._handle)
+                    took_s = time.monotonic() - began_s
+                    shown.update(self._bundle(table, ""), raw=True)
+            note = f"not refreshed any more: {self._stop_reason}"
+            shown.update(self._bundle(table, note), raw=True)
+        except Exception as error:
+            # The kernel may be ending.
+            _log.warning("sparklag: a table is not refreshed any more: %r", error)
+        finally:
+            with suppress(ValueError):
+                self._shell.events.unregister("post_run_cell", self._stop_on_interrupt)
+
+    def _bundle(self, table: str, note: str) -> dict[str, str]:
+        html = _document(self._handle, table, note)
+        return {"text/html": html, "text/plain": repr(self._handle)}
+
+    def _stop_on_interrupt(self, result: Any) -> None:
+        if isinstance(getattr(result, "error_in_exec", None), KeyboardInterrupt):
+            self.stop("the kernel was interrupted")
+
+
+def _pause_s(took_s: float) -> float:
+    return min(max(INTERVAL_S, took_s / _MAX_SHARE), _MAX_PAUSE_S)
+
+
+def _read_table(handle: ShownHandle) -> str:
+    try:
+        table = lag_table(handle.lags(timeout_s=_TIMEOUT_S), epoch_ms())
+    except SparklagError as error:
+        table = paragraph(str(error))
+    return f"{table}{paragraph(datetime.now().strftime('as of %H:%M:%S'))}"
+
+
+def _document(handle: ShownHandle, table: str, note: str) -> str:
+    return f"{paragraph(repr(handle))}{table}{paragraph(note) if note else ''}"

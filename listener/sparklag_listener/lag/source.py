@@ -16,9 +16,9 @@ from sparklag_listener.errors import (
 )
 from sparklag_listener.stats import Stats
 from sparklag_schemas import LagEvent, Observation, ResolvedSettings
-from sparklag_schemas.printable import printable
-from sparklag_schemas.query_names import ambiguity
+from sparklag_schemas.messages.query_names import ambiguity
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.text.printable import printable
 
 _Result = TypeVar("_Result")
 

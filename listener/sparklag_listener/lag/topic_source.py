@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection
 
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
+from sparklag_kafka.access import explain_error, quiet_client_logs
 from sparklag_kafka.brokers.log_bounds import read_partitions
-from sparklag_kafka.clients.client_options import explain_error, quiet_client_logs
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.contract_records import ContractRecords, safe
 from sparklag_kafka.clients.recent_records import RecentRecords, read_to
@@ -17,12 +17,11 @@ from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_listener.errors import LagUnavailable
 from sparklag_listener.lag.source import await_within, the_one
 from sparklag_schemas import LagEvent, RegistryError, ResolvedSettings
+from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.errors import WrongPlace
-from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.printable import printable
-from sparklag_schemas.query_ids import ids_with_prefix
-from sparklag_schemas.query_names import find_query
-from sparklag_schemas.redaction import shown_url
+from sparklag_schemas.messages.query_names import find_query, ids_with_prefix
+from sparklag_schemas.text.printable import printable
+from sparklag_schemas.text.redaction import shown_url
 
 _log = logging.getLogger("sparklag")
 

@@ -1,6 +1,6 @@
 """Reads Spark checkpoints: how far a query has read, and which batch it runs now."""
 
-from sparklag_offsets.checkpoints.location import fixed_prefix, normal_location
+from sparklag_offsets.checkpoints.files import fixed_prefix, normal_location
 from sparklag_offsets.checkpoints.position import CheckpointPosition, SourceOffsets
 from sparklag_offsets.checkpoints.reader import CheckpointReader
 from sparklag_offsets.checkpoints.store import CheckpointStore, read_checkpoint

@@ -16,8 +16,9 @@ from sparklag_offsets.checkpoints.files import (
     Listing,
     Log,
     file_too_long,
+    fixed_prefix,
+    match_folders,
 )
-from sparklag_offsets.checkpoints.location import fixed_prefix, match_folders
 from sparklag_offsets.checkpoints.offset_log import parse_batch_id
 from sparklag_offsets.errors import CheckpointAway, CheckpointNotFound
 

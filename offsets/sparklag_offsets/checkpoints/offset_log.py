@@ -17,8 +17,8 @@ from msgspec import Meta, Raw, Struct, field
 
 from sparklag_offsets.errors import MalformedCheckpoint, UnsupportedCheckpoint
 from sparklag_schemas import Offsets
-from sparklag_schemas.bounds import MAX_NAME, Offset, PartitionNumber, TopicName
 from sparklag_schemas.codec import NOT_JSON
+from sparklag_schemas.messages.bounds import MAX_NAME, Offset, PartitionNumber, TopicName
 
 _FORMATS: Final = (b"v1", b"v2")
 _FORMAT: Final = re.compile(rb"v[0-9]{1,9}")

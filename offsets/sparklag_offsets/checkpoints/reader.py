@@ -18,10 +18,12 @@ from sparklag_offsets.checkpoints.offset_log import (
     parse_metadata,
     parse_offsets,
 )
-from sparklag_offsets.checkpoints.position import NO_SOURCES, CheckpointPosition, TrackedSources
-from sparklag_offsets.checkpoints.snapshot import (
+from sparklag_offsets.checkpoints.position import (
+    NO_SOURCES,
+    CheckpointPosition,
     CommitFile,
     Snapshot,
+    TrackedSources,
     leaves_gaps,
     newest_commit,
     newest_file,

@@ -15,13 +15,17 @@ from sparklag_offsets.checkpoints.files import (
     Listing,
     Log,
     file_too_long,
+    match_folders,
+    split_scheme,
 )
-from sparklag_offsets.checkpoints.filesystems import close_connections, open_filesystem
-from sparklag_offsets.checkpoints.location import match_folders, split_scheme
+from sparklag_offsets.checkpoints.filesystems import (
+    close_connections,
+    explain_store_failure,
+    open_filesystem,
+)
 from sparklag_offsets.checkpoints.offset_log import parse_batch_id
-from sparklag_offsets.checkpoints.store_failures import explain_store_failure
 from sparklag_offsets.errors import CheckpointAway, CheckpointError
-from sparklag_schemas.redaction import redact_location
+from sparklag_schemas.text.redaction import redact_location
 
 # Names of the modification time: S3, WebHDFS, HDFS and Google, Azure, others.
 _MODIFIED: Final = (

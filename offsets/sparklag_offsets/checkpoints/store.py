@@ -7,13 +7,12 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklag_offsets.checkpoints.files import CheckpointFiles
+from sparklag_offsets.checkpoints.files import LOCAL, CheckpointFiles, normal_location, split_scheme
 from sparklag_offsets.checkpoints.local_files import LocalFiles, find_local
-from sparklag_offsets.checkpoints.location import LOCAL, normal_location, split_scheme
 from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_offsets.checkpoints.reader import CheckpointReader
 from sparklag_offsets.errors import CheckpointNotFound
-from sparklag_schemas.redaction import redact_location
+from sparklag_schemas.text.redaction import redact_location
 
 if TYPE_CHECKING:
     from sparklag_offsets.checkpoints.remote_files import RemoteStore

@@ -12,24 +12,22 @@ import msgspec
 from sparklag_kafka.brokers.log_bounds import read_bounds
 from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
 from sparklag_offsets.errors import AmbiguousQuery, BeforeFirstBatch, RestoreError, UnknownQuery
-from sparklag_offsets.restore.restore_position import (
-    RestorePosition,
-    position_of_checkpoint,
-    position_of_record,
-)
 from sparklag_offsets.restore.spark_offsets import (
     Edge,
     OnDeleted,
+    RestorePosition,
     checked_offsets,
+    position_of_checkpoint,
+    position_of_record,
     unchecked_offsets,
 )
 from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_schemas import ClusterAccess, Offsets, Settings
-from sparklag_schemas.clusters import ClusterNames, access_by_address
-from sparklag_schemas.printable import first_few, printable
-from sparklag_schemas.query_ids import MIN_PREFIX, ids_with_prefix
-from sparklag_schemas.redaction import redact_location
+from sparklag_schemas.messages.query_names import MIN_PREFIX, ids_with_prefix
+from sparklag_schemas.settings.clusters import ClusterNames, access_by_address
+from sparklag_schemas.text.printable import first_few, printable
+from sparklag_schemas.text.redaction import redact_location
 
 
 @dataclass(frozen=True)

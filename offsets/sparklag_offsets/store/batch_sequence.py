@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from sparklag_offsets.errors import RecordRefused
 from sparklag_offsets.store.batch_record import BatchRecord, Range, TopicRanges, encode_ranges
 from sparklag_schemas import Observation, Offsets, SourcePosition
-from sparklag_schemas.enumerations import traits_of
+from sparklag_schemas.messages.enumerations import traits_of
 
 TopicIdOf = Callable[[str | None, str], str | None]
 """`bootstrap_servers` of a source, and a topic, to Kafka's id of it. None: not known."""

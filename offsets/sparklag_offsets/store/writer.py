@@ -15,7 +15,7 @@ from sparklag_offsets.store.batch_sequence import BatchSequence, next_records
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from sparklag_offsets.topic_ids import TopicIds
 from sparklag_schemas import Observation, Settings
-from sparklag_schemas.log_fields import log_fields
+from sparklag_schemas.runtime.logs import log_fields
 from sparklag_schemas.timestamps import epoch_ms
 
 _log = logging.getLogger("sparklag.offsets")

@@ -14,8 +14,8 @@ from sparklag_schemas.avro.registry import SchemaRegistry
 from sparklag_schemas.avro.schema import AvroSchema, require_written_as, schema_of
 from sparklag_schemas.codec import AVRO, MAX_MESSAGE_BYTES, Message, converted, invalid
 from sparklag_schemas.errors import MalformedMessage
-from sparklag_schemas.printable import printable
 from sparklag_schemas.settings import RegistrySettings
+from sparklag_schemas.text.printable import printable
 
 _PREFIX: Final = struct.Struct(">bI")
 _MAGIC: Final = 0

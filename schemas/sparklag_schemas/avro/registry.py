@@ -17,8 +17,8 @@ from sparklag_schemas.errors import (
     RegistryRefused,
     RegistryUnavailable,
 )
-from sparklag_schemas.printable import printable
 from sparklag_schemas.settings import RegistrySettings
+from sparklag_schemas.text.printable import printable
 
 _FAILURE_S: Final = 2.0
 """For so long a failure is repeated without a request."""

@@ -15,9 +15,9 @@ import msgspec
 
 from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.errors import IncompatibleSchema, RegistryRefused, RegistryUnavailable
-from sparklag_schemas.printable import printable
-from sparklag_schemas.redaction import redact
 from sparklag_schemas.settings import RegistrySettings
+from sparklag_schemas.text.printable import printable
+from sparklag_schemas.text.redaction import redact
 
 _MAX_ANSWER_BYTES: Final = 512 * 1024
 _CONNECTIONS: Final = 8

@@ -1,18 +1,50 @@
-"""The Avro schemas of our messages, and of the writers of messages."""
+"""Avro schemas: sparklag's own, and those of writers. Pure."""
 
 from __future__ import annotations
 
 import json
 from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
 
 from sparklag_schemas.avro.decoder import Decoder, compile_decoder
-from sparklag_schemas.avro.schema_files import declared, without_logical_types
 from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.errors import MalformedMessage
-from sparklag_schemas.printable import printable
+from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.observation import Observation
+from sparklag_schemas.messages.partition_record import PartitionRecord
+from sparklag_schemas.text.printable import printable
+
+_FOLDER: Final = files("sparklag_schemas.avro")
+_FILES: Final[dict[type, str]] = {
+    LagEvent: "lag_event.avsc",
+    Observation: "observation.avsc",
+    PartitionRecord: "partition_record.avsc",
+}
+
+
+def declared(message_type: type) -> dict[str, Any]:
+    """The schema of that type's messages, as its file has it."""
+    file = _FOLDER.joinpath(_FILES[message_type])
+    schema: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return schema
+
+
+def without_logical_types(node: Any) -> Any:
+    """The schema, or a part of it, in which timestamps are numbers as in JSON."""
+    match node:
+        case dict():
+            return {
+                key: without_logical_types(value)
+                for key, value in node.items()
+                if key != "logicalType"
+            }
+        case list():
+            return [without_logical_types(item) for item in node]
+    return node
+
 
 _MAX_CHARACTERS: Final = 64 * 1024
 """Ours have up to 17,000."""

@@ -1,12 +1,38 @@
-"""The asyncio queue between observers and publishers, and between intakes and the tracker."""
+"""A bounded asyncio queue, and chunks of work that leave the loop time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
-from itertools import count
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import count, islice
 from typing import Generic, TypeVar
+
+_Item = TypeVar("_Item")
+
+
+def by_count(items: Iterable[_Item], most: int) -> Iterator[list[_Item]]:
+    """Chunks of at most so many items."""
+    rest = iter(items)
+    while chunk := list(islice(rest, most)):
+        yield chunk
+
+
+def by_size(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], enough: int
+) -> Iterator[list[_Item]]:
+    """Chunks that each end with the item by which they become larger than `enough`."""
+    chunk: list[_Item] = []
+    size = 0
+    for item in items:
+        chunk.append(item)
+        size += size_of(item)
+        if size > enough:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
 
 Item = TypeVar("Item")
 

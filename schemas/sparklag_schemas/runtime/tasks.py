@@ -1,19 +1,27 @@
-"""Tasks that live and end together. (`asyncio.TaskGroup` came with Python 3.11.)"""
+"""Tasks that end together, and the signals that end a process."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
+
+
+def ending_signals(*from_terminal: signal.Signals) -> list[signal.Signals]:
+    """SIGTERM, and those of `from_terminal` that this process was not started to ignore: `nohup`
+    does that for SIGHUP, a shell without job control for SIGINT in the background."""
+    heeded = [each for each in from_terminal if signal.getsignal(each) is not signal.SIG_IGN]
+    return [signal.SIGTERM, *heeded]
+
 
 _log = logging.getLogger("sparklag.schemas")
 _SLICE_S: Final = 0.005
 """Of a turn of the loop."""
 _CANCEL_AGAIN_S: Final = 3.0
 """Longer than the clean-up of a cancelled task takes."""
-
 _Item = TypeVar("_Item")
 
 

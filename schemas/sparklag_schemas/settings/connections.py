@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from sparklag_schemas.redaction import shown_url
 from sparklag_schemas.settings.section import Seconds, Section
+from sparklag_schemas.text.redaction import shown_url
 
 
 class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.printable import printable
 from sparklag_schemas.settings.section import shown_setting
 from sparklag_schemas.settings.settings import Settings
+from sparklag_schemas.text.printable import printable
 
 _STEP = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 """A step of the path to a setting: a name, or the index of an item."""

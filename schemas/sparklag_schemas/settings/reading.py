@@ -21,9 +21,9 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from msgspec import Struct
 
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.printable import printable
 from sparklag_schemas.settings.conversion import convert_settings, sections_in
 from sparklag_schemas.settings.settings import Settings
+from sparklag_schemas.text.printable import printable
 
 if sys.version_info >= (3, 11):
     import tomllib

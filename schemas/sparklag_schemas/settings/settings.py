@@ -9,7 +9,6 @@ from typing import Annotated, Final, Literal, TypeVar
 from msgspec import Meta
 
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.redaction import shown_url
 from sparklag_schemas.settings.connections import ClusterAccess, KafkaSettings, RegistrySettings
 from sparklag_schemas.settings.measuring import (
     HistorySettings,
@@ -35,6 +34,7 @@ from sparklag_schemas.settings.section import (
     check_addresses,
     check_patterns,
 )
+from sparklag_schemas.text.redaction import shown_url
 
 _Value = TypeVar("_Value")
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]

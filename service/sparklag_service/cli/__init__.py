@@ -27,7 +27,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from sparklag_service.version import VERSION
+        from sparklag_service import VERSION
 
         typer.echo(f"sparklag {VERSION}")
         raise typer.Exit

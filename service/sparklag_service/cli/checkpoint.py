@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final
 import typer
 from rich.text import Text
 
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_kafka.brokers.log_bounds import read_bounds
-from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_offsets.checkpoints import (
     CheckpointPosition,
     CheckpointStore,
@@ -19,11 +19,19 @@ from sparklag_offsets.checkpoints import (
 )
 from sparklag_offsets.checkpoints.lag import SourceLag, lag_of, topics_of
 from sparklag_schemas import Settings, load_settings
-from sparklag_schemas.clusters import access_by_address
-from sparklag_schemas.formatting import records, when
+from sparklag_schemas.settings.clusters import access_by_address
+from sparklag_schemas.text.formatting import records, when
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.tables import Column, FittedTable
-from sparklag_service.cli.terminal import Config, Json, console, escape, plain, print_json
+from sparklag_service.cli.terminal import (
+    Column,
+    Config,
+    FittedTable,
+    Json,
+    console,
+    escape,
+    plain,
+    print_json,
+)
 from sparklag_service.errors import ServiceError
 
 _COLUMNS: Final = (

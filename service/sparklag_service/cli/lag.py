@@ -12,15 +12,16 @@ from rich.table import Table
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag, decode_lag_event
 from sparklag_schemas.errors import MalformedMessage
-from sparklag_schemas.formatting import ago, mark, records, span
-from sparklag_schemas.printable import printable
 from sparklag_schemas.rest_interface import path_segment
+from sparklag_schemas.text.formatting import ago, mark, records, span
+from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import not_sparklag, request
-from sparklag_service.cli.tables import Column, FittedTable
 from sparklag_service.cli.terminal import (
     COLOURS,
     DEFAULT_URL,
+    Column,
+    FittedTable,
     Interval,
     Json,
     Url,

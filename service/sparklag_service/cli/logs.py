@@ -13,10 +13,9 @@ from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_
 from structlog.typing import EventDict
 
 from sparklag_schemas import Settings
-from sparklag_schemas.log_fields import FIELDS
-from sparklag_schemas.printable import printable
-from sparklag_schemas.runtime.repeat_limit import RepeatLimit
+from sparklag_schemas.runtime.logs import FIELDS, RepeatLimit
 from sparklag_schemas.settings.settings import LOG_PACKAGES, LOG_STAGES, LogFormat
+from sparklag_schemas.text.printable import printable
 
 _LONGEST_EVENT: Final = 10_000
 _FIRST_KEYS: Final = ("timestamp", "level", "logger", "event")

@@ -10,21 +10,22 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_offsets.restore.comparison import Comparison, compare
 from sparklag_offsets.restore.restoration import RestoreOptions, find_record, from_store
 from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, SettingsError, load_settings
-from sparklag_schemas.formatting import ago, records, when
-from sparklag_schemas.printable import printable
-from sparklag_schemas.query_ids import shown_prefixes
+from sparklag_schemas.messages.query_names import shown_prefixes
+from sparklag_schemas.text.formatting import ago, records, when
+from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
-from sparklag_service.cli.tables import Column, FittedTable
 from sparklag_service.cli.terminal import (
     BootstrapServers,
+    Column,
     Config,
+    FittedTable,
     Json,
     console,
     escape,

@@ -45,18 +45,18 @@ def serve(
 def demo(context: typer.Context) -> None:
     """Start Kafka, a producer, Spark queries and the service, and watch the lag."""
     needs_spark = "--kafka-only" not in context.args
-    _replace_process("demo", "sparklag_pipeline.demo", context.args, needs_spark=needs_spark)
+    _replace_process("demo", "sparklag_jobs.demo", context.args, needs_spark=needs_spark)
 
 
 def report(context: typer.Context) -> None:
     """Report past lag: how often each query was within target, its worst hours, and the trend."""
-    _replace_process("report", "sparklag_pipeline.report.lag_report", context.args)
+    _replace_process("report", "sparklag_jobs.report.lag_report", context.args)
 
 
 @history_app.command("run", context_settings=PASS_ON)
 def run_history(context: typer.Context) -> None:
     """Keep the history of lag in tables, with a Spark job."""
-    _replace_process("history", "sparklag_pipeline.history.lag_history", context.args)
+    _replace_process("history", "sparklag_jobs.history.lag_history", context.args)
 
 
 def _replace_process(

@@ -10,16 +10,17 @@ import msgspec
 import typer
 from rich.text import Text
 
-from sparklag_schemas.formatting import ago, catch_up, mark, oldest, records, trend
-from sparklag_schemas.printable import printable
-from sparklag_schemas.query_ids import shown_prefixes
+from sparklag_schemas.messages.query_names import shown_prefixes
+from sparklag_schemas.text.formatting import ago, catch_up, mark, oldest, records, trend
+from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import decoded, get
 from sparklag_service.cli.summary import Summary
-from sparklag_service.cli.tables import Column, FittedTable
 from sparklag_service.cli.terminal import (
     COLOURS,
     DEFAULT_URL,
+    Column,
+    FittedTable,
     Json,
     Url,
     ascii_json,

@@ -9,7 +9,7 @@ from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.contract_records import ContractRecords
 from sparklag_kafka.clients.recent_records import read_to
 from sparklag_schemas import Observation, ResolvedSettings
-from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Refusals
 

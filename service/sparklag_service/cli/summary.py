@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from sparklag_schemas.bounds import Count, DurationS, EpochMs, Int64, Name, SignedRate, Text
-from sparklag_schemas.enumerations import OpenActivity, OpenOrigin, OpenStatus
-from sparklag_schemas.query_message import RunningBatch
+from sparklag_schemas.messages.bounds import (
+    Count,
+    DurationS,
+    EpochMs,
+    Int64,
+    Name,
+    SignedRate,
+    Text,
+)
+from sparklag_schemas.messages.enumerations import OpenActivity, OpenOrigin, OpenStatus
+from sparklag_schemas.messages.query_message import RunningBatch
 
 
 class Summary(Struct, frozen=True, kw_only=True):

@@ -14,16 +14,16 @@ import typer
 from rich.cells import cell_len
 from rich.text import Text
 
-from sparklag_kafka.clients.client_options import explain_error, quiet_client_logs
+from sparklag_kafka.access import explain_error, quiet_client_logs
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.contract_records import ContractRecords, shown
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ContractError, LagEvent, ResolvedSettings, decode_lag_event
-from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.formatting import records
-from sparklag_schemas.printable import printable
-from sparklag_schemas.query_ids import ids_with_prefix
+from sparklag_schemas.avro.formats import MessageFormats
+from sparklag_schemas.messages.query_names import ids_with_prefix
 from sparklag_schemas.rest_interface import path_segment
+from sparklag_schemas.text.formatting import records
+from sparklag_schemas.text.printable import printable
 from sparklag_service.cli.requests import decoded
 from sparklag_service.cli.sse_client import follow
 from sparklag_service.cli.terminal import (

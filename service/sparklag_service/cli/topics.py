@@ -7,12 +7,12 @@ import asyncio
 import msgspec
 import typer
 
-from sparklag_kafka.clients.client_options import explain_error, quiet_client_logs
+from sparklag_kafka.access import explain_error, quiet_client_logs
 from sparklag_kafka.clients.topic_setup import create_missing
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ResolvedSettings
-from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.topics import own_topics
+from sparklag_schemas.avro.formats import MessageFormats
+from sparklag_schemas.messages.topics import own_topics
 from sparklag_service.cli.terminal import BootstrapServers, Config, kafka_settings
 from sparklag_service.cli.usage import CommandGroup
 from sparklag_service.errors import ServiceError

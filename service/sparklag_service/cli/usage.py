@@ -1,4 +1,4 @@
-"""Help and usage errors of the commands: plain text, as `sparklag_pipeline.arguments` writes it
+"""Help and usage errors of the commands: plain text, as `sparklag_jobs.arguments` writes it
 for programs that run where typer is not installed."""
 
 from __future__ import annotations

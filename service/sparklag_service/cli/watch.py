@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from sparklag_schemas import LagEvent, SparklagError
-from sparklag_schemas.formatting import ago
-from sparklag_schemas.printable import printable
+from sparklag_schemas.text.formatting import ago
+from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.publishing.cadence import has_changed
 

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from sparklag_kafka.brokers.leader_channel import WaitGroup
 from sparklag_schemas import LagEvent, ResolvedSettings
-from sparklag_schemas.printable import first_few
+from sparklag_schemas.text.printable import first_few
 from sparklag_service.enrichment.cluster_offsets import (
     ClusterMetadata,
     MeasureTime,
     OffsetsByCluster,
 )
-from sparklag_service.enrichment.record_times.record_times import RecordTimes
+from sparklag_service.enrichment.record_times import RecordTimes
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.supervision import QueryFailures
 from sparklag_service.tracking.query_state import QueryState

@@ -11,13 +11,12 @@ import time
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.leader_channel import LeaderChannel, OffsetsReceiver, WaitGroup
-from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
 from sparklag_kafka.protocol.list_offsets import EARLIEST, LATEST, OffsetSpec, TopicPart
 from sparklag_kafka.protocol.metadata import Address, MetadataResponse
 from sparklag_schemas import ClusterAccess, IsolationLevel, Settings
-from sparklag_schemas.runtime.chunks import by_count
+from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, until_set, with_pauses
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, TopicOffsets
 from sparklag_service.enrichment.offset_table import OffsetTable, ReadPlan

@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Status, TopicLag
-from sparklag_schemas.formatting import span
+from sparklag_schemas.text.formatting import span
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.query_history import SourceTopic
-from sparklag_service.evaluation.verdict import Verdict
+from sparklag_service.evaluation.trends import Verdict
 from sparklag_service.tracking.query_state import QueryState
 
 _ENDS: Final = 10

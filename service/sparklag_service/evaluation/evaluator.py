@@ -16,27 +16,26 @@ from sparklag_schemas import (
     Thresholds,
     TopicLag,
 )
-from sparklag_schemas.bounds import MAX_RATE, bounded, bounded_s
-from sparklag_schemas.enumerations import traits_of
-from sparklag_schemas.query_message import QueryMessage
+from sparklag_schemas.messages.bounds import MAX_RATE, bounded, bounded_s
+from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.messages.query_message import QueryMessage
 from sparklag_service.enrichment.cluster_offsets import MeasureTime, OffsetsByCluster
 from sparklag_service.evaluation.burrow import CommitWindow, inherited_window
-from sparklag_service.evaluation.headroom import headroom_of
 from sparklag_service.evaluation.query_history import (
     QueryHistory,
     SourceTopic,
     advance_history,
     start_history,
 )
-from sparklag_service.evaluation.query_measure import measure_query
-from sparklag_service.evaluation.rates import catch_up, rates_of
-from sparklag_service.evaluation.running_batch import running_batch_verdict
+from sparklag_service.evaluation.rates import catch_up, headroom_of, rates_of
 from sparklag_service.evaluation.status import (
     feedback_verdicts,
     query_status,
+    running_batch_verdict,
     stalled,
     threshold_verdicts,
 )
+from sparklag_service.evaluation.topic_measure import measure_query
 from sparklag_service.evaluation.trends import TopicTrends
 from sparklag_service.tracking.query_state import QueryState, identity, query_fields
 

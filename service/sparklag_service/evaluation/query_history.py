@@ -15,10 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sparklag_schemas import Batch, LagEvent, Thresholds, TopicLag
-from sparklag_schemas.enumerations import traits_of
+from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
-from sparklag_service.evaluation.trends import LagRise, TopicTrends, extended
-from sparklag_service.evaluation.verdict import FLAGS, Verdict
+from sparklag_service.evaluation.trends import FLAGS, LagRise, TopicTrends, Verdict, extended
 from sparklag_service.tracking.query_state import QueryState
 
 RECENT_S: Final = 60.0

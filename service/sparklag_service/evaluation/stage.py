@@ -12,8 +12,8 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
+from sparklag_schemas.messages.topics import own_topic_names
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import own_topic_names
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.cluster_offsets import MeasureTime, measured_partitions
 from sparklag_service.enrichment.enricher import Enricher

@@ -1,23 +1,23 @@
-"""The lag of each partition of a topic, or the reason why it is not known. Pure."""
+"""The lag of each partition of a topic or the reason why it is unknown, and of a query. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from sparklag_schemas import PartitionLag, Status, TopicLag
-from sparklag_schemas.bounds import bounded, bounded_s
+from sparklag_schemas import LagEvent, PartitionLag, Status, TopicLag
+from sparklag_schemas.messages.bounds import bounded, bounded_s
 from sparklag_service.enrichment.cluster_offsets import (
     ClusterOffsets,
     MeasureTime,
+    OffsetsByCluster,
     Topic,
     TopicOffsets,
 )
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.evaluation.time_lag import TopicAges
-from sparklag_service.evaluation.trends import aligned
-from sparklag_service.evaluation.verdict import FLAGS, Verdict
-from sparklag_service.tracking.query_state import SourceState
+from sparklag_service.evaluation.trends import FLAGS, Verdict, aligned
+from sparklag_service.tracking.query_state import QueryState, SourceState
 
 NO_BATCH: Final = "no batch has completed yet"
 _ADDED = "added, not planned by Spark yet: lag counts from the earliest offset"
@@ -298,3 +298,42 @@ def _rewound_from(processed: int | None, old: PartitionLag | None) -> int | None
         return None
     farthest = max(old.processed_offset, old.rewound_from or 0)
     return farthest if processed < farthest else None
+
+
+class MeasuredQuery(NamedTuple):
+    """The lag of all topics of a query."""
+
+    topics: list[TopicLag]
+    unmeasured: list[Verdict]
+    """The verdicts on topics without any partition."""
+    arrived: int
+    """Records that arrived since the previous measurement."""
+    moved: int
+    """Records that were processed since then."""
+
+
+def measure_query(
+    state: QueryState,
+    offsets: OffsetsByCluster,
+    measure_time: MeasureTime,
+    max_age_s: float,
+    previous: LagEvent | None,
+    since_s: float,
+) -> MeasuredQuery:
+    """Measure every topic. `previous` is the query's last event, of `since_s` seconds ago."""
+    before = {(t.source, t.topic): t for t in previous.topics} if previous is not None else {}
+    topics: list[TopicLag] = []
+    unmeasured: list[Verdict] = []
+    arrived = moved = 0
+    for source in state.sources:
+        of_cluster = offsets.get(source.cluster, {}) if source.cluster is not None else {}
+        for name in source.watched_topics():
+            old = before.get((source.source, name))
+            measure = TopicMeasure(source, name, of_cluster, measure_time, max_age_s, old, since_s)
+            topic = measure.topic_lag()
+            topics.append(topic)
+            if not topic.partitions:
+                unmeasured.append(measure.unmeasured())
+            arrived += measure.arrived
+            moved += measure.moved
+    return MeasuredQuery(topics, unmeasured, arrived, moved)

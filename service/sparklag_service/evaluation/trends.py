@@ -1,15 +1,28 @@
-"""How the lag of each partition of a topic changes from commit to commit. Pure."""
+"""Verdicts, and how the lag of each partition changes from commit to commit. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from sparklag_schemas import PartitionLag, Thresholds, TopicLag
-from sparklag_service.evaluation.verdict import Verdict
+from sparklag_schemas import PartitionLag, Status, Thresholds, TopicLag
+
+FLAGS: Final[tuple[Status, ...]] = ("WARN", "STALL")
+"""The statuses of a partition that follow from its past alone."""
+
+
+class Verdict(NamedTuple):
+    """A status with its reason in a sentence, and the values of the partition that it is of."""
+
+    status: Status
+    reason: str | None
+    latest: int | None = None
+    lag: int | None = None
+    measured_at_ms: int | None = None
+    lost: int | None = None
 
 
 class LagRise(Struct, frozen=True, gc=False):  # there may be one for each partition

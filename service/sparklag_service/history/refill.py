@@ -17,7 +17,7 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.contract_records import ContractRecords
 from sparklag_schemas import LagEvent, ResolvedSettings
-from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History

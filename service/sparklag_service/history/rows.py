@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, TypeVar, get_args
 from msgspec import Struct, field
 
 from sparklag_schemas import Batch, LagEvent, Status
-from sparklag_schemas.bounds import Count, DurationMs, DurationS, EpochMs, Name, SignedRate
-from sparklag_schemas.enumerations import OpenCause, OpenStatus
+from sparklag_schemas.messages.bounds import Count, DurationMs, DurationS, EpochMs, Name, SignedRate
+from sparklag_schemas.messages.enumerations import OpenCause, OpenStatus
 
 _STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 _NUMBER_OF_STATUS: Final[dict[str, int]] = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from sparklag_schemas import Observation, ResolvedSettings
-from sparklag_schemas.headers import SpanContext
+from sparklag_schemas.messages.headers import SpanContext
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.counters import Counters
 

@@ -18,12 +18,12 @@ from sparklag_offsets.checkpoints import (
 )
 from sparklag_offsets.errors import CheckpointError
 from sparklag_schemas import Cause, Observation, SourcePosition
-from sparklag_schemas.bounds import MAX_EPOCH_MS
 from sparklag_schemas.errors import OutOfBounds
-from sparklag_schemas.log_fields import log_fields
-from sparklag_schemas.message_limits import MessageLimits
-from sparklag_schemas.redaction import redact_location
+from sparklag_schemas.messages.bounds import MAX_EPOCH_MS
+from sparklag_schemas.messages.message_limits import MessageLimits
+from sparklag_schemas.runtime.logs import log_fields
 from sparklag_schemas.runtime.tasks import run_together
+from sparklag_schemas.text.redaction import redact_location
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
 from sparklag_service.intakes.checkpoint_polling import CheckpointPoller, PollResult, result_of

@@ -18,9 +18,9 @@ from sparklag_schemas import (
     Offsets,
     SourcePosition,
 )
-from sparklag_schemas.query_message import ConsumerGroup
+from sparklag_schemas.messages.query_message import ConsumerGroup
 from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
-from sparklag_service.intakes.group_offsets.commit_metadata import is_mirrored
+from sparklag_service.intakes.group_offsets.commits import is_mirrored
 from sparklag_service.intakes.group_offsets.group_reader import GroupReader
 
 

@@ -6,7 +6,7 @@ import time
 from typing import Protocol
 
 from sparklag_schemas import Observation
-from sparklag_schemas.headers import batch_trace
+from sparklag_schemas.messages.headers import batch_trace
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.intakes import BatchTrace, Delivery, RebalanceHandler

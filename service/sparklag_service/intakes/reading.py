@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from sparklag_kafka.clients.client_options import explain_error
+from sparklag_kafka.access import explain_error
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ResolvedSettings
 from sparklag_schemas.errors import RegistryError

@@ -2,7 +2,7 @@
 
 A new kind is one module: its watcher, and a call of `register_source` with its origin's traits.
 A module of another distribution is named as an entry point of the group `sparklag.sources`; one of
-this package is imported in `_load`, and has its origin in `sparklag_schemas.enumerations`.
+this package is imported in `_load`, and has its origin in `sparklag_schemas.messages.enumerations`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from sparklag_schemas import ResolvedSettings
-from sparklag_schemas.enumerations import OriginTraits, register_origin
+from sparklag_schemas.messages.enumerations import OriginTraits, register_origin
 from sparklag_schemas.runtime.tasks import cancel_and_wait, run_together
 from sparklag_service.intakes import SourceContext, Watcher
 from sparklag_service.supervision import Supervisor
@@ -34,7 +34,7 @@ class SourceKind:
     interval_s: Callable[[ResolvedSettings], float]
     """The time between two reads of a query's position."""
     traits: OriginTraits | None = None
-    """Of the origin. None: they are in `sparklag_schemas.enumerations.ORIGINS`."""
+    """Of the origin. None: they are in `sparklag_schemas.messages.enumerations.ORIGINS`."""
 
 
 def _checkpoint_watchers(context: SourceContext) -> Iterable[Watcher]:

@@ -13,19 +13,19 @@ from itertools import chain
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_kafka.clients.client_options import explain_error
+from sparklag_kafka.access import explain_error
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.contract_records import ContractRecords
 from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_schemas import Observation, ResolvedSettings
+from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.errors import WrongPlace
-from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.headers import received_trace
-from sparklag_schemas.redaction import redacted
+from sparklag_schemas.messages.headers import received_trace
+from sparklag_schemas.messages.redaction import redacted
+from sparklag_schemas.messages.topics import key_of, partition_of
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import cancel_and_wait
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of, partition_of
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import BatchTrace, Delivery, RebalanceHandler

@@ -19,10 +19,9 @@ from sparklag_schemas.runtime.tasks import until_set, with_pauses
 from sparklag_service.counters import Counters
 from sparklag_service.live import sse
 from sparklag_service.live.reader import Reader, Selection, SharedChunks, Wire
-from sparklag_service.live.ring import Ring
+from sparklag_service.live.sse import Ring
 from sparklag_service.view.feed import Arrival
-from sparklag_service.view.summary import summary
-from sparklag_service.view.view import View
+from sparklag_service.view.view import View, summary
 
 _MB: Final = 1024 * 1024
 _SLICE: Final = 50

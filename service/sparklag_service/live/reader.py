@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 from sparklag_service.live import sse
-from sparklag_service.live.ring import Frame
+from sparklag_service.live.sse import Frame
 
 WIRE_STATE: Final = "sparklag.wire"
 """Under which the server puts a request's Wire into its state: ASGI has no way to end a connection.

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar
 
-from sparklag_schemas.printable import printable
+from sparklag_schemas.text.printable import printable
 
 Number = int | float
 Subject = TypeVar("Subject")

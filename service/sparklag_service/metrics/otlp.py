@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from sparklag_schemas import Settings, SettingsError
-from sparklag_schemas.redaction import redact, shown_url
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 from sparklag_schemas.runtime.tasks import TimeSlice, repeat
 from sparklag_schemas.settings import OtlpSettings, TracesSettings
+from sparklag_schemas.text.redaction import redact, shown_url
 from sparklag_service.counters import Counters
 from sparklag_service.metrics.scheme import NamedQuery, Selection, Shown
 from sparklag_service.publishing.traces import PublishedTraces
@@ -162,7 +162,7 @@ class TracesPush(OtlpPush):
             return
 
         def batches() -> Iterator[Any]:
-            from sparklag_service.metrics.otlp_spans import batches_of_spans
+            from sparklag_service.metrics.otlp_data import batches_of_spans
 
             yield from batches_of_spans(taken)
 

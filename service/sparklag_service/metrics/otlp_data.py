@@ -1,10 +1,4 @@
-"""What is pushed to an OpenTelemetry collector, in its SDK's own values.
-
-The names of the collector's kafkametrics receiver, with queries as groups, each cluster in a
-resource of its own; and sparklag's own, which come out of a Prometheus exporter as `/metrics` has
-them. The SDK's instruments are not used: they keep every attribute set that ever was, and merge
-those beyond 2,000 into one.
-"""
+"""Metrics and traces of batches in the values of OpenTelemetry's SDK."""
 
 from __future__ import annotations
 
@@ -21,9 +15,14 @@ from opentelemetry.sdk.metrics.export import (
     ScopeMetrics,
 )
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
 from sparklag_schemas import TopicLag
+from sparklag_schemas.messages import headers
+from sparklag_schemas.runtime.queue import by_count
+from sparklag_service import VERSION
 from sparklag_service.metrics.families import Family, LabelledGauge, Number, gauges
 from sparklag_service.metrics.families import Gauge as FamilyGauge
 from sparklag_service.metrics.native import NATIVE, ages, group_members
@@ -35,17 +34,61 @@ from sparklag_service.metrics.scheme import (
     is_at_risk,
     offset_sum,
 )
-from sparklag_service.version import VERSION
+from sparklag_service.publishing.traces import PublishedTrace
+
+_BATCH_TRACES: Final = 500
+_KINDS: Final = {
+    "callback": SpanKind.INTERNAL,
+    "observation": SpanKind.PRODUCER,
+    "measured": SpanKind.CONSUMER,
+    "published": SpanKind.PRODUCER,
+}
+
+
+def batches_of_spans(traces: Sequence[PublishedTrace]) -> Iterator[list[ReadableSpan]]:
+    """The spans of all traces, in parts of a bounded size."""
+    # Together with OTEL_RESOURCE_ATTRIBUTES, as everywhere.
+    in_driver = Resource.create({"service.name": "sparklag-driver"})
+    in_service = Resource.create({"service.name": "sparklag", "service.version": VERSION})
+    for chunk in by_count(traces, _BATCH_TRACES):
+        spans = []
+        for trace in chunk:
+            parent = None
+            for span in trace.spans:
+                context = _context(span.context)
+                spans.append(
+                    ReadableSpan(
+                        span.name,
+                        context,
+                        parent,
+                        in_driver if span.in_driver else in_service,
+                        trace.attributes,
+                        kind=_KINDS[span.name],
+                        start_time=span.began_at * 1_000_000,
+                        # The clocks of two machines differ.
+                        end_time=max(span.began_at, span.ended_at) * 1_000_000,
+                        instrumentation_scope=SCOPE,
+                    )
+                )
+                parent = context
+        yield spans
+
+
+def _context(context: headers.SpanContext) -> SpanContext:
+    return SpanContext(
+        int(context.trace_id, 16),
+        int(context.span_id, 16),
+        is_remote=False,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+    )
+
 
 BATCH_POINTS: Final = 2_000
 """In one request: some hundred kilobytes. Making it holds the interpreter for milliseconds."""
 CLUSTER_ATTRIBUTE: Final = "kafka.cluster.alias"
-
 _UNITS: Final = {"seconds": "s", "bytes": "By", "ratio": "1"}
 SCOPE: Final = InstrumentationScope("sparklag", VERSION)
-
 Attributes = dict[str, str | int]
-
 _GROUP: Final = gauges("kafka.consumer_group.", ("members", group_members, "Members of a group"))
 _GROUP_TOPIC: Final = gauges(
     "kafka.consumer_group.",

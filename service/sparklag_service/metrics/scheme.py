@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from sparklag_kafka.protocol.metadata import PartitionReplicas
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
-from sparklag_schemas.name_patterns import NamePatterns
 from sparklag_schemas.runtime.tasks import TimeSlice
 from sparklag_schemas.settings import MetricsSettings
+from sparklag_schemas.settings.clusters import NamePatterns
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.families import Gauge, LabelledGauge
 

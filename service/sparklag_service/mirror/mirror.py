@@ -1,31 +1,223 @@
-"""The mirror: commits what queries have processed to Kafka, each to the cluster it reads from.
-
-So Kafka's own tools, and every tool that knows consumer groups, see a Spark query as a group. It
-only reads from the tracker: a failure here does not affect the lag.
-"""
+"""The mirror: commits what queries have processed to consumer groups of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from sparklag_schemas import ResolvedSettings
+from sparklag_kafka.brokers.group_offsets import (
+    CoordinatorTasks,
+    commit_offsets,
+    fetch_offsets,
+    find_coordinators,
+)
+from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
+from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
+from sparklag_kafka.protocol.error_codes import NONE, UNKNOWN_GROUP
+from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResponse
+from sparklag_schemas import ClusterAccess, Offsets, ResolvedSettings
+from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, with_pauses
 from sparklag_service.counters import Counters
-from sparklag_service.mirror.cluster_mirror import ClusterMirror
-from sparklag_service.mirror.group_assignment import (
+from sparklag_service.intakes.group_offsets.commits import ClusterFailures, CommitMetadata
+from sparklag_service.mirror.commits import (
+    CommitOutcome,
     GroupOwnership,
     MirroredPosition,
     MirrorPlan,
+    commit_outcome,
+    decide_commit,
+    group_outcome,
 )
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.view.view import View
 
-_log = logging.getLogger(__name__)
+_GROUPS_PER_BATCH: Final = 100
+"""Groups that are read together, and committed to before others are read."""
+_IN_FLIGHT: Final = 25
+"""Commits on one connection: a broker executes them one by one, and the last one needs its response
+in time too."""
+_PositionsByGroup = Mapping[str, Sequence[MirroredPosition]]
+"""Several queries may want one group."""
 
+
+class ClusterMirror:
+    """`owns`: whether a query is still this instance's. Create it on its loop. Raises
+    SettingsError."""
+
+    def __init__(
+        self,
+        alias: str,
+        access: ClusterAccess,
+        ownership: GroupOwnership,
+        owns: Callable[[str], bool],
+        counters: Counters,
+    ) -> None:
+        self.alias = alias
+        self.failures = ClusterFailures(alias, "mirror", "is committed to again")
+        self._ownership = ownership
+        self._owns = owns
+        self._counters = counters
+        self._brokers = BrokerPool(access)
+        self._coordinators: dict[str, int] = {}
+        self._decoded: dict[int, dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]] = {}
+        """The last responses of each coordinator."""
+        self._commits = CoordinatorTasks("committing to groups of")
+
+    async def start_commits(self, positions: Sequence[MirroredPosition]) -> None:
+        """Start to commit what is due of these, which are all there are, on each coordinator that
+        is not busy with earlier commits."""
+        by_group: dict[str, list[MirroredPosition]] = {}
+        for position in positions:
+            by_group.setdefault(position.group, []).append(position)
+        await self._find_coordinators(by_group)
+        by_coordinator: dict[int, dict[str, list[MirroredPosition]]] = {}
+        for group, node_id in self._coordinators.items():
+            by_coordinator.setdefault(node_id, {})[group] = by_group[group]
+        kept = {*map(self.failures.broker, by_coordinator), *map(self.failures.group, by_group)}
+        if by_group:
+            kept.add(self.failures.cluster)
+        self.failures.retain(kept)
+        for node_id, groups in by_coordinator.items():
+            self._commits.start(node_id, partial(self._commit_on, node_id, groups))
+
+    async def wait(self) -> None:
+        """Return when no commit is in flight."""
+        await self._commits.wait()
+
+    async def aclose(self) -> None:
+        """Cancel what is in flight and close the connections; bounded in time."""
+        await self._commits.aclose()
+        await self._brokers.aclose()
+
+    async def _find_coordinators(self, groups: Collection[str]) -> None:
+        """Of those of the groups, which are all there are, whose coordinators are unknown."""
+        self._coordinators = {g: n for g, n in self._coordinators.items() if g in groups}
+        unknown = [group for group in groups if group not in self._coordinators]
+        if not unknown:
+            return
+        responded = False
+        failing: dict[str, str] = {}
+        async for group, node_id, error_code in find_coordinators(self._brokers, unknown):
+            responded = True
+            if error_code:
+                self._record(group, group_outcome(error_code), failing)
+            else:
+                self._coordinators[group] = node_id
+        if not responded:
+            self._counters.mirror_failures += 1
+            if self.failures.cluster not in self.failures.reasons:
+                reason = await self._brokers.explain_unreachable()
+                self.failures.add(self.failures.cluster, f"nothing is mirrored to it, {reason}")
+            return
+        self.failures.add_groups(failing)
+        self.failures.recover(self.failures.cluster)
+        # A coordinator may have joined, or another address now has its node id.
+        await self._brokers.refresh()
+
+    async def _commit_on(self, node_id: int, by_group: _PositionsByGroup) -> None:
+        connection = self._brokers.connection(node_id)
+        if connection is None:
+            # It has left the cluster, or has just joined.
+            self._forget_coordinators(by_group)
+            return
+        key = self.failures.broker(node_id)
+        previous, self._decoded[node_id] = self._decoded.get(node_id, {}), {}
+        try:
+            for groups in by_count(by_group, _GROUPS_PER_BATCH):
+                responses = await fetch_offsets(connection, groups, previous)
+                self._decoded[node_id] |= responses
+                committed = {g: c for response in responses.values() for g, c in response.items()}
+                await self._commit_batch(connection, by_group, committed)
+        except KAFKA_FAILURES as error:
+            reason = broker_error_text(node_id, error, self._brokers.timeout_s)
+            self.failures.add(key, f"{reason}; groups not mirrored: {len(by_group)}")
+            self._counters.mirror_failures += 1
+            self._forget_coordinators(by_group)
+        else:
+            self.failures.recover(key)
+
+    async def _commit_batch(
+        self,
+        connection: BrokerConnection,
+        by_group: _PositionsByGroup,
+        committed: Mapping[str, CommittedGroup],
+    ) -> None:
+        failing: dict[str, str] = {}
+        commits: dict[str, tuple[MirroredPosition, Offsets]] = {}
+        for group, current in committed.items():
+            for position in by_group.get(group, ()):
+                offsets = self._decide(position, current, failing)
+                # Another query of the same group is next time's: it has to see this one's commit.
+                if offsets and group not in commits:
+                    commits[group] = (position, offsets)
+                await asyncio.sleep(0)
+        for chunk in by_count(commits.values(), _IN_FLIGHT):
+            results = await asyncio.gather(
+                *(self._commit(connection, *commit, failing) for commit in chunk),
+                return_exceptions=True,
+            )
+            for error in filter(None, results):
+                raise error
+        for group in committed.keys() - failing.keys():
+            self.failures.recover(self.failures.group(group))
+        self.failures.add_groups(failing)
+
+    def _decide(
+        self, position: MirroredPosition, committed: CommittedGroup, failing: dict[str, str]
+    ) -> Offsets:
+        """What of the position is to be committed."""
+        errors = [
+            code for topic in committed.topics.values() for code in topic.error_codes.values()
+        ]
+        if committed.error_code not in (NONE, UNKNOWN_GROUP) or errors:
+            outcome = group_outcome(committed.error_code or errors[0])
+            self._record(position.group, outcome, failing)
+            return {}
+        decision = decide_commit(position, committed.topics, self._ownership)
+        if decision.refused is not None:
+            outcome = CommitOutcome(False, decision.refused, refused=True)
+            self._record(position.group, outcome, failing)
+        self._counters.mirror_superseded += decision.superseded
+        return decision.offsets
+
+    async def _commit(
+        self,
+        connection: BrokerConnection,
+        position: MirroredPosition,
+        offsets: Offsets,
+        failing: dict[str, str],
+    ) -> None:
+        if not self._owns(position.query_id):
+            return
+        metadata = CommitMetadata(position.observed_at_ms, position.query_id).text
+        outcome = commit_outcome(
+            offsets, await commit_offsets(connection, position.group, offsets, metadata)
+        )
+        self._counters.mirror_commits += outcome.committed
+        self._record(position.group, outcome, failing)
+
+    def _record(self, group: str, outcome: CommitOutcome, failing: dict[str, str]) -> None:
+        """Count a failure, and add its reason."""
+        if outcome.reason is None:
+            return
+        failing.setdefault(group, outcome.reason)
+        if outcome.moved:
+            self._coordinators.pop(group, None)
+        if outcome.refused:
+            self._counters.mirror_refused += 1
+        else:
+            self._counters.mirror_failures += 1
+
+    def _forget_coordinators(self, groups: Collection[str]) -> None:
+        for group in groups:
+            self._coordinators.pop(group, None)
+
+
+_log = logging.getLogger(__name__)
 _QUERIES_PER_PAUSE: Final = 200
 _SHUTDOWN_SHARE: Final = 0.2
 """Of the time to shut down, for the last commits."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag
-from sparklag_schemas.bounds import facts
+from sparklag_schemas.messages.bounds import facts
 
 _EARLY: Final = 0.5
 """Of a refresh interval."""

@@ -7,12 +7,12 @@ import asyncio
 import logging
 from contextlib import suppress
 
+from sparklag_kafka.access import explain_error
 from sparklag_kafka.brokers.log_bounds import read_partitions
-from sparklag_kafka.clients.client_options import explain_error
 from sparklag_kafka.clients.topic_setup import create_missing, find_problems
 from sparklag_kafka.errors import KAFKA_FAILURES, TopicUnavailable
 from sparklag_schemas import ResolvedSettings, SparklagError
-from sparklag_schemas.topics import own_topics
+from sparklag_schemas.messages.topics import own_topics
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 2.0

@@ -10,16 +10,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
-from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.headers import Headers, lag_event_headers
+from sparklag_schemas.avro.formats import MessageFormats
+from sparklag_schemas.messages.headers import Headers, lag_event_headers
+from sparklag_schemas.messages.topics import LagPartitions, key_of
 from sparklag_schemas.runtime.tasks import cancel_and_wait, run_together
-from sparklag_schemas.topics import LagPartitions, key_of
 from sparklag_service.counters import Counters
 from sparklag_service.evaluation.evaluator import unknown_event
 from sparklag_service.intakes import Delivery
 from sparklag_service.publishing.cadence import Cadence
-from sparklag_service.publishing.partition_publisher import PartitionPublisher
-from sparklag_service.publishing.topic_writer import Outcome, TopicWriter
+from sparklag_service.publishing.partition_publisher import Outcome, PartitionPublisher, TopicWriter
 from sparklag_service.publishing.traces import PUBLISHED_SPAN, PublishedTraces
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracked_queries import TrackedQueries

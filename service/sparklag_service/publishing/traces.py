@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from sparklag_schemas import LagEvent, Observation
-from sparklag_schemas.headers import SpanContext
+from sparklag_schemas.messages.headers import SpanContext
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import BatchTrace

@@ -10,19 +10,17 @@ from fastapi.responses import FileResponse
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
+from sparklag_service import VERSION
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
-from sparklag_service.rest.explanation import add_explanation
-from sparklag_service.rest.forget import add_forget
-from sparklag_service.rest.health import add_health
-from sparklag_service.rest.lag import add_lag
+from sparklag_service.rest.lag import add_explanation, add_forget, add_lag
 from sparklag_service.rest.live import add_live
 from sparklag_service.rest.offsets import add_offsets
 from sparklag_service.rest.openapi import document
 from sparklag_service.rest.page import add_page
 from sparklag_service.rest.request_rules import RequestRules
-from sparklag_service.version import VERSION
+from sparklag_service.rest.system import add_health
 
 
 def create_app(backend: Backend) -> FastAPI:

@@ -1,4 +1,4 @@
-"""`GET /lag`, `GET /lag/{query}` and its history: the newest events, and totals over time."""
+"""`/lag`: the newest events, totals over time, explanations, and forgetting a query."""
 
 from __future__ import annotations
 
@@ -9,15 +9,36 @@ from fastapi import FastAPI, Query, Request, Response
 from msgspec import Raw, Struct
 from pydantic import BeforeValidator
 
-from sparklag_schemas import Status
+from sparklag_schemas import LagEvent, Status
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.history.page import time_range
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
-from sparklag_service.rest.find_query import find_query
-from sparklag_service.rest.health import degraded, failing
-from sparklag_service.rest.listing import CURSOR, MAX_PAGE, Filter, page
-from sparklag_service.rest.openapi import JSON, QUERY_PROBLEMS, REFUSED, ref
+from sparklag_service.rest.openapi import JSON, QUERY_PROBLEMS, REFUSED, ref, refused
+from sparklag_service.rest.problems import Problem
+from sparklag_service.rest.queries import CURSOR, MAX_PAGE, Filter, find_query, page, the_one
+from sparklag_service.rest.request_rules import is_local
+from sparklag_service.rest.system import degraded, failing
+from sparklag_service.view import lag_text
+from sparklag_service.view.view import is_forgettable
+
+
+def add_explanation(app: FastAPI, backend: Backend) -> None:
+    """The route."""
+
+    @app.get(
+        "/lag/{query:name}/explanation",
+        tags=["lag"],
+        summary="One query's lag in sentences",
+        response_class=Response,
+        responses={200: {"content": {JSON: {"schema": ref("Explanation")}}}, **QUERY_PROBLEMS},
+    )
+    async def get_explanation(request: Request, query: str) -> Response:
+        """By name or by id: what `sparklag lag` shows, for people. Programs read the event."""
+        event = find_query(backend, request, query).event
+        explanation = lag_text.explanation(event, epoch_ms())
+        return Response(msgspec.json.encode(explanation), media_type=JSON)
+
 
 _TIME: Final = "Epoch milliseconds, ISO 8601, or a duration before now: `15m`, `24h`."
 
@@ -103,3 +124,66 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
             raise problems.invalid_parameter(str(error)) from error
         page = backend.history.page(entry, wanted, now_ms)
         return Response(msgspec.json.encode(page), media_type=JSON)
+
+
+def add_forget(app: FastAPI, backend: Backend) -> None:
+    """The route."""
+    allowed_from = backend.settings.http_forget
+
+    @app.delete(
+        "/lag/{query:name}",
+        tags=["lag"],
+        summary="Forget a query that has no driver",
+        status_code=204,
+        response_class=Response,
+        responses={
+            403: refused("Not allowed from this address: see setting http_forget"),
+            404: refused("No query has this id"),
+            409: refused("It is live, or more than one id begins so, or this is a name"),
+            422: REFUSED,
+            503: refused(
+                "Kafka does not answer, or the view is not complete and has no such query"
+            ),
+        },
+    )
+    async def forget(request: Request, query: str) -> Response:
+        """By its id, or the first characters of that; not by name, which may mean another query by
+        now. It leaves a tombstone on `consumer-lag`; every instance drops it. The offset store
+        keeps its history."""
+        if allowed_from != "anywhere" and (allowed_from == "off" or not is_local(request)):
+            raise Problem(
+                403,
+                "forget-not-allowed",
+                "Not allowed",
+                f"setting http_forget is {allowed_from}: not from this address, or not by a proxy",
+            )
+        event = _find_by_id(backend, request, query)
+        if not is_forgettable(event):
+            raise Problem(
+                409,
+                "query-is-live",
+                "The query is live",
+                f"query {event.query_id} is {event.status}: its driver, checkpoint or group speaks,"
+                " and it would be back at the next message",
+            )
+        if not await backend.forget(event):
+            detail = f"the tombstone of query {event.query_id} is not acknowledged: try again"
+            raise Problem(503, "kafka-away", "Kafka does not answer", detail)
+        return Response(status_code=204)
+
+
+def _find_by_id(backend: Backend, request: Request, wanted: str) -> LagEvent:
+    """Raises Problem."""
+    view = backend.view
+    entry = view.get(wanted)
+    if entry is not None:
+        return entry.event
+    if named := view.named(wanted):
+        raise Problem(
+            409,
+            "id-needed",
+            "Forgetting takes an id",
+            f"{wanted!r} is a name, not an id",
+            query_ids=[each.event.query_id for each in named],
+        )
+    return the_one(backend, request, view.with_prefix(wanted), wanted).event

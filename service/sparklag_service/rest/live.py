@@ -11,8 +11,8 @@ from sparklag_service.live.hub import TooManyReaders
 from sparklag_service.live.reader import Selection
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
-from sparklag_service.rest.find_query import find_query
 from sparklag_service.rest.openapi import QUERY_PROBLEMS, REFUSED, refused
+from sparklag_service.rest.queries import find_query
 
 _EVENTS: dict[str, Any] = {
     "description": "Server-Sent Events without an end",

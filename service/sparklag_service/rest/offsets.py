@@ -20,11 +20,10 @@ from sparklag_offsets.errors import (
     UnknownQuery,
 )
 from sparklag_offsets.restore.restoration import RestoreOptions, find_record, restore
-from sparklag_offsets.restore.restore_position import position_of_record
-from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted
+from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted, position_of_record
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import SparklagError
-from sparklag_schemas.printable import printable
+from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from sparklag_schemas import Observation
-from sparklag_schemas.enumerations import traits_of
+from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_service.tracking.query_state import QueryState, SourceState, fitting
 
 _UNHEARD_MS = 30_000

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from sparklag_schemas import IsolationLevel, LagEvent, TopicLag
-from sparklag_schemas.enumerations import traits_of
-from sparklag_schemas.query_message import QueryMessage
+from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.messages.query_message import QueryMessage
 
 
 class SourceState(Struct, frozen=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from sparklag_schemas import Observation, ResolvedSettings
-from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.settings.clusters import ClusterNames
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery
 from sparklag_service.intakes.sources import longest_interval_s

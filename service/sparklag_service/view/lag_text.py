@@ -8,8 +8,8 @@ from typing import Annotated, Final, Protocol
 from msgspec import Meta, Struct
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
-from sparklag_schemas.enumerations import traits_of
-from sparklag_schemas.formatting import (
+from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.text.formatting import (
     ago,
     clock_time,
     number,

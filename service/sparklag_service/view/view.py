@@ -1,4 +1,4 @@
-"""The newest lag event of every query. Pure."""
+"""The newest lag event of every query, and its summary. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,39 @@ from operator import itemgetter
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from sparklag_schemas import LagEvent
 from sparklag_schemas.codec import encode
 from sparklag_schemas.errors import OverLimit
-from sparklag_schemas.query_ids import ids_with_prefix
-from sparklag_schemas.query_names import has_ended, is_live, name_meaning
+from sparklag_schemas.messages.bounds import TopicName
+from sparklag_schemas.messages.query_names import has_ended, ids_with_prefix, is_live, name_meaning
 from sparklag_schemas.settings import LimitSettings
 from sparklag_service.evaluation.evaluator import without_numbers
+
+
+class _Topic(Struct, frozen=True, gc=False):
+    topic: TopicName
+
+
+class _WithoutPartitions(LagEvent, frozen=True, kw_only=True):
+    topics: list[_Topic]  # type: ignore[assignment]  # the partitions are not decoded
+
+
+_decoder: Final = msgspec.json.Decoder(_WithoutPartitions)
+
+
+def summary(event: LagEvent) -> bytes:
+    """Its JSON."""
+    topics = sorted({topic.topic for topic in event.topics})
+    # msgspec checks types only when it decodes.
+    return encode(msgspec.structs.replace(event, topics=topics))
+
+
+def summary_of_document(document: bytes) -> bytes:
+    """The same, from the event's JSON."""
+    return summary(_decoder.decode(document))
+
 
 _DEFAULTS: Final = LimitSettings()
 

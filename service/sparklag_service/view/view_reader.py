@@ -16,14 +16,13 @@ from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.contract_records import ContractRecords, shown
 from sparklag_kafka.clients.recent_records import RecentRecords
 from sparklag_schemas import LagEvent, ResolvedSettings
+from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.errors import OverLimit, WrongPlace
-from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes.reading import read_with_retry
-from sparklag_service.view.feed import Arrival, Feed
-from sparklag_service.view.newest_records import NewestRecords
+from sparklag_service.view.feed import Arrival, Feed, NewestRecords
 from sparklag_service.view.view import Entry, View
 
 _POLL_MS = 500

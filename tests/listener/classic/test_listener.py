@@ -1,4 +1,4 @@
-"""The callbacks: each event handed over as a value, nothing ever raised into Spark."""
+"""Spark's listener interface in Python."""
 
 from __future__ import annotations
 
@@ -11,8 +11,26 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from sparklag_listener.classic.listener import Py4jListener
-from sparklag_listener.events.query_events import Idled, Progressed, QueryEvent, Started, Terminated
+from sparklag_listener.classic.queries import fails_by_stop
+from sparklag_listener.events.event_queue import Idled, Progressed, QueryEvent, Started, Terminated
 from tests.listener.fakes import FailingEvent, FakeEvent
+
+
+@pytest.mark.parametrize(
+    ("exception", "is_by_stop"),
+    [
+        # From 90 calls of `spark.stop()` at random moments, Spark 4.0.0.
+        ("SparkException: Job 1 cancelled because SparkContext was shut down", True),
+        ("IllegalStateException: Cannot call methods on a stopped SparkContext.", True),
+        ("IllegalStateException: SparkContext has been shutdown", True),
+        ("SparkException: Job 1 cancelled as part of cancellation of all jobs", False),
+        ("SparkException: [INTERNAL_ERROR] The Spark SQL phase planning failed", False),
+        ("ValueError: this batch breaks", False),
+    ],
+)
+def test_it_is_known_by_its_text(exception: str, is_by_stop: bool) -> None:
+    assert fails_by_stop(exception) == is_by_stop
+
 
 CALLBACKS = ["onQueryStarted", "onQueryProgress", "onQueryIdle", "onQueryTerminated"]
 

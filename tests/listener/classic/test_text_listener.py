@@ -13,7 +13,7 @@ from sparklag_listener.classic import session
 from sparklag_listener.classic.listener import Py4jListener
 from sparklag_listener.classic.py4j_text import ProgressReader
 from sparklag_listener.classic.session import wrapped
-from sparklag_listener.events.query_events import Progressed, QueryEvent, Started
+from sparklag_listener.events.event_queue import Progressed, QueryEvent, Started
 from tests.listener.java_events import QUERY_ID, RUN_ID, progress_event, started_event
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from sparklag_listener.events.event_queue import EventQueue
-from sparklag_listener.events.query_events import (
+from sparklag_listener.events.event_queue import (
+    EventQueue,
     Idled,
     PolledEvent,
     Progressed,

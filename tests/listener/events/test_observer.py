@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_listener.events.observer import Observer
-from sparklag_listener.events.query_events import (
+from sparklag_listener.events.event_queue import (
     Idled,
     Progressed,
     QueryEvent,
@@ -18,6 +16,8 @@ from sparklag_listener.events.query_events import (
     Started,
     Terminated,
 )
+from sparklag_listener.events.kafka_source import QueryDescription
+from sparklag_listener.events.observer import Observer
 from sparklag_schemas import (
     MalformedMessage,
     Observation,

@@ -12,8 +12,7 @@ from dataclasses import replace
 import pytest
 
 from sparklag_listener.events import query_poller
-from sparklag_listener.events.observer import Observer
-from sparklag_listener.events.query_events import (
+from sparklag_listener.events.event_queue import (
     PolledEvent,
     Progressed,
     QueryEvent,
@@ -22,6 +21,7 @@ from sparklag_listener.events.query_events import (
     Started,
     Terminated,
 )
+from sparklag_listener.events.observer import Observer
 from sparklag_listener.events.query_poller import QueryPoller
 from sparklag_listener.events.session import ConnectionLost, SparkUnavailable
 from sparklag_listener.stats import Stats

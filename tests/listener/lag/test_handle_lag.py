@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import sparklag
+from sparklag_jobs.broker.child_process import free_port
 from sparklag_listener import (
     HandleClosed,
     Lags,
@@ -20,7 +21,6 @@ from sparklag_listener import (
     ObserverHandle,
     QueryNotFound,
 )
-from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import SettingsError, SparklagError
 from tests.end_to_end import Topics, service
 from tests.listener.conftest import Driver

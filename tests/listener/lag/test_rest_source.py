@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from werkzeug import Request, Response
 
+from sparklag_jobs.broker.child_process import free_port
 from sparklag_listener.errors import AmbiguousQueryName, LagUnavailable, QueryNotFound
 from sparklag_listener.lag.rest_source import RestSource
-from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import encode
 from tests.http_server import HttpServer, raw_path
 from tests.messages import QUERY_ID, lag_event

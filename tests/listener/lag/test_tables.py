@@ -7,7 +7,7 @@ import pandas as pd
 
 from sparklag_listener.lag.lags import Lags
 from sparklag_schemas import LagEvent, PartitionLag, PartitionRecord, TopicLag
-from sparklag_schemas.bounds import MAX_EPOCH_MS
+from sparklag_schemas.messages.bounds import MAX_EPOCH_MS
 from tests.messages import QUERY_ID, lag_event
 from tests.scripts import run_script
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from sparklag_jobs.broker.child_process import free_port
 from sparklag_listener.errors import AmbiguousQueryName, LagUnavailable, QueryNotFound
 from sparklag_listener.lag.topic_source import TopicSource
-from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import LagEvent, MessageFormats, RegistrySettings, Settings, encode
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import lag_event

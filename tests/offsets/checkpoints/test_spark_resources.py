@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from sparklag_jobs.broker.maven import Module, resolve_jars
 from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
 from sparklag_offsets.checkpoints.offset_log import parse_commit, parse_metadata, parse_offsets
-from sparklag_pipeline.broker.maven import Module, resolve_jars
 
 # Downloads Spark's own tests, once: 53 MB.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.slow]

@@ -21,7 +21,7 @@ from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.memory import MemoryFileSystem
 
 from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
-from sparklag_offsets.checkpoints.store_failures import explain_store_failure
+from sparklag_offsets.checkpoints.filesystems import explain_store_failure
 from sparklag_offsets.errors import CheckpointAway, CheckpointError, CheckpointNotFound
 from tests.offsets.checkpoints.folders import Checkpoint, check_is_sample, upload
 

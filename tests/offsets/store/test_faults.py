@@ -13,14 +13,14 @@ from urllib.parse import quote
 
 import pytest
 
+from sparklag_jobs.broker.child_process import free_port
 from sparklag_offsets.errors import StoreAway, StoreError
 from sparklag_offsets.store import mongo_store, writer
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from sparklag_offsets.store.sql import sql_store
 from sparklag_offsets.store.writer import StoreWriter
-from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import Settings
-from sparklag_schemas.redaction import shown_url
+from sparklag_schemas.text.redaction import shown_url
 from tests.databases.mariadb import MariaDBServer
 from tests.databases.mongo_protocol import MongoProtocolServer
 from tests.databases.postgresql import PostgreSQLServer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_listener.publishing.offset_recorder import record_offsets
+from sparklag_listener.publishing import record_offsets
 from sparklag_listener.stats import Stats
 from sparklag_offsets.store import writer as writer_module
 from sparklag_offsets.store.offset_store import OffsetStore

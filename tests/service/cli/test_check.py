@@ -12,8 +12,8 @@ import pytest
 from werkzeug import Request, Response
 from werkzeug.serving import WSGIRequestHandler
 
+from sparklag_jobs.broker.child_process import free_port
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import ClusterAccess, Settings
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.check.kafka import check_brokers

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from werkzeug import Response
 
-from sparklag_pipeline.broker.child_process import ChildProcess, free_port
+from sparklag_jobs.broker.child_process import ChildProcess, free_port
 from sparklag_schemas import Settings
 from sparklag_service import cli
 from tests.http_server import JSON, HttpServer

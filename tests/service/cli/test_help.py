@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import typer
 
-from sparklag_pipeline.demo import __main__ as demo
-from sparklag_pipeline.history import lag_history
-from sparklag_pipeline.report import lag_report
+from sparklag_jobs.demo import __main__ as demo
+from sparklag_jobs.history import lag_history
+from sparklag_jobs.report import lag_report
 from sparklag_service import cli
 from sparklag_service.cli import programs
 from sparklag_service.errors import ServiceError

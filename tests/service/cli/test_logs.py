@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from sparklag_schemas import Settings, SettingsError, encode, load_settings
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.settings.settings import LOG_PACKAGES, LOG_STAGES
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from tests.local_kafka import LocalKafka
 from tests.messages import seen
 from tests.second_client import SecondClient
@@ -153,9 +153,10 @@ def test_an_uncaught_error_is_one_line_with_its_trace() -> None:
 
 
 def test_the_parts_are_the_packages_and_the_stages() -> None:
-    assert tuple(stage for stage in (*STAGES, *AFTER_VIEW) if stage != "cli") == LOG_STAGES
+    stages = (*STAGES, *AFTER_VIEW, "recording")
+    assert tuple(stage for stage in stages if stage != "cli") == LOG_STAGES
     packages = {name.removeprefix("sparklag_") for name in PACKAGES}
-    assert {*LOG_PACKAGES} == packages - {"listener", "pipeline"}
+    assert {*LOG_PACKAGES} == packages - {"listener", "jobs"}
 
 
 @pytest.mark.parametrize(

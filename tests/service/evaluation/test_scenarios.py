@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sparklag_pipeline.demo.orders import BUSIEST_SHARE, ORDER_PARTITIONS, orders_per_second
+from sparklag_jobs.demo.orders import BUSIEST_SHARE, ORDER_PARTITIONS, orders_per_second
 from sparklag_schemas import Batch, Thresholds
 from tests.service.evaluation.trace import Trace
 

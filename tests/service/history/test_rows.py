@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklag_schemas import Batch
-from sparklag_schemas.enumerations import OpenStatus
-from sparklag_service.history.archive import COARSEST, FINEST, Archive
+from sparklag_schemas.messages.enumerations import OpenStatus
+from sparklag_service.history.history import COARSEST, FINEST, Archive
 from sparklag_service.history.rows import ROW_BYTES, Resolution, Row, Totals, pack, row_of, unpack
 from tests.messages import lag_event
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from sparklag_schemas import Settings
-from sparklag_schemas.enumerations import ORIGINS
+from sparklag_schemas.messages.enumerations import ORIGINS
 from sparklag_service.intakes import sources
 
 MODULE = """
-from sparklag_schemas.enumerations import OriginTraits
+from sparklag_schemas.messages.enumerations import OriginTraits
 from sparklag_service.intakes.sources import SourceKind, register_source
 
 register_source(SourceKind("almanac", lambda _: [], lambda _: 123.0, OriginTraits("an almanac")))

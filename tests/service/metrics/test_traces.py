@@ -17,20 +17,20 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from sparklag_listener.publishing.publisher import publish_offsets
+from sparklag_jobs.broker.child_process import free_port
+from sparklag_listener.publishing import publish_offsets
 from sparklag_listener.stats import Stats
-from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import Observation, Settings
-from sparklag_schemas.headers import (
+from sparklag_schemas.messages.headers import (
     TRACEPARENT,
     SpanContext,
     batch_trace,
     observation_headers,
     received_trace,
 )
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import TracesSettings
-from sparklag_schemas.topics import key_of
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import BatchTrace, Delivery, delivery_queue
 from sparklag_service.intakes.in_process import InProcessIntake

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from sparklag_pipeline.broker.java import find_java
-from sparklag_pipeline.broker.maven import KAFKA_VERSION, Module, resolve_jars
+from sparklag_jobs.broker.java import find_java
+from sparklag_jobs.broker.maven import KAFKA_VERSION, Module, resolve_jars
 
 
 class Described(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from sparklag_schemas import MirrorSettings, Observation, Settings, encode
-from sparklag_schemas.clusters import ClusterNames
+from sparklag_schemas.settings.clusters import ClusterNames
 from sparklag_service.counters import Counters
 from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.tracking.tracker import Tracker

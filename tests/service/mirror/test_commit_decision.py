@@ -8,14 +8,20 @@ import pytest
 
 from sparklag_kafka.protocol.offset_fetch import CommittedTopic
 from sparklag_schemas import MirrorSettings, Offsets, Settings, encode
-from sparklag_service.intakes.group_offsets.commit_metadata import (
+from sparklag_service.intakes.group_offsets.commits import (
     CommitMetadata,
     is_mirrored,
     parse_metadata,
 )
-from sparklag_service.mirror.commit_decision import CommitDecision, decide_commit
-from sparklag_service.mirror.commit_results import commit_outcome, group_outcome
-from sparklag_service.mirror.group_assignment import GroupOwnership, MirroredPosition, MirrorPlan
+from sparklag_service.mirror.commits import (
+    CommitDecision,
+    GroupOwnership,
+    MirroredPosition,
+    MirrorPlan,
+    commit_outcome,
+    decide_commit,
+    group_outcome,
+)
 from sparklag_service.view.view import Entry, View
 from tests.messages import QUERY_ID, lag_event
 from tests.service.pipelines import pipeline_of

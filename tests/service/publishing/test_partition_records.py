@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparklag_schemas import Settings
-from sparklag_schemas.topics import key_of, partition_of
+from sparklag_schemas.messages.topics import key_of, partition_of
 from tests.messages import moved, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running

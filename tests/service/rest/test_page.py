@@ -12,8 +12,9 @@ from typing import Any, get_args
 import httpx
 import pytest
 
-from sparklag_schemas import Settings, Status, formatting
-from sparklag_schemas.printable import printable
+from sparklag_schemas import Settings, Status
+from sparklag_schemas.text import formatting
+from sparklag_schemas.text.printable import printable
 from sparklag_service.view.view import Entry
 from tests.messages import lag_event
 from tests.node_programs import node_folder

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from sparklag_schemas import Observation, SourcePosition
-from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.settings import ClusterSettings, Settings
+from sparklag_schemas.settings.clusters import ClusterNames
 from sparklag_service.tracking.query_state import PastRun, QueryState, restored
 from sparklag_service.tracking.tracker import Tracker
 from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, lag_event, observation, position

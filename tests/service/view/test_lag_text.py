@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
-from sparklag_schemas.formatting import ago, catch_up, clock_time, number, size, trend
-from sparklag_schemas.query_message import ConsumerGroup
+from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.text.formatting import ago, catch_up, clock_time, number, size, trend
 from sparklag_service.cli.lag import objection
 from sparklag_service.view import lag_text
 from tests.messages import lag_event, straggler

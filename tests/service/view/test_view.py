@@ -1,16 +1,40 @@
-"""The view keeps the newest event of each query, whatever order they come in."""
+"""The newest lag event of every query, and its summary."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from sparklag_schemas import Status, decode_lag_event, encode
+from scripts.message_examples import example_value
+from sparklag_schemas import LagEvent, Status, TopicLag, decode_lag_event, encode
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.settings import LimitSettings
-from sparklag_service.view.view import Entry, View, is_forgettable
+from sparklag_service.view.view import Entry, View, is_forgettable, summary, summary_of_document
 from tests.messages import QUERY_ID, lag_event
+
+
+def test_it_is_the_event_with_the_names_of_its_topics_in_place_of_their_partitions() -> None:
+    document = json.loads(json.dumps(example_value(LagEvent)))
+    event = decode_lag_event(json.dumps(document).encode())
+    names = sorted({topic["topic"] for topic in document["topics"]})
+    assert json.loads(summary(event)) == {**document, "topics": names}
+
+
+def test_it_is_the_same_from_the_document_of_an_older_or_newer_writer() -> None:
+    topics = [TopicLag(topic=name, source=0, partitions=[]) for name in ("b", "a", "b")]
+    expected = summary(lag_event(topics=topics))
+    written = json.dumps(
+        {
+            "event_id": "e7e7",
+            "added_later": {"topics": 1},
+            **{k: v for k, v in json.loads(expected).items() if v is not None},
+            "topics": [{"topic": name, "source": 0, "partitions": []} for name in "bab"],
+        }
+    )
+    assert summary_of_document(written.encode()) == expected
+    assert json.loads(expected)["topics"] == ["a", "b"]
 
 
 def entry(**fields: Any) -> Entry:

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from sparklag_schemas import Settings, encode
-from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.avro.formats import MessageFormats
+from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from sparklag_service.counters import Counters
 from sparklag_service.view.feed import Feed, Follower
 from sparklag_service.view.view import View

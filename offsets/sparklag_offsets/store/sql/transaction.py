@@ -22,7 +22,7 @@ from sparklag_offsets.store.batch_sequence import (
     end_offsets_of,
     next_records,
 )
-from sparklag_offsets.store.sql import schema
+from sparklag_offsets.store.sql import tables
 from sparklag_offsets.store.sql.engine import errors_translated
 from sparklag_offsets.store.sql.tables import (
     NEWEST_FIRST,
@@ -35,8 +35,8 @@ from sparklag_offsets.store.sql.tables import (
     select_records,
 )
 from sparklag_schemas import Observation
-from sparklag_schemas.log_fields import log_fields
-from sparklag_schemas.redaction import shown_url
+from sparklag_schemas.runtime.logs import log_fields
+from sparklag_schemas.text.redaction import shown_url
 
 _log = logging.getLogger("sparklag.offsets")
 _DATABASES: Final = ("sqlite", "postgresql", "mysql", "mariadb")
@@ -52,10 +52,10 @@ def prepare(engine: Engine) -> None:
     shown = _require_usable(engine)
     with errors_translated(shown):
         with engine.begin() as connection:
-            if schema.is_newest(connection, shown):
+            if tables.is_newest(connection, shown):
                 return
-        with schema.UPGRADING, engine.begin() as connection:
-            schema.upgrade(connection, shown)
+        with tables.UPGRADING, engine.begin() as connection:
+            tables.upgrade(connection, shown)
 
 
 def record_batch(connection: Connection, observation: Observation, topic_id_of: TopicIdOf) -> bool:

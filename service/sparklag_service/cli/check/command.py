@@ -11,23 +11,25 @@ from typing import Final
 import typer
 from rich.text import Text
 
-from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_kafka.access import quiet_client_logs
 from sparklag_offsets.checkpoints import CheckpointStore
 from sparklag_offsets.errors import CheckpointError, StoreError
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import ResolvedSettings, Settings, SparklagError
-from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.formatting import Mark
-from sparklag_schemas.redaction import redact_location
+from sparklag_schemas.avro.formats import MessageFormats
+from sparklag_schemas.text.formatting import Mark
+from sparklag_schemas.text.redaction import redact_location
+from sparklag_service import VERSION
 from sparklag_service.cli.check.kafka import check_kafka
 from sparklag_service.cli.check.result import CheckResult, bad, ok
 from sparklag_service.cli.check.service import check_service
-from sparklag_service.cli.tables import Column, FittedTable
 from sparklag_service.cli.terminal import (
     COLOURS,
     DEFAULT_URL,
     BootstrapServers,
+    Column,
     Config,
+    FittedTable,
     Json,
     Url,
     console,
@@ -35,7 +37,6 @@ from sparklag_service.cli.terminal import (
     plain,
     print_json,
 )
-from sparklag_service.version import VERSION
 
 _MARKS: Final[dict[str, Mark]] = {"ok": "ok", "note": "warn", "bad": "bad"}
 _COLUMNS: Final = (

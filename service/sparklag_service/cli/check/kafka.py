@@ -9,21 +9,20 @@ from typing import Final
 
 from aiokafka import __version__ as aiokafka_version
 
+from sparklag_kafka.access import connection_problem
 from sparklag_kafka.brokers.group_offsets import describe_groups, find_coordinators
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.client_options import connection_problem
-from sparklag_kafka.clients.rights import may_read, may_use_group, may_write
-from sparklag_kafka.clients.topic_setup import find_problems
+from sparklag_kafka.clients.topic_setup import find_problems, may_read, may_use_group, may_write
 from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable, error_text
 from sparklag_kafka.protocol import error_codes
 from sparklag_kafka.protocol.describe_groups import GroupDescription
 from sparklag_kafka.protocol.metadata import TopicMetadata
 from sparklag_schemas import Observation, ResolvedSettings, Settings
-from sparklag_schemas.clusters import ClusterNames
-from sparklag_schemas.enumerations import SCHEMA_VERSION
-from sparklag_schemas.printable import first_few, printable
+from sparklag_schemas.messages.enumerations import SCHEMA_VERSION
+from sparklag_schemas.messages.topics import feedback_topics, own_topic_names, own_topics
+from sparklag_schemas.settings.clusters import ClusterNames
+from sparklag_schemas.text.printable import first_few, printable
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import feedback_topics, own_topic_names, own_topics
 from sparklag_service.cli.check.result import (
     MAX_SKEW_S,
     SYNCHRONISE,
@@ -34,7 +33,7 @@ from sparklag_service.cli.check.result import (
 )
 from sparklag_service.cli.recent_observations import recent_observations
 from sparklag_service.evaluation.status import FEEDBACK
-from sparklag_service.recording.store_recorder import store_group
+from sparklag_service.recording import store_group
 
 _APIS: Final = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 9: "OffsetFetch"}
 _UNREACHED: Final = "clients have to reach it there: see its advertised.listeners"

@@ -10,10 +10,10 @@ import httpx
 import msgspec
 
 from sparklag_schemas.codec import NOT_JSON
-from sparklag_schemas.redaction import shown_url
+from sparklag_schemas.text.redaction import shown_url
+from sparklag_service import VERSION
 from sparklag_service.cli.check.result import CheckResult, bad, clock_result, note, ok
 from sparklag_service.cli.requests import UNCOMPRESSED, base_url, extend
-from sparklag_service.version import VERSION
 
 _TIMEOUT_S: Final = 5.0
 _DATE_ACCURACY_S: Final = 0.5

@@ -14,8 +14,8 @@ from sparklag_schemas import SparklagError, decode_lag_event
 from sparklag_schemas.rest_interface import path_segment
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import ServiceClient
-from sparklag_service.cli.top.lag_history import STEP_S
-from sparklag_service.cli.top.responses import read_fleet, read_history
+from sparklag_service.cli.top.columns import STEP_S
+from sparklag_service.cli.top.fleet import read_fleet, read_history
 from sparklag_service.cli.top.screens import FleetScreen, HelpScreen, LiveScreen, QueryScreen
 from sparklag_service.cli.top.state import State
 from sparklag_service.cli.top.table import QueryTable

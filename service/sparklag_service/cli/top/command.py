@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import typer
 
 from sparklag_schemas.errors import MissingPackage
-from sparklag_schemas.runtime.signals import ending_signals
+from sparklag_schemas.runtime.tasks import ending_signals
 from sparklag_service.cli.terminal import DEFAULT_URL, Interval, Url, console
 from sparklag_service.errors import ServiceError
 

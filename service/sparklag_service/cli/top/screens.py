@@ -14,8 +14,8 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Input, Static
 
 from sparklag_schemas import LagEvent
-from sparklag_schemas.formatting import records
-from sparklag_schemas.printable import printable
+from sparklag_schemas.text.formatting import records
+from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.lag import facts, headline, partition_table, worst_first
 from sparklag_service.cli.summary import Summary

@@ -7,9 +7,9 @@ from typing import Final
 
 from rich.text import Text
 
-from sparklag_schemas.formatting import ago, mark, records, span
-from sparklag_schemas.printable import printable
-from sparklag_schemas.redaction import shown_url
+from sparklag_schemas.text.formatting import ago, mark, records, span
+from sparklag_schemas.text.printable import printable
+from sparklag_schemas.text.redaction import shown_url
 from sparklag_service.cli.summary import Summary
 from sparklag_service.cli.terminal import COLOURS
 from sparklag_service.cli.top.columns import ORDERS

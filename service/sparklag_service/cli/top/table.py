@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from sparklag_schemas.formatting import mark
+from sparklag_schemas.text.formatting import mark
 from sparklag_service.cli.summary import Summary
 from sparklag_service.cli.terminal import COLOURS
 from sparklag_service.cli.top.columns import (
@@ -23,11 +23,11 @@ from sparklag_service.cli.top.columns import (
     SELECTION_WIDTH,
     STATUS,
     Column,
+    LagHistory,
     Placed,
     placed_columns,
     widths_of,
 )
-from sparklag_service.cli.top.lag_history import LagHistory
 
 _PLAIN: Final = Style()
 _SELECTED: Final = Style(reverse=True)

@@ -1,29 +1,83 @@
-"""Which consumer groups a cluster has, and which broker coordinates each.
-
-Every broker lists the groups that it coordinates. A group that no broker lists may still exist: its
-coordinator may have moved, or be down. It is deleted when no broker lists it and its coordinator
-has no offsets of it.
-"""
+"""The consumer groups of a cluster, their coordinators and commit partitions."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from sparklag_kafka.brokers.group_offsets import find_coordinators, list_groups
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
+from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResponse
 from sparklag_schemas import GroupSettings
-from sparklag_schemas.bounds import MAX_NAME
-from sparklag_schemas.name_patterns import NamePatterns
+from sparklag_schemas.messages.bounds import MAX_NAME
 from sparklag_schemas.runtime.tasks import with_pauses
-from sparklag_service.intakes.group_offsets.cluster_failures import (
+from sparklag_schemas.settings.clusters import NamePatterns
+from sparklag_service.intakes.group_offsets.commits import (
     ClusterFailures,
     group_error_text,
 )
-from sparklag_service.intakes.group_offsets.commit_partitions import COMMITS_TOPIC
+
+COMMITS_TOPIC: Final = "__consumer_offsets"
+USUAL_PARTITIONS: Final = 50
+"""Kafka's default, for where the topic cannot be described."""
+COMMITS_SEEN_S: Final = 0.5
+"""How often the log ends are read."""
+_CACHED_GROUPS: Final = 65_536
+Responses = Mapping[OffsetFetchResponse, Mapping[str, CommittedGroup]]
+
+
+@lru_cache(_CACHED_GROUPS)
+def commit_partition(group: str, partitions: int) -> int:
+    """The number of the partition that `group` commits to, of so many. Kafka's
+    `GroupMetadataManager.partitionFor`: Java's hash of the text, without its sign."""
+    code = 0
+    text = group.encode("utf-16-be")
+    for at in range(0, len(text), 2):
+        code = (31 * code + (text[at] << 8 | text[at + 1])) & 0xFFFFFFFF
+    return min(code, (1 << 32) - code) % (1 << 31) % partitions
+
+
+@dataclass
+class CommitPartition:
+    """The groups of one coordinator that commit to one partition. Times are `time.monotonic()`."""
+
+    groups: Sequence[str]
+    due_s: float = 0.0
+    """When to read their offsets."""
+    decoded: Responses = field(default_factory=dict)
+    """The last responses."""
+    _end: int | None = None
+    _has_moved: bool = False
+
+    def take_groups(self, groups: Sequence[str]) -> None:
+        """The groups that there are by the newest listing."""
+        if groups != self.groups:
+            self.groups, self.due_s = groups, 0.0
+
+    def take_end(self, end: int | None) -> None:
+        """Where its log ends. None: that may not be read."""
+        if end is not None and end != self._end:
+            self._has_moved, self.due_s = True, 0.0
+        self._end = end
+
+    def take_responses(self, responses: Responses, now_s: float, interval_s: float) -> None:
+        """What the groups have committed, read after its end was."""
+        has_changed = responses.keys() != self.decoded.keys()
+        self.decoded = responses
+        if has_changed and self._end is None:
+            # Those that commit are likely to do so again.
+            self.due_s = now_s + min(2 * COMMITS_SEEN_S, interval_s)
+        elif self._has_moved and not has_changed:
+            # What is appended may be answered a moment later; or it was another group's.
+            self.due_s = now_s
+        else:
+            self.due_s = now_s + interval_s
+        self._has_moved = False
+
 
 _MAX_NAME: Final = MAX_NAME - 300
 """Characters: a query id has the cluster's alias before the group."""

@@ -14,14 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.group_offsets import (
     GROUPS_PER_REQUEST,
     CoordinatorTasks,
     describe_groups,
     fetch_offsets,
 )
-from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
 from sparklag_kafka.protocol.describe_groups import DEAD, GroupDescription
 from sparklag_kafka.protocol.error_codes import (
@@ -33,23 +32,24 @@ from sparklag_kafka.protocol.error_codes import (
 from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest, TopicPart, read_offsets
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResponse
 from sparklag_schemas import ClusterAccess, GroupSettings
-from sparklag_schemas.query_message import ConsumerGroup
-from sparklag_schemas.runtime.chunks import by_count
+from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, until_set, with_pauses
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.intakes.group_offsets.cluster_failures import (
+from sparklag_service.intakes.group_offsets.commits import (
     ClusterFailures,
     group_error_text,
 )
-from sparklag_service.intakes.group_offsets.commit_partitions import (
+from sparklag_service.intakes.group_offsets.group_listing import (
     COMMITS_SEEN_S,
     COMMITS_TOPIC,
+    GROUPS_PER_PAUSE,
     USUAL_PARTITIONS,
     CommitPartition,
+    GroupFinder,
     Responses,
     commit_partition,
 )
-from sparklag_service.intakes.group_offsets.group_listing import GROUPS_PER_PAUSE, GroupFinder
 
 _MIN_FIND_INTERVAL_S: Final = 1.0
 """However often a group is not where it was."""

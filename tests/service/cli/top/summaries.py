@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparklag_service.cli.summary import Summary
-from sparklag_service.cli.top.responses import LagPage
+from sparklag_service.cli.top.fleet import LagPage
 
 NOW_MS = 1_790_000_000_000
 

@@ -1,9 +1,10 @@
-"""The keys of `top`, and what it shows: on a service without Kafka, and on a fake one that is away
-or not ready."""
+"""`sparklag top`, its command and its application."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,17 +15,50 @@ from msgspec.structs import replace
 from textual.pilot import Pilot
 from werkzeug import Request, Response
 
-from sparklag_pipeline.broker.child_process import free_port
+from sparklag_jobs.broker.child_process import free_port
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.top.app import TopApp
-from sparklag_service.cli.top.responses import LagPage
+from sparklag_service.cli.top.fleet import LagPage
 from tests.http_server import JSON, HttpServer
 from tests.messages import lag_event
+from tests.service.cli.test_cli import refused, sparklag
 from tests.service.cli.top.summaries import page, summary
 from tests.service.live.live_server import LiveServer
 from tests.service.test_hostile_names import HOSTILE, hostile_event, is_harmless
 from tests.waiting import holds
+
+WITHOUT_TEXTUAL = """
+import sys
+sys.modules["textual"] = None  # as where it is not installed
+sys.argv = ["sparklag", "top"]
+from sparklag_service.cli import run
+run()
+"""
+LOADED = "import sys, sparklag_service.cli; print(sorted({*sys.modules} & {'textual'}))"
+
+
+def python(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False
+    )
+
+
+def test_without_the_extra_one_line_names_it() -> None:
+    assert refused(python(WITHOUT_TEXTUAL)) == (
+        "sparklag: top needs textual: pip install 'sparklag[top]'"
+    )
+
+
+def test_in_a_pipe_one_line_names_the_command_to_use() -> None:
+    assert refused(sparklag("top")) == (
+        "sparklag: top needs a terminal: use `sparklag queries` where there is none"
+    )
+
+
+def test_no_other_command_loads_textual() -> None:
+    assert python(LOADED).stdout == "[]\n"
+
 
 EIGHTY = (80, 24)
 WIDE = (200, 30)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_service.cli.top.fleet import Fleet, Listing
-from sparklag_service.cli.top.responses import LagPoint
+from sparklag_service.cli.top.fleet import Fleet, LagPoint, Listing
 from sparklag_service.cli.top.state import State, sentence
 from tests.service.cli.top.summaries import NOW_MS, page, summary
 

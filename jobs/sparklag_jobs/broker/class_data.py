@@ -1,0 +1,127 @@
+"""Class-data archives (AppCDS): a JVM that maps its classes from one starts with half the work.
+
+An archive fits one Java and one class path, in its order. A JVM ignores one that does not fit, and
+starts as it does without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from sparklag_jobs.broker.java import find_java
+from sparklag_jobs.broker.maven import (
+    default_cache_dir,
+    kafka_jars,
+    locked,
+    spark_jars_dir,
+)
+from sparklag_jobs.errors import ArchiveNotMade
+
+# What does not fit is no reason for a line in somebody's log.
+_QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+
+
+class ClassDataArchive:
+    """The archive of the programs that `java` runs with `class_path`; a folder stands for its jars,
+    as `folder/*` does."""
+
+    def __init__(
+        self, name: str, java: Path, class_path: Sequence[Path], cache_dir: Path | None = None
+    ) -> None:
+        self._name = name
+        # What changes with each release of Java.
+        modules = java.resolve().parents[1] / "lib" / "modules"
+        self.files = [modules, *_jars(class_path)]
+        self._folder = (cache_dir or default_cache_dir()) / "class-data"
+
+    @property
+    def path(self) -> Path:
+        digest = hashlib.sha256(_describe(self.files).encode()).hexdigest()[:12]
+        return self._folder / f"{self._name}-{digest}.jsa"
+
+    def options(self) -> tuple[str, ...]:
+        """For a JVM; none where the archive was not made."""
+        return (f"-XX:SharedArchiveFile={self.path}", *_QUIET) if self._is_whole() else ()
+
+    def make(self, run: Callable[[Sequence[str]], object]) -> bool:
+        """Make it where it is missing; whether it was. `run` runs one JVM, with these options, to
+        its end: what that has loaded is the archive.
+
+        Safe in several processes at once: one makes it, the others wait. Raises what `run` raises,
+        and ArchiveNotMade.
+        """
+        if self._is_whole():
+            return False
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with locked(self._folder / f"{self._name}.lock"):
+                if self._is_whole():
+                    return False
+                with TemporaryDirectory(prefix=".making-", dir=self._folder) as scratch:
+                    written = Path(scratch) / "archive"
+                    run((f"-XX:ArchiveClassesAtExit={written}", *_QUIET))
+                    if not written.exists():
+                        raise ArchiveNotMade(f"Java has not written the class data of {self._name}")
+                    self._remove_stale()
+                    size = written.stat().st_size
+                    written.rename(self.path)
+                    self._description.write_text(f"{_describe(self.files)}{size}\n")
+        except OSError as error:
+            raise ArchiveNotMade(f"cannot keep class data in {self._folder}: {error}") from error
+        return True
+
+    @property
+    def _description(self) -> Path:
+        """What is written last: the files of the class path, and the archive's own size."""
+        return self.path.with_suffix(".files")
+
+    def _is_whole(self) -> bool:
+        """A JVM that maps less than it expects is killed by the system."""
+        try:
+            size = self._description.read_text().splitlines()[-1]
+            return size == str(self.path.stat().st_size)
+        except (OSError, IndexError):
+            return False
+
+    def _remove_stale(self) -> None:
+        """Those whose files have changed or are gone: no JVM would use them."""
+        for description in self._folder.glob("*.files"):
+            lines = description.read_text().splitlines()[:-1]
+            if any(line != _state(Path(line.rsplit(" ", 2)[0])) for line in lines):
+                description.unlink(missing_ok=True)
+                description.with_suffix(".jsa").unlink(missing_ok=True)
+
+
+def kafka_class_data() -> ClassDataArchive:
+    """Of a broker. Raises JavaMissing, DownloadFailed."""
+    return ClassDataArchive("kafka", find_java(), kafka_jars())
+
+
+def spark_class_data(connector: Sequence[Path]) -> ClassDataArchive:
+    """Of a driver with the Kafka connector. Spark's folder of configuration is on its class path
+    too: where there are files in it, Java uses no archive. Raises JavaMissing."""
+    return ClassDataArchive("spark", find_java(), [*connector, spark_jars_dir()])
+
+
+def _jars(class_path: Iterable[Path]) -> Iterator[Path]:
+    for path in class_path:
+        if path.is_dir():
+            yield from sorted(path.glob("*.jar"))
+        else:
+            yield path
+
+
+def _describe(files: Iterable[Path]) -> str:
+    return "".join(f"{_state(file)}\n" for file in files)
+
+
+def _state(file: Path) -> str:
+    try:
+        state = file.stat()
+    except OSError:
+        return f"{file} - -"
+    return f"{file} {state.st_size} {state.st_mtime_ns}"

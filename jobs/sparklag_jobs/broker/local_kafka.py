@@ -1,0 +1,279 @@
+"""A Kafka broker on this machine: its storage, its configuration and its process."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+from sparklag_jobs.broker.child_process import ChildProcess, free_ports, log_end
+from sparklag_jobs.broker.class_data import kafka_class_data
+from sparklag_jobs.broker.java import find_java
+from sparklag_jobs.broker.maven import KAFKA_VERSION, default_cache_dir, kafka_jars
+from sparklag_jobs.errors import BrokerFailed
+
+_META: Final = "meta.properties"
+_TOOL: Final = ("kafka.tools.StorageTool", "format", "--ignore-formatted")
+
+
+def new_cluster_id() -> str:
+    # Kafka's own form has 22 characters. Its tools take a leading dash for an option.
+    return uuid.uuid4().hex[:22]
+
+
+def cluster_id_of(storage: Path) -> str | None:
+    """None where it is not formatted."""
+    meta = storage / _META
+    if not meta.exists():
+        return None
+    (cluster_id,) = re.findall(r"^cluster\.id=(.*)$", meta.read_text(), re.M)
+    return str(cluster_id)
+
+
+def formatted_copy(storage: Path, cluster_id: str, node: Mapping[str, str]) -> bool:
+    """Make `storage` from the copy that is kept for nodes like this; whether there is one.
+
+    `node` are the properties of the node. Raises BrokerFailed.
+    """
+    kept = _kept(node)
+    if not (kept / _META).is_file():
+        return False
+    # As Kafka forms the ids of folders.
+    directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    ids = {"cluster.id": cluster_id, "node.id": node["node.id"], "directory.id": directory_id}
+    meta = "".join(f"{name}={value}\n" for name, value in {**ids, "version": "1"}.items())
+    try:
+        # Its properties last: a folder without them is formatted again.
+        shutil.copytree(kept, storage, ignore=shutil.ignore_patterns(_META), dirs_exist_ok=True)
+        (storage / _META).write_text(meta)
+    except OSError as error:
+        raise BrokerFailed(f"cannot write the broker's storage: {error}") from error
+    return True
+
+
+def keep_formatted(storage: Path, node: Mapping[str, str]) -> None:
+    """Keep a copy of a folder that the tool has formatted without arguments, which may hold
+    passwords. Where the cache cannot be written, the tool runs each time."""
+    kept = _kept(node)
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".keeping-", dir=kept.parent) as scratch:
+            # Only a complete one ever has the final name; of two at once the first stays.
+            shutil.copytree(storage, Path(scratch) / "storage").rename(kept)
+
+
+def format_storage(
+    java: Sequence[str],
+    configuration: Path,
+    cluster_id: str,
+    arguments: Sequence[str],
+    log_path: Path,
+    timeout_s: float,
+) -> None:
+    """Run Kafka's tool with `java`, its options and class path. Raises BrokerFailed."""
+    command = [*java, *_TOOL, "-t", cluster_id, "-c", str(configuration), *arguments]
+    with log_path.open("ab") as log:
+        try:
+            subprocess.run(
+                command, stdout=log, stderr=subprocess.STDOUT, timeout=timeout_s, check=True
+            )
+        except subprocess.SubprocessError as error:
+            # Not the command itself: it may hold passwords.
+            raise BrokerFailed(
+                f"cannot format the broker's storage:\n{log_end(log_path)}"
+            ) from error
+
+
+def _kept(node: Mapping[str, str]) -> Path:
+    roles = node["process.roles"].replace(",", "-")
+    return default_cache_dir() / "storage" / f"kafka-{KAFKA_VERSION}-{roles}"
+
+
+HOST: Final = "127.0.0.1"
+CONTROLLER_ID: Final = 1
+"""Of the node that is the controller of its cluster."""
+START_TIMEOUT_S: Final = 180.0  # a busy machine takes long
+_JVM_OPTIONS: Final = ("-Xms64m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_STARTED: Final = "Kafka Server started"
+_PORT_ATTEMPTS: Final = 5
+_LOG4J: Final = """\
+status = error
+appender.console.type = Console
+appender.console.name = CONSOLE
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1}: %m%n
+rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = CONSOLE
+"""
+
+# A small node that starts and answers quickly: it holds one replica of everything, and few
+# partitions.
+_PROPERTIES: Final = {
+    "process.roles": "broker,controller",
+    "node.id": str(CONTROLLER_ID),
+    "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "INTERNAL",
+    "num.partitions": "1",
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # The default is half of the heap, allocated at the start.
+    "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
+    # A node that was killed must wait this long before it can register again.
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "1000",
+    # An idle controller writes nothing.
+    "metadata.max.idle.interval.ms": "0",
+}
+
+
+class Ports(NamedTuple):
+    client: int
+    internal: int
+    controller: int
+
+
+class LocalKafka(ChildProcess):
+    """One Kafka node, broker and controller, on free loopback ports.
+
+    `stop` and `kill` keep ports and data, so that `start` brings back the same broker; the next
+    one with the `directory` continues from its data. It dies with its owner (see ChildProcess).
+
+    The client listener is `bootstrap_servers`; a second one, `internal_servers`, is always
+    PLAINTEXT, so that a test may administer a secured broker. The port of the first is
+    `client_port`, or a free one.
+    """
+
+    _format_args: Sequence[str] = ()
+    """Passed to Kafka's storage tool."""
+    jvm_options: Sequence[str] | None = None
+    """In place of those that use the archive of its class data."""
+
+    def __init__(self, directory: Path, client_port: int | None = None) -> None:
+        super().__init__("the Kafka broker", [], log_path=directory / "broker.log")
+        self.directory = directory
+        self._cluster_id = new_cluster_id()
+        self._client_port = client_port
+        self._ports: Ports | None = None
+
+    @property
+    def ports(self) -> Ports:
+        """Raises BrokerFailed before the first start."""
+        if self._ports is None:
+            raise BrokerFailed("the broker has no address before it is started")
+        return self._ports
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port of the client listener. Raises BrokerFailed before the first start."""
+        return f"{HOST}:{self.ports.client}"
+
+    @property
+    def internal_servers(self) -> str:
+        """host:port of the listener that is always PLAINTEXT."""
+        return f"{HOST}:{self.ports.internal}"
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start the broker and return once it answers.
+
+        The first start takes free ports, and others where one is taken in the meantime. Raises
+        JavaMissing, DownloadFailed, BrokerFailed (with the end of the log).
+        """
+        if self.is_alive():
+            return
+        deadline = time.monotonic() + timeout_s
+        # After the first start its clients know the ports.
+        attempts = _PORT_ATTEMPTS if self._ports is None else 1
+        for attempt in range(1, attempts + 1):
+            if self._ports is None:
+                self._ports = self._free_ports()
+            try:
+                self._start_once(deadline)
+                return
+            except BrokerFailed:
+                if attempt == attempts or not self.has_logged("Address already in use"):
+                    raise
+                self._ports = None
+
+    def _free_ports(self) -> Ports:
+        if self._client_port is None:
+            return Ports(*free_ports(len(Ports._fields)))
+        others = [port for port in free_ports(len(Ports._fields)) if port != self._client_port]
+        return Ports(self._client_port, *others[:2])
+
+    def _start_once(self, deadline: float) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        configuration = self._write_configuration()
+        archive = kafka_class_data().options()
+        self._format(self._java(archive), configuration, max(1.0, deadline - time.monotonic()))
+        options = archive if self.jvm_options is None else self.jvm_options
+        self._command = [*self._java(options), "kafka.Kafka", str(configuration)]
+        super().start()
+        # It may answer at one listener and then end because the port of another is taken: only
+        # this line of the log means that all are open, and the broker is registered.
+        while not self.has_logged(_STARTED):
+            if not self.is_alive():
+                raise BrokerFailed(self.describe_end())
+            if time.monotonic() > deadline:
+                self.kill()
+                raise BrokerFailed(f"the Kafka broker does not start:\n{self.log_end()}")
+            time.sleep(0.1)
+
+    def _java(self, options: Sequence[str]) -> list[str]:
+        """The command, up to the class to run."""
+        return [
+            str(find_java()),
+            *_JVM_OPTIONS,
+            *options,
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+            *("-cp", ":".join(map(str, kafka_jars()))),
+        ]
+
+    def _properties(self) -> dict[str, str]:
+        """Of the node's configuration."""
+        listeners = f"CLIENT://{self.bootstrap_servers},INTERNAL://{self.internal_servers}"
+        controller = f"{HOST}:{self.ports.controller}"
+        return {
+            **_PROPERTIES,
+            "controller.quorum.voters": f"{CONTROLLER_ID}@{controller}",
+            "listeners": f"{listeners},CONTROLLER://{controller}",
+            "advertised.listeners": listeners,
+            "log.dirs": str(self.directory / "data"),
+        }
+
+    def _write_configuration(self) -> Path:
+        (self.directory / "log4j2.properties").write_text(_LOG4J)
+        path = self.directory / "server.properties"
+        lines = (f"{name}={value}\n" for name, value in self._properties().items())
+        path.write_text("".join(lines))
+        return path
+
+    def _format(self, java: Sequence[str], configuration: Path, timeout_s: float) -> None:
+        storage = self.directory / "data"
+        formatted = cluster_id_of(storage)
+        if formatted is not None:
+            self._cluster_id = formatted
+            return
+        node = self._properties()
+        arguments = self._format_args
+        if not arguments and formatted_copy(storage, self._cluster_id, node):
+            return
+        format_storage(java, configuration, self._cluster_id, arguments, self.log_path, timeout_s)
+        if not arguments:
+            keep_formatted(storage, node)

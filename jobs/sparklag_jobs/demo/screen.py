@@ -1,0 +1,171 @@
+"""What the demo prints: its progress, and the next steps."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from sparklag_jobs.demo.processes import QueryLag
+from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.text.formatting import catch_up, mark, oldest, per_second, records, trend
+from sparklag_schemas.text.printable import printable
+from sparklag_service.cli.lag import headline
+from sparklag_service.cli.terminal import COLOURS, Column, FittedTable, plain
+
+
+def next_steps(command: str) -> str:
+    """How to see the lag of one's own query. `command` is what to type for `sparklag`. Pure."""
+    return f"""\
+Next, a query of your own:
+  two lines in its driver   import sparklag
+                            handle = sparklag.observe(spark)
+  or none                   {command}-run spark-submit job.py
+  and the service           {command} serve --bootstrap-servers BROKER:9092
+  or its checkpoint alone   {command} checkpoint PATH --bootstrap-servers BROKER:9092
+A broker to try with:       {command} demo --kafka-only"""
+
+
+def broker_usage(servers: str, command: str, python: str) -> str:
+    """What to do with a broker at `servers`. Pure."""
+    options = f"--bootstrap-servers {servers}"
+    return f"""\
+  the service          {command} serve {options}
+  its lag events       {command} tail {options}
+  orders to read       {python} -m sparklag_jobs.demo.order_producer {options}
+  a query of them      {python} -m sparklag_jobs.demo.order_totals {options}
+  in your own query    .option("kafka.bootstrap.servers", "{servers}")
+The broker creates no topic by itself; `order_producer --topic NAME` creates one."""
+
+
+def own_command() -> str:
+    """What to type for `sparklag` here: its path where PATH has another one, or none."""
+    own = Path(sys.executable).with_name("sparklag")
+    if shutil.which("sparklag") == str(own) or not own.exists():
+        return "sparklag"
+    return _shown(own)
+
+
+def own_python() -> str:
+    """What to type for the Python that runs this."""
+    return _shown(Path(sys.executable))
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+_LINES_EVERY_S: Final = 3.0
+_HINT: Final = Text("Ctrl-C ends everything", style="dim")
+_STARTING: Final = Text("starting", style="dim")
+_COLUMNS: Final = (
+    Column("query", "name", 0),
+    Column("status", "name", 1),
+    Column("lag", "number", 2),
+    Column("oldest", "number", 3),
+    Column("trend", "number", 5),
+    Column("caught up in", "number", 6),
+    Column("worst partition", "number", 4),
+)
+
+
+class Screen:
+    """Prints lines, each with the seconds since the start.
+
+    While `live` is entered, a terminal shows the newest lag below them, in its place; a file or a
+    pipe gets it as lines every few seconds.
+    """
+
+    def __init__(self, console: Console, started_at: float) -> None:
+        self.live = Live(
+            _HINT, console=console, auto_refresh=False, transient=not console.is_interactive
+        )
+        self._console = console
+        self._started_at = started_at
+        self._last_lines_at = 0.0
+
+    def print(self, text: str) -> None:
+        self._console.print(text, markup=False, emoji=False, soft_wrap=True)
+
+    def report(self, text: str) -> None:
+        """Print what happens now."""
+        self.print(f"{time.monotonic() - self._started_at:6.1f} s  {text}")
+
+    def announce(self, title: str, text: str) -> None:
+        """Print what the reader needs first: large in a terminal, else as a line."""
+        if self._console.is_interactive:
+            shown = Text(text, style="bold")
+            self._console.print(Panel(shown, title=title, padding=(1, 4), expand=False))
+        else:
+            self.report(f"{title}: {text}")
+
+    def show(self, lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]) -> None:
+        """Show the lag of the queries. `addresses` are texts by their titles."""
+        self.live.update(lag_picture(lags, now_ms, addresses), refresh=True)
+        now = time.monotonic()
+        if not self._console.is_interactive and now - self._last_lines_at >= _LINES_EVERY_S:
+            known = [lag.event for lag in lags if lag.event is not None and lag.has_lag]
+            if known:
+                self._last_lines_at = now
+            for event in known:
+                self.report(plain_line(event))
+
+
+def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]) -> RenderableType:
+    """A row for each query, why one is not OK, and the addresses."""
+    rows: list[Sequence[str | Text]] = []
+    reasons = []
+    for lag in lags:
+        if lag.event is None or not lag.has_lag:
+            rows.append((plain(lag.query), _STARTING, *[""] * (len(_COLUMNS) - 2)))
+            continue
+        rows.append(_cells(lag.event))
+        if lag.event.reason:
+            reasons.append(headline(lag.event, now_ms))
+    links = Table.grid(padding=(0, 2))
+    links.add_column(style="dim")
+    links.add_column()
+    for title, address in addresses.items():
+        links.add_row(title, address)
+    return Group(FittedTable(_COLUMNS, rows), Text(), *reasons, Text(), links, _HINT)
+
+
+def _cells(event: LagEvent) -> tuple[str | Text, ...]:
+    worst = max(
+        (partition for topic in event.topics for partition in topic.partitions),
+        key=lambda partition: partition.lag or 0,
+        default=None,
+    )
+    return (
+        Text(plain(event.display_name), "bold"),
+        Text(plain(event.status), COLOURS[mark(event.status)]),
+        records(event.total_lag),
+        oldest(event.total_lag, event.max_time_lag_s),
+        trend(event.lag_trend),
+        catch_up(event.catch_up_s, event.catch_up_reason),
+        "" if worst is None or not worst.lag else f"{worst.partition}: {records(worst.lag)}",
+    )
+
+
+def plain_line(event: LagEvent) -> str:
+    """The lag in one line."""
+    partitions = " ".join(
+        f"{partition.partition}:{records(partition.lag)}"
+        for topic in event.topics
+        for partition in topic.partitions
+    )
+    return (
+        f"{printable(event.display_name):<8}  {printable(event.status):<7}"
+        f"  lag {records(event.total_lag):>7}"
+        f"  arriving {per_second(event.input_rate):>7}"
+        f"  processed {per_second(event.processed_rate):>7}  by partition {partitions}"
+    )

@@ -1,0 +1,146 @@
+"""Events as rows of the table `partitions`: one for each partition of each source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import coalesce, col, expr, lit, posexplode_outer, to_date, when
+
+from sparklag_jobs.errors import JobSettingWrong
+from sparklag_jobs.history.tables import EVENT_FIELDS, PARTITION_FIELDS, TOPIC_FIELDS
+from sparklag_schemas.settings import Thresholds
+
+NAME: Final = "partitions"
+
+_TARGET_STATUSES: Final = ("OK", "FINISHED")
+
+# Fields by their columns. A name that a partition has too, or a topic, is prefixed.
+_OF_TOPIC: Final = {
+    f"topic_{name}" if name in PARTITION_FIELDS else name: name
+    for name in TOPIC_FIELDS
+    if name != "partitions"
+}
+_OF_EVENT: Final = {
+    f"event_{name}" if name in PARTITION_FIELDS or name in _OF_TOPIC else name: name
+    for name in EVENT_FIELDS
+    if name not in ("schema_version", "topics")
+}
+
+_KEY: Final = {
+    "event_id": "string",
+    "measured_at": "timestamp",
+    "cluster": "string",
+    "query_id": "string",
+    "query": "string",
+}
+"""Of the event, in each of its rows."""
+
+_ONCE: Final = {
+    **{column: EVENT_FIELDS[field] for column, field in _OF_EVENT.items() if column not in _KEY},
+    "within_target": "boolean",
+}
+"""Of the event, in its first row alone."""
+
+COLUMNS: Final = {
+    **_KEY,
+    **_ONCE,
+    "first": "boolean",
+    **{column: TOPIC_FIELDS[field] for column, field in _OF_TOPIC.items()},
+    **PARTITION_FIELDS,
+    "day": "date",
+}
+"""Of the table; it is partitioned by `day`, the UTC date of `measured_at`."""
+
+
+def partition_rows(events: DataFrame, thresholds: Mapping[str, Thresholds]) -> DataFrame:
+    """Rows of `COLUMNS` of the readable events (see `events.events`).
+
+    An event without topics or partitions has one row. Exactly one row of each event is `first`; it
+    alone has the figures of the whole event, so that they are stored, and count, once.
+    """
+    measured_at = expr("timestamp_millis(event.measured_at)")
+    flat = events.where(col("unreadable").isNull()).select(
+        *(_field("event", field).alias(column) for column, field in _OF_EVENT.items()),
+        to_date(measured_at).alias("day"),
+        _within_target(thresholds).alias("within_target"),
+        col("event.topics").alias("topics"),
+    )
+    flat = flat.withColumns(
+        {
+            "measured_at": expr("timestamp_millis(measured_at)"),
+            # The default of the message, which JSON may leave out.
+            "cluster": coalesce("cluster", lit("default")),
+        }
+    )
+    by_topic = flat.select("*", posexplode_outer("topics").alias("topic_at", "of_topic"))
+    by_partition = by_topic.drop("topics").select(
+        "*", posexplode_outer("of_topic.partitions").alias("partition_at", "of_partition")
+    )
+    rows = by_partition.select(
+        "*",
+        (_is_zero("topic_at") & _is_zero("partition_at")).alias("first"),
+        *(_field("of_topic", field).alias(column) for column, field in _OF_TOPIC.items()),
+        *(_field("of_partition", field).alias(field) for field in PARTITION_FIELDS),
+    )
+    return rows.select(
+        *(when(col("first"), col(name)).alias(name) if name in _ONCE else name for name in COLUMNS)
+    )
+
+
+def _field(struct: str, name: str) -> Column:
+    return col(f"{struct}.{name}")
+
+
+def _is_zero(position: str) -> Column:
+    return coalesce(col(position), lit(0)) == 0
+
+
+def _within_target(thresholds: Mapping[str, Thresholds]) -> Column:
+    """Whether the query was within its target; null where the lag that decides is unknown.
+
+    As `Settings.thresholds_of`: the first pattern that matches the whole name or id counts. Its
+    `max_lag` and `max_time_lag_s` are the target; where it has neither, and where none matches, the
+    status is: OK or FINISHED.
+    """
+    # A chain of `when` needs a first one.
+    target = when(lit(False), lit(None).cast("boolean"))
+    for pattern, limits in thresholds.items():
+        whole = _whole(pattern)
+        matches = col("event.query").rlike(whole) | col("event.query_id").rlike(whole)
+        target = target.when(matches, _within(limits))
+    return target.otherwise(_within(Thresholds()))
+
+
+def _within(limits: Thresholds) -> Column:
+    total_lag, max_time_lag_s = col("event.total_lag"), col("event.max_time_lag_s")
+    if limits.max_lag is None and limits.max_time_lag_s is None:
+        return when(total_lag.isNotNull(), col("event.status").isin(*_TARGET_STATUSES))
+    within = lit(True)
+    # In SQL "null and false" is false: one limit that is exceeded is enough.
+    if limits.max_lag is not None:
+        within = within & (total_lag <= limits.max_lag)
+    if limits.max_time_lag_s is not None:
+        within = within & (max_time_lag_s <= limits.max_time_lag_s)
+    return within
+
+
+def _whole(pattern: str) -> str:
+    return rf"\A(?:{pattern})\z"
+
+
+def check_patterns(spark: SparkSession, thresholds: Mapping[str, Thresholds]) -> None:
+    """Raises JobSettingWrong for a pattern that Python takes and Spark does not."""
+    context: Any = spark.sparkContext
+    for pattern in thresholds:
+        try:
+            context._jvm.java.util.regex.Pattern.compile(_whole(pattern))
+        # What Py4J raises for Java's errors, once there is a Spark session.
+        except IllegalArgumentException as error:
+            reason = str(error).partition("\n")[0]
+            raise JobSettingWrong(
+                f"thresholds.{pattern!r} is not a regular expression that Spark (Java) takes:"
+                f" {reason}"
+            ) from error

@@ -1,0 +1,191 @@
+"""Options of every connection to Kafka, which brokers are trusted, and why connecting fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import collect_hosts, create_conn
+from aiokafka.errors import SaslAuthenticationFailed, UnsupportedSaslMechanismError
+from aiokafka.helpers import create_ssl_context
+from aiokafka.protocol.metadata import MetadataRequest
+
+from sparklag_kafka.errors import KAFKA_FAILURES, UntrustedBroker, error_text
+from sparklag_schemas.errors import RegistryError, SettingsError
+from sparklag_schemas.settings import ClusterAccess, KafkaSettings
+from sparklag_schemas.settings.section import check_addresses
+from sparklag_schemas.text.printable import printable
+from sparklag_schemas.text.redaction import redact
+
+_log = logging.getLogger("sparklag.kafka")
+_PROBE_TIMEOUT_S = 5.0
+
+
+_RENEW: Final = "renew it on the broker, or correct the clock"
+_NAME: Final = "connect to a name in the certificate, or add this name to it"
+_REMEDIES: Final = {9: _RENEW, 10: _RENEW, 62: _NAME, 64: _NAME}
+"""By OpenSSL's X509_V_ERR numbers: not yet valid, expired, another host's, another address's."""
+
+
+class TrustedBrokers:
+    """Which brokers may see the password: those that the settings name, and those that TLS
+    authenticates. A cluster's metadata may name any host."""
+
+    def __init__(self, access: ClusterAccess) -> None:
+        kafka = access.kafka
+        shows_itself = kafka.security_protocol == "SASL_SSL" and kafka.ssl_check_hostname
+        self._any = shows_itself or not kafka.security_protocol.startswith("SASL")
+        self._hosts = {host.lower() for host, _, _ in collect_hosts(access.bootstrap_servers)}
+        self._patterns = [pattern.lower() for pattern in kafka.trusted_brokers]
+
+    def require(self, host: str) -> None:
+        """Raises UntrustedBroker."""
+        name = host.lower()
+        if self._any or name in self._hosts:
+            return
+        if not any(fnmatchcase(name, pattern) for pattern in self._patterns):
+            raise UntrustedBroker(
+                f"no setting names {printable(host)}, which the cluster lists as a broker: no"
+                " password is sent to it; add it to kafka.trusted_brokers, or use SASL_SSL"
+            )
+
+    def guard(self, client: AIOKafkaClient) -> None:
+        """Keep `client` from connecting to other brokers."""
+        connect = client._get_conn
+        reported: set[str] = set()
+
+        async def connect_to_trusted(node_id: object, **options: Any) -> Any:
+            broker = client.cluster.broker_metadata(node_id)
+            if broker is not None:
+                try:
+                    self.require(broker.host)
+                except UntrustedBroker as error:
+                    if broker.host not in reported:
+                        reported.add(broker.host)
+                        _log.error("%s", error)
+                    return None
+            return await connect(node_id, **options)
+
+        client._get_conn = connect_to_trusted
+
+
+def client_options(access: ClusterAccess) -> dict[str, Any]:
+    """Keyword arguments for any aiokafka client.
+
+    Raises SettingsError for malformed addresses, and for unusable TLS files.
+    """
+    return {"bootstrap_servers": access.bootstrap_servers, **connection_options(access)}
+
+
+def connection_options(access: ClusterAccess) -> dict[str, Any]:
+    """The same without the addresses: for aiokafka's `create_conn`."""
+    try:
+        check_addresses(access.bootstrap_servers)
+        collect_hosts(access.bootstrap_servers)
+    except ValueError as error:
+        shown = redact(access.bootstrap_servers)
+        raise SettingsError(
+            f"bootstrap_servers = {shown!r}: takes host:port, several with commas"
+        ) from error
+    kafka = access.kafka
+    options: dict[str, Any] = {
+        "client_id": kafka.client_id,
+        "request_timeout_ms": int(kafka.request_timeout_s * 1000),
+        "security_protocol": kafka.security_protocol,
+    }
+    if kafka.security_protocol.endswith("SSL"):
+        options["ssl_context"] = _ssl_context(kafka)
+    if kafka.security_protocol.startswith("SASL"):
+        options["sasl_mechanism"] = kafka.sasl_mechanism
+        options["sasl_plain_username"] = kafka.sasl_username
+        options["sasl_plain_password"] = kafka.sasl_password
+    return options
+
+
+def _ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
+    try:
+        context: ssl.SSLContext = create_ssl_context(
+            cafile=kafka.ssl_cafile,
+            certfile=kafka.ssl_certfile,
+            keyfile=kafka.ssl_keyfile,
+            password=kafka.ssl_key_password,
+        )
+    except (OSError, ValueError) as error:
+        # ssl.SSLError is an OSError. None of them names the file.
+        raise SettingsError(f"TLS files of kafka ({kafka.tls_files}): {error}") from error
+    context.check_hostname = kafka.ssl_check_hostname
+    return context
+
+
+async def connection_problem(access: ClusterAccess) -> str | None:
+    """Why no broker of `bootstrap_servers` takes a connection; None when one does.
+
+    aiokafka raises the same error whatever the cause, so each broker is connected to anew.
+    Raises SettingsError as `client_options` does.
+    """
+    causes = []
+    options = connection_options(access)
+    options["request_timeout_ms"] = int(_PROBE_TIMEOUT_S * 1000)
+    for host, port, _ in collect_hosts(access.bootstrap_servers):
+        try:
+            connection = await create_conn(host, port, **options)
+            try:
+                # A broker answers this one only after authentication.
+                await connection.send(MetadataRequest([]))
+            finally:
+                connection.close()
+        except KAFKA_FAILURES as error:
+            causes.append(f"{host}:{port}: {_cause(error, access.kafka)}")
+        else:
+            return None
+    return "; ".join(causes)
+
+
+async def explain_error(error: BaseException, access: ClusterAccess) -> str:
+    """Why a call to Kafka failed with `error`: the `connection_problem`, or else the error's own
+    text. A schema registry's error is complete: Kafka is not asked.
+
+    Raises SettingsError as `client_options` does.
+    """
+    if isinstance(error, RegistryError):
+        return error_text(error)
+    return await connection_problem(access) or error_text(error)
+
+
+def _cause(error: BaseException, kafka: KafkaSettings) -> str:
+    match error:
+        case ssl.SSLCertVerificationError():
+            remedy = _REMEDIES.get(error.verify_code, "set kafka.ssl_cafile to its CA")
+            return f"the broker's certificate is not trusted ({error.verify_message}): {remedy}"
+        case SaslAuthenticationFailed():
+            return (
+                f"wrong user name or password for {kafka.sasl_username!r} ({kafka.sasl_mechanism})"
+            )
+        case UnsupportedSaslMechanismError():
+            return f"the broker does not take SASL mechanism {kafka.sasl_mechanism}"
+        case asyncio.TimeoutError():
+            return f"no answer within {_PROBE_TIMEOUT_S:g} s"
+        case ConnectionRefusedError():
+            return "connection refused: is a broker listening there?"
+        case OSError() if error.strerror and not isinstance(error, ssl.SSLError | ConnectionError):
+            return error.strerror
+    # The broker closed the connection, or does not speak TLS: it gives no reason.
+    if kafka.security_protocol.endswith("SSL"):
+        return (
+            "the broker ended the TLS connection: is this a TLS port, and does it want a client"
+            " certificate (kafka.ssl_certfile, kafka.ssl_keyfile)?"
+        )
+    return (
+        "the broker ended the connection:"
+        f" does kafka.security_protocol={kafka.security_protocol} fit this port?"
+    )
+
+
+def quiet_client_logs() -> None:
+    """aiokafka logs each failed attempt as an error; sparklag logs the first of a series."""
+    for name in ("aiokafka", "aiokafka.client", "aiokafka.conn", "aiokafka.cluster"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,1 +1,0 @@
-"""From the queue of observations to `processed-offsets`, and to the offset store."""

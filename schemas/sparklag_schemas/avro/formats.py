@@ -1,0 +1,165 @@
+"""The formats of messages: JSON, or Avro with a schema registry.
+
+The first byte of a message tells which format it has, so a topic may hold both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Generic, Protocol
+
+import msgspec
+
+from sparklag_schemas.codec import JSON, JsonDecoder, Message, encode
+from sparklag_schemas.errors import MalformedMessage, MissingPackage
+from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.observation import Observation
+from sparklag_schemas.messages.partition_record import PartitionRecord
+from sparklag_schemas.settings import Settings
+
+if TYPE_CHECKING:
+    from sparklag_schemas.avro.codec import AvroForm
+
+_AVRO_BEGINS: Final = b"\0"
+
+
+class MessageWriter(Protocol):
+    """Writes messages of one type to one topic."""
+
+    @property
+    def content_type(self) -> str:
+        """For the header of that name."""
+
+    async def prepare(self) -> None:
+        """Return once `encode` needs no registry any more.
+
+        Raises RegistryUnavailable, RegistryRefused.
+        """
+
+    async def encode(self, message: msgspec.Struct) -> bytes:
+        """The record's value. Raises what `prepare` does, unless that has returned before."""
+
+
+class MessageReader(Generic[Message]):
+    """Reads messages of one type, in either format. Unknown fields are ignored."""
+
+    def __init__(
+        self, message_type: type[Message], written_as: type, avro: AvroForm | None
+    ) -> None:
+        self._message_type = message_type
+        self._written_as = written_as
+        self._json = JsonDecoder(message_type)
+        self._avro = avro
+
+    def is_known(self, value: bytes | None) -> bool:
+        """Whether `decode` can read the value, or refuse it, without `learn`."""
+        return self._avro is None or not value or not _is_avro(value) or self._avro.is_known(value)
+
+    async def learn(self, values: Iterable[bytes | None]) -> None:
+        """Fetch the schemas that these values are written in. To be called before `decode`.
+
+        Raises RegistryUnavailable, RegistryRefused: the values cannot be read yet.
+        """
+        if self._avro is not None:
+            await self._avro.learn(value for value in values if value and _is_avro(value))
+
+    def decode(self, data: bytes) -> Message:
+        """Raises MalformedMessage, or UnsupportedVersion for a newer major version."""
+        if not _is_avro(data):
+            return self._json.decode(data)
+        if self._avro is None:
+            raise MalformedMessage("it is in Avro, and no registry.url is set")
+        return self._avro.read(data, self._message_type, self._written_as)
+
+
+class MessageFormats:
+    """The writers and readers for the configured formats. They share what one of them learns from
+    the registry."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises MissingPackage where a package for Avro is missing."""
+        self._settings = settings
+        self._avro = _avro_form(settings)
+
+    def writer(self, message_type: type[msgspec.Struct], topic: str) -> MessageWriter:
+        """A writer of messages of that type to that topic."""
+        if self._settings.format == "avro" and self._avro is not None:
+            return self._avro.writer(message_type, topic)
+        return _JsonWriter()
+
+    def reader(
+        self, message_type: type[Message], written_as: type | None = None
+    ) -> MessageReader[Message]:
+        """A reader of messages of that type, or of some fields of messages `written_as` another."""
+        return MessageReader(message_type, written_as or message_type, self._avro)
+
+    @property
+    def waiting(self) -> str | None:
+        """Why messages wait for the schema registry. None: none do."""
+        return None if self._avro is None else self._avro.waiting
+
+    async def unregistered(self) -> list[str]:
+        """Our topics to which nothing can be written yet, because their schema is not registered.
+
+        Raises RegistryUnavailable, RegistryRefused.
+        """
+        if self._avro is None or self._settings.format != "avro":
+            return []
+        return [
+            topic
+            for topic, message_type in self._topics().items()
+            if not await self._avro.writer(message_type, topic).is_registered()
+        ]
+
+    async def register(self) -> list[str]:
+        """Register the missing schemas; returns their topics.
+
+        Raises RegistryUnavailable, RegistryRefused.
+        """
+        topics = await self.unregistered()
+        for topic in topics:
+            await self.writer(self._topics()[topic], topic).prepare()
+        return topics
+
+    def _topics(self) -> dict[str, type[msgspec.Struct]]:
+        settings = self._settings
+        topics: dict[str, type[msgspec.Struct]] = {
+            settings.offsets_topic: Observation,
+            settings.lag_topic: LagEvent,
+        }
+        if settings.partition_records:
+            topics[settings.partition_topic] = PartitionRecord
+        return topics
+
+
+class _JsonWriter:
+    content_type: Final = JSON
+
+    async def prepare(self) -> None:
+        """There is nothing to prepare."""
+
+    async def encode(self, message: msgspec.Struct) -> bytes:
+        return encode(message)
+
+
+def as_json(data: bytes, message: msgspec.Struct) -> bytes:
+    """The JSON of a message that was read from `data`: that itself, if it is JSON."""
+    return encode(message) if _is_avro(data) else data
+
+
+def _is_avro(data: bytes) -> bool:
+    """Whether it is framed as Confluent does; JSON never begins so."""
+    return data.startswith(_AVRO_BEGINS)
+
+
+def _avro_form(settings: Settings) -> AvroForm | None:
+    if settings.registry.url is None:
+        return None
+    try:
+        from sparklag_schemas.avro.codec import AvroForm
+    except ImportError as missing:
+        raise MissingPackage(
+            f"registry.url is set, and {missing.name or missing} is missing:"
+            " pip install 'sparklag[avro]'"
+        ) from missing
+    return AvroForm(settings.registry)

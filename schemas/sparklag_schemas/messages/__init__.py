@@ -1,0 +1,1 @@
+"""The messages on sparklag's topics: their fields, bounds, headers and names."""

@@ -1,0 +1,130 @@
+"""The words of enumerations in messages, and the traits of an origin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, get_args
+
+from msgspec import Meta
+
+from sparklag_schemas.messages.bounds import Offset, PartitionNumber, TopicName
+
+SCHEMA_VERSION: Final = "1.1"
+"""`major.minor`. A reader takes every minor version of its own major version."""
+
+_MAX_WORD: Final = 100
+"""Characters."""
+
+
+def _open_set(words: Any) -> Meta:
+    return Meta(max_length=_MAX_WORD, extra_json_schema={"examples": list(get_args(words))})
+
+
+Cause = Literal[
+    "started", "progress", "idle", "refresh", "terminated", "closed", "checkpoint", "group"
+]
+"""Why a message was written. `refresh`: at intervals, by the driver to report that the query
+still runs, or by the service to measure again. `closed`: its driver observes the query no longer.
+`checkpoint`, `group`: the position moved there."""
+OpenCause = Annotated[str, _open_set(Cause)]
+
+Status = Literal[
+    "OK",
+    "WARN",
+    "STALL",
+    "STOP",
+    "REWIND",
+    "CONFLICT",
+    "RECREATED",
+    "GONE",
+    "DATA_LOSS",
+    "FINISHED",
+    "FAILED",
+    "UNKNOWN",
+]
+OpenStatus = Annotated[str, _open_set(Status)]
+
+Origin = Literal["listener", "connect", "poll", "checkpoint", "group"]
+"""What reported a position: Spark's listener bus, a Connect client's, a driver that polls the last
+progress, the query's checkpoint, or a consumer group in Kafka."""
+OpenOrigin = Annotated[str, _open_set(Origin)]
+_DRIVER_ORIGINS: Final = ("listener", "connect", "poll")
+
+MeasuredBy = Literal["service", "embedded"]
+OpenMeasuredBy = Annotated[str, _open_set(MeasuredBy)]
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
+TimeLagMethod = Literal["sampled", "interpolated", "floor"]
+"""How the age of a record was measured: by the timestamp it carries, by when the log end passed it,
+or as the least that it can be."""
+OpenTimeLagMethod = Annotated[str, _open_set(TimeLagMethod)]
+
+Activity = Literal["running", "waiting"]
+"""What a live query does, by its own report: run a batch, or wait for data or its trigger."""
+OpenActivity = Annotated[str, _open_set(Activity)]
+
+DriverEnd = Literal["stopped", "exited", "closed"]
+"""How a driver's reports of a query end: Spark was stopped, the process ended (not killed), or the
+handle was closed while the query goes on."""
+OpenDriverEnd = Annotated[str, _open_set(DriverEnd)]
+
+Offsets = dict[TopicName, dict[PartitionNumber, Offset]]
+"""Topic, then partition, then offset: the shape Spark itself uses for Kafka offsets."""
+
+
+@dataclass(frozen=True)
+class OriginTraits:
+    """The defaults are those of a driver that reports its own batches, and of an unknown origin."""
+
+    label: str | None = None
+    """How people call it, as in "by its listener". None: by the word itself."""
+    has_events: bool = True
+    """Whether progress is reported by events. False: it is only polled."""
+    is_checkpoint: bool = False
+    """Whether it is read from the query's checkpoint, beside what a driver reports."""
+    commits_offsets: bool = False
+    """Whether it is a Kafka consumer group that commits its own offsets: it is neither mirrored nor
+    recorded, and Burrow's rules may judge it."""
+    keeps_ended: bool = True
+    """Whether a query that has ended is still measured and shown for a while."""
+    ended_reason: str = "the query was stopped"
+    position_store: str = "checkpoint"
+    """What is read for its position where there is no driver."""
+    step: str = "completed batch"
+    """What it completes one after the other."""
+
+
+ORIGINS: dict[str, OriginTraits] = {
+    "listener": OriginTraits("its listener"),
+    "connect": OriginTraits("its Connect client"),
+    "poll": OriginTraits("its driver (polled)", has_events=False),
+    "checkpoint": OriginTraits("its checkpoint", is_checkpoint=True),
+    "group": OriginTraits(
+        "Kafka",
+        commits_offsets=True,
+        keeps_ended=False,
+        ended_reason="the group no longer exists",
+        position_store="offsets",
+        step="commit",
+    ),
+}
+"""By the word in messages."""
+
+_UNKNOWN = OriginTraits()
+
+
+def register_origin(origin: str, traits: OriginTraits) -> None:
+    """Add an origin. Raises ValueError where it has other traits already."""
+    if ORIGINS.setdefault(origin, traits) != traits:
+        raise ValueError(f"origin {origin!r} is registered with other traits")
+
+
+def is_driver_origin(origin: str) -> bool:
+    """Whether a driver may report it: a word that this version does not know is of a later one."""
+    return origin in _DRIVER_ORIGINS or origin not in ORIGINS
+
+
+def traits_of(origin: str) -> OriginTraits:
+    """The traits of an origin; the default ones where this version does not know it."""
+    return ORIGINS.get(origin, _UNKNOWN)

@@ -1,0 +1,182 @@
+"""The headers of sparklag's messages: CloudEvents in binary mode, and signatures. Pure."""
+
+from __future__ import annotations
+
+import hmac
+import re
+import struct
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from functools import lru_cache
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from sparklag_schemas.codec import JSON
+from sparklag_schemas.errors import WrongSignature
+from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.observation import Observation
+from sparklag_schemas.messages.partition_record import PartitionRecord
+from sparklag_schemas.settings import Settings
+
+Headers = list[tuple[str, bytes]]
+Header = tuple[str, bytes]
+OBSERVATION_TYPE = "sparklag.observation.v1"
+LAG_EVENT_TYPE = "sparklag.lag.v1"
+PARTITION_TYPE = "sparklag.partition.v1"
+TRACEPARENT = "traceparent"
+OBSERVATION_SPAN = 2
+"""Its number in a batch's trace."""
+_TRACEPARENT = re.compile(
+    rb"00-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})(?P<span>[0-9a-f]{16})-[0-9a-f][13579bdf]"
+)
+"""Of a trace that is sampled."""
+
+
+class SpanContext(NamedTuple):
+    """A span of a batch's trace, by W3C's Trace Context; its ids as that writes them."""
+
+    trace_id: str
+    span_id: str
+
+    @property
+    def header(self) -> Header:
+        """Of the record that the span is about."""
+        return TRACEPARENT, f"00-{self.trace_id}-{self.span_id}-01".encode()
+
+    def span(self, number: int) -> SpanContext:
+        """A span of the same trace, by its number there, from 1. A trace that is made again, after
+        a failure, has the same spans."""
+        return SpanContext(self.trace_id, f"{self.trace_id[:15]}{number}")
+
+
+def batch_trace(observation: Observation) -> SpanContext | None:
+    """The context of the observation of a completed batch, from its id. None: it is of none."""
+    if observation.cause != "progress":
+        return None
+    try:
+        trace_id = UUID(observation.observation_id).hex
+    except ValueError:
+        return None
+    return SpanContext(trace_id, "").span(OBSERVATION_SPAN)
+
+
+def received_trace(headers: Iterable[tuple[str, bytes | None]]) -> SpanContext | None:
+    """The context in a record's headers. None: there is none, or it is not to be traced."""
+    for name, value in headers:
+        if name == TRACEPARENT and value is not None and (found := _TRACEPARENT.fullmatch(value)):
+            trace_id, span_id = (found[each].decode() for each in ("trace", "span"))
+            return SpanContext(trace_id, span_id)
+    return None
+
+
+def observation_headers(
+    observation: Observation, content_type: str = JSON, *, traced: bool = False
+) -> Headers:
+    """Headers of a message on `processed-offsets`."""
+    headers = _headers(
+        event_id=observation.observation_id,
+        event_type=OBSERVATION_TYPE,
+        source=f"/sparklag/{observation.cluster}/driver/{observation.run_id}",
+        time_ms=observation.observed_at,
+        subject=observation.query_id,
+        content_type=content_type,
+    )
+    if traced and (context := batch_trace(observation)) is not None:
+        headers.append(context.header)
+    return headers
+
+
+def lag_event_headers(event: LagEvent, content_type: str = JSON) -> Headers:
+    """Headers of a message on `consumer-lag`."""
+    return _headers(
+        event_id=event.event_id,
+        event_type=LAG_EVENT_TYPE,
+        source=_service(event.cluster),
+        time_ms=event.measured_at,
+        subject=event.query_id,
+        content_type=content_type,
+    )
+
+
+def partition_headers(
+    record: PartitionRecord, key: str, cluster: str, content_type: str = JSON
+) -> Headers:
+    """Headers of a message on `consumer-lag-partitions`; `cluster` is that of its lag event."""
+    return _headers(
+        event_id=f"{record.event_id}/{key}",
+        event_type=PARTITION_TYPE,
+        source=_service(cluster),
+        time_ms=record.measured_at,
+        subject=key,
+        content_type=content_type,
+    )
+
+
+def _service(cluster: str) -> str:
+    return f"/sparklag/{cluster}/service"
+
+
+def _headers(
+    *, event_id: str, event_type: str, source: str, time_ms: int, subject: str, content_type: str
+) -> Headers:
+    seconds, milliseconds = divmod(time_ms, 1_000)
+    return [
+        ("ce_specversion", b"1.0"),
+        ("ce_id", event_id.encode()),
+        ("ce_source", source.encode()),
+        ("ce_type", event_type.encode()),
+        ("ce_time", f"{_second(seconds)}.{milliseconds:03d}Z".encode()),
+        ("ce_subject", subject.encode()),
+        ("content-type", content_type.encode()),
+    ]
+
+
+@lru_cache(maxsize=64)  # what is measured together is of the same second or two
+def _second(epoch_s: int) -> str:
+    return datetime.fromtimestamp(epoch_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+HEADER: Final = "sparklag-signature"
+_LENGTHS: Final = struct.Struct(">QQ")
+
+
+class Signatures:
+    """Signs what is written and checks what is read, where a key is set."""
+
+    def __init__(self, settings: Settings) -> None:
+        keys = (settings.signing_key, *settings.accepted_signing_keys)
+        self._keys = [key.encode() for key in keys if key is not None]
+
+    def headers(self, topic: str, key: bytes, value: bytes | None) -> Headers:
+        """The headers to add to a record; none without a key."""
+        if not self._keys:
+            return []
+        return [(HEADER, _digest(self._keys[0], topic, key, value))]
+
+    def check(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Iterable[tuple[str, bytes | None]],
+    ) -> None:
+        """Raises WrongSignature where keys are set and none of them has signed this."""
+        if not self._keys:
+            return
+        signature = next((value for name, value in headers if name == HEADER), None)
+        if signature is None:
+            raise WrongSignature("it is not signed, and signing_key is set here")
+        if not any(
+            hmac.compare_digest(_digest(accepted, topic, key or b"", value), signature)
+            for accepted in self._keys
+        ):
+            raise WrongSignature("its signature is of another key, or of another message")
+
+
+def _digest(secret: bytes, topic: str, key: bytes, value: bytes | None) -> bytes:
+    name = topic.encode()
+    signed = hmac.new(secret, _LENGTHS.pack(len(name), len(key)) + name + key, "sha256")
+    # A tombstone differs from an empty value.
+    signed.update(b"\0" if value is None else b"\1")
+    signed.update(value or b"")
+    return signed.hexdigest().encode()

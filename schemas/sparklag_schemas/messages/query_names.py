@@ -1,0 +1,67 @@
+"""Which query a name, an id or the beginning of an id means. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import pairwise, takewhile
+from typing import Final
+
+from sparklag_schemas.messages.lag_event import LagEvent
+
+MIN_PREFIX: Final = 4
+"""Characters."""
+_MIN_SHOWN: Final = 8
+"""Characters of an id in a table: an id that comes later may begin alike."""
+
+
+def ids_with_prefix(prefix: str, query_ids: Iterable[str]) -> list[str]:
+    """Those of `query_ids` that begin with it, sorted: none where it is too short to be one."""
+    if len(prefix) < MIN_PREFIX:
+        return []
+    return sorted(query_id for query_id in query_ids if query_id.startswith(prefix))
+
+
+def shown_prefixes(query_ids: Iterable[str]) -> dict[str, str]:
+    """By id, its first characters for a table of all of them: eight, or as many more as it takes
+    that no other id begins with them. An id with which another begins is whole."""
+    ordered = sorted(set(query_ids))
+    lengths = dict.fromkeys(ordered, _MIN_SHOWN)
+    for first, second in pairwise(ordered):
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+        differs_at = sum(1 for _ in same) + 1
+        lengths[first] = max(lengths[first], differs_at)
+        lengths[second] = max(lengths[second], differs_at)
+    return {query_id: query_id[:length] for query_id, length in lengths.items()}
+
+
+def has_ended(status: str) -> bool:
+    """Whether the query's driver has ended, or is dead."""
+    return status in ("FINISHED", "FAILED", "STOP")
+
+
+def is_live(event: LagEvent) -> bool:
+    """Whether its driver speaks of it still: it has not ended, is not dead, and observes it."""
+    return not has_ended(event.status) and event.driver_end != "closed"
+
+
+def name_meaning(events: Iterable[LagEvent]) -> list[LagEvent]:
+    """Of the events of one name, those that are live; if none is, the newest."""
+    named = list(events)
+    live = [event for event in named if is_live(event)]
+    return live or sorted(named, key=lambda event: event.observed_at)[-1:]
+
+
+def find_query(wanted: str, events: Mapping[str, LagEvent]) -> list[LagEvent]:
+    """Of `events` by query id: the query of that id; or that the name means; or whose id begins so.
+    More than one where that is ambiguous."""
+    if wanted in events:
+        return [events[wanted]]
+    named = (events[query_id] for query_id in sorted(events) if events[query_id].query == wanted)
+    return name_meaning(named) or [events[i] for i in ids_with_prefix(wanted, events)]
+
+
+def ambiguity(wanted: str, events: Collection[LagEvent]) -> str:
+    """Why `wanted` is ambiguous: it means all of `events`."""
+    is_name = any(event.query == wanted for event in events)
+    have = "live queries have the name" if is_name else "ids begin with"
+    return f"{len(events)} {have} {wanted!r}: request one of them by its id"

@@ -1,0 +1,147 @@
+"""Fields of log records, and a limit for lines that repeat."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+FIELDS: Final = ("query", "query_id", "cause", "reason")
+
+
+class _OfQuery(Protocol):
+    @property
+    def query_id(self) -> str: ...
+
+    @property
+    def query(self) -> str | None: ...
+
+
+def log_fields(subject: _OfQuery | str, reason: str | None = None) -> dict[str, str | None]:
+    """`extra` of a log call about the query of `subject`: a message, its state, or only its id.
+
+    `cause` is that of the message; null: no message is at hand, as is `query` for a query without a
+    name. `reason` is what went wrong, if anything did.
+    """
+    if isinstance(subject, str):
+        fields = {"query": None, "query_id": subject, "cause": None}
+    else:
+        cause = getattr(subject, "cause", None)
+        fields = {"query": subject.query, "query_id": subject.query_id, "cause": cause}
+    return fields if reason is None else {**fields, "reason": reason}
+
+
+_MOST: Final = 5
+_WINDOW_S: Final = 60.0
+_KEPT: Final = 10_000
+"""Windows at a time: anybody may write the ids of queries."""
+_LONGEST: Final = 500
+
+
+class _First(NamedTuple):
+    """Of a window's first record, what the last one is made of."""
+
+    logger: str
+    level: int
+    text: str
+    fields: dict[str, Any]
+
+
+@dataclass
+class _Window:
+    ends_s: float
+    first: _First
+    count: int = 0
+
+
+class RepeatLimit(logging.Filter):
+    """Passes the first five records a minute of the same logger, template and query; when that
+    minute has ended, one more record has the number of the others, also as its field `repeated`.
+    Records of DEBUG are not limited: who asks for these wants all.
+
+    Thread-safe. The numbers come on a thread of their own where nothing else is logged, and at the
+    end of the process.
+    """
+
+    def __init__(self, window_s: float = _WINDOW_S) -> None:
+        super().__init__()
+        self._window_s = window_s
+        self._windows: OrderedDict[Hashable, _Window] = OrderedDict()
+        """The one that ends first is the first."""
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        atexit.register(self.report_all)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See logging."""
+        if hasattr(record, "repeated") or record.levelno <= logging.DEBUG:
+            return True
+        # asyncio appends a trace, and what else it has, to its message.
+        template = str(record.msg).partition("\n")[0]
+        query = getattr(record, "query_id", None)
+        key = (record.name, template, query)
+        with self._lock:
+            ended = self._take_ended()
+            window = self._windows.get(key)
+            if window is None:
+                window = _Window(time.monotonic() + self._window_s, _first(record))
+                self._windows[key] = window
+                if len(self._windows) > _KEPT:
+                    ended.append(self._windows.popitem(last=False)[1])
+            window.count += 1
+            passes = window.count <= _MOST
+            if not passes and self._timer is None:
+                self._start_timer(window.ends_s)
+        _report(ended)
+        return passes
+
+    def report_all(self) -> None:
+        """Report what was left out so far: the process ends."""
+        with self._lock:
+            left, self._windows = list(self._windows.values()), OrderedDict()
+        _report(left)
+
+    def _take_ended(self) -> list[_Window]:
+        ended = []
+        now_s = time.monotonic()
+        while self._windows and next(iter(self._windows.values())).ends_s <= now_s:
+            ended.append(self._windows.popitem(last=False)[1])
+        return ended
+
+    def _start_timer(self, at_s: float) -> None:
+        self._timer = threading.Timer(max(0.0, at_s - time.monotonic()), self._on_timer)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _on_timer(self) -> None:
+        with self._lock:
+            self._timer = None
+            ended = self._take_ended()
+            limited = (window for window in self._windows.values() if window.count > _MOST)
+            if (window := next(limited, None)) is not None:
+                self._start_timer(window.ends_s)
+        _report(ended)
+
+
+def _first(record: logging.LogRecord) -> _First:
+    fields = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+    text = record.getMessage().partition("\n")[0][:_LONGEST]
+    return _First(record.name, record.levelno, text, fields)
+
+
+def _report(windows: Iterable[_Window]) -> None:
+    for window in windows:
+        repeated = window.count - _MOST
+        if repeated > 0:
+            first = window.first
+            logging.getLogger(first.logger).log(
+                first.level,
+                "… %d more like this: %s",
+                *(repeated, first.text),
+                extra={**first.fields, "repeated": repeated},
+            )

@@ -1,0 +1,88 @@
+"""The Kafka clusters of the settings, and the patterns that choose topics and groups. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from sparklag_schemas.settings import ClusterAccess, Settings
+
+
+class NamePatterns:
+    """Regular expressions of whole names or ids. Without any to include, everything is included;
+    what is excluded is left out, included or not."""
+
+    def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
+        self._include = [re.compile(pattern) for pattern in include]
+        self._exclude = [re.compile(pattern) for pattern in exclude]
+
+    def select(self, *names: str | None) -> bool:
+        """Whether an object with these names is selected."""
+        present = [name for name in names if name is not None]
+        if self._include and not _any_matches(self._include, present):
+            return False
+        return not _any_matches(self._exclude, present)
+
+
+def _any_matches(patterns: Iterable[re.Pattern[str]], names: Sequence[str]) -> bool:
+    return any(pattern.fullmatch(name) for pattern in patterns for name in names)
+
+
+class ClusterNames:
+    """Cluster aliases by the addresses of their brokers."""
+
+    def __init__(self, settings: Settings) -> None:
+        home = settings.bootstrap_servers or ""
+        self._home = settings.cluster
+        self._access = {alias: cluster.access for alias, cluster in settings.clusters.items()}
+        self._access[settings.cluster] = ClusterAccess(home, settings.kafka)
+        self._by_address: dict[str, str] = {}
+        for alias, cluster in settings.clusters.items():
+            for listed in (cluster.bootstrap_servers, cluster.addresses):
+                self._by_address.update(dict.fromkeys(_addresses(listed), alias))
+        for listed in (home, settings.addresses):
+            self._by_address.update(dict.fromkeys(_addresses(listed), settings.cluster))
+
+    def alias_of(self, bootstrap_servers: str | None, reported: str) -> str | None:
+        """The alias of the cluster behind `bootstrap_servers`; `reported` is that of the driver.
+
+        An address may be written in many ways: where no setting has one of these, `reported`
+        decides. None where neither is configured, or the addresses are of several clusters.
+        """
+        aliases = self._aliases_of(bootstrap_servers)
+        if not aliases:
+            return reported if reported in self._access else None
+        return aliases.pop() if len(aliases) == 1 else None
+
+    def access_to(self, bootstrap_servers: str | None) -> ClusterAccess | None:
+        """Access to the configured cluster behind `bootstrap_servers`, or else to the home cluster.
+
+        None where no setting names them. But where no setting names any broker, and there is no
+        password to give away, access to them: a driver without settings uses its query's brokers.
+        """
+        if bootstrap_servers is None:
+            alias: str | None = self._home
+        else:
+            aliases = self._aliases_of(bootstrap_servers)
+            if not self._by_address and not self._access[self._home].kafka.has_secret:
+                return ClusterAccess(bootstrap_servers, self._access[self._home].kafka)
+            alias = aliases.pop() if len(aliases) == 1 else None
+        access = self._access[alias] if alias is not None else None
+        return access if access is not None and access.bootstrap_servers else None
+
+    def _aliases_of(self, bootstrap_servers: str | None) -> set[str]:
+        named = (self._by_address.get(address) for address in _addresses(bootstrap_servers or ""))
+        return {alias for alias in named if alias is not None}
+
+
+def access_by_address(settings: Settings, bootstrap_servers: str) -> ClusterAccess:
+    """Access to brokers that the operator names; the settings may have several clusters."""
+    alias = ClusterNames(settings).alias_of(bootstrap_servers, settings.cluster)
+    other = settings.clusters.get(alias) if alias is not None else None
+    return ClusterAccess(bootstrap_servers, other.kafka if other is not None else settings.kafka)
+
+
+def _addresses(bootstrap_servers: str) -> list[str]:
+    # Kafka's clients take `SASL_SSL://host:port` too.
+    listed = (address.rpartition("://")[2].strip() for address in bootstrap_servers.split(","))
+    return [address.lower() for address in listed if address]

@@ -1,0 +1,1 @@
+"""Text for people: formats of numbers, printable characters, redaction of secrets. Pure."""

@@ -1,0 +1,289 @@
+"""The times of the first unprocessed records of queries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from aiokafka.structs import TopicPartition
+
+from sparklag_kafka.brokers.fetch import offsets_at
+from sparklag_kafka.brokers.pool import BrokerConnection
+from sparklag_kafka.errors import KAFKA_FAILURES
+from sparklag_schemas import IsolationLevel, TimeLagSettings
+from sparklag_schemas.runtime.tasks import repeat, run_together, with_pauses
+from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
+from sparklag_service.enrichment.log_end_history import SPACING
+from sparklag_service.enrichment.record_search import (
+    ByteBudget,
+    Lagging,
+    is_older_than_measurements,
+    lagging_partitions,
+)
+from sparklag_service.enrichment.sampler import Cluster, RecordTimeCounts, Sampler
+from sparklag_service.tracking.query_state import QueryState, SourceState
+
+_log = logging.getLogger(__name__)
+_MAX_AGE_S: Final = 86_400
+
+
+def _ages_s() -> Iterator[int]:
+    age_s = 1
+    while age_s < _MAX_AGE_S:
+        yield age_s
+        # As close to each other as measured rows: see LogEndHistory.
+        age_s = max(age_s + 1, int(age_s * (1 + SPACING)))
+    yield _MAX_AGE_S
+
+
+AGES_S: Final = tuple(_ages_s())
+"""Ages at which the log's end may be looked up: a second, or 5 % of the age, apart."""
+Ends = dict[tuple[int, str], dict[int, int]]
+"""By age (one of AGES_S) and topic: where each partition's log ended so long ago. Each partition is
+in two rows, those between which the record at its position came."""
+_Key = tuple[str | None, IsolationLevel, TopicPartition]
+"""The topic's id, and how the partition is read."""
+
+
+def _key(lagging: Lagging) -> _Key:
+    return lagging.topic_id, lagging.level, lagging.partition
+
+
+class EarlierEnds:
+    """Adds rows to the `log_ends` of a cluster's offsets, as far as its leaders answer."""
+
+    def __init__(
+        self,
+        offsets: ClusterOffsets,
+        connection_to_leader: Callable[[Lagging], BrokerConnection | None],
+        counts: RecordTimeCounts,
+    ) -> None:
+        self._offsets = offsets
+        self._connection_to_leader = connection_to_leader
+        self._counts = counts
+        self._done: set[_Key] = set()
+        self._pending: dict[_Key, Lagging] = {}
+        self._any_pending = asyncio.Event()
+
+    def request(self, lagging: Lagging) -> bool:
+        """Look it up, unless it was already, or its topic was measured before its record came.
+        Whether it will be."""
+        key = _key(lagging)
+        if key not in self._done and is_older_than_measurements(lagging, self._offsets):
+            self._pending[key] = lagging
+            self._any_pending.set()
+            return True
+        self._done.add(key)
+        return False
+
+    def tidy(self) -> None:
+        """Forget topics that are not watched any more."""
+        self._done = {key for key in self._done if key[2].topic in self._offsets}
+
+    async def look_up_pending(self) -> None:
+        """Wait until something is requested, and look it up."""
+        await self._any_pending.wait()
+        self._any_pending.clear()
+        # Those of other queries are requested in the same pass of the loop.
+        await asyncio.sleep(0)
+        pending, self._pending = self._pending, {}
+        by_leader: dict[BrokerConnection, list[Lagging]] = {}
+        for key, lagging in pending.items():
+            connection = self._connection_to_leader(lagging)
+            # It may have been requested again while it was in flight.
+            if connection is not None and key not in self._done:
+                by_leader.setdefault(connection, []).append(lagging)
+        now_ms, now_s = epoch_ms(), time.monotonic()
+        results = await asyncio.gather(
+            *(self._look_up(connection, part, now_ms) for connection, part in by_leader.items())
+        )
+        # One row for each age: a topic's partitions have several leaders.
+        rows: dict[tuple[int, IsolationLevel, str], dict[int, int]] = {}
+        for part, ends in zip(by_leader.values(), results, strict=True):
+            for (age_s, topic), row in ends.items():
+                rows.setdefault((age_s, part[0].level, topic), {}).update(row)
+        for (age_s, level, name), row in sorted(rows.items()):
+            if name in self._offsets:
+                self._offsets[name].log_ends_of(level).insert(now_s - age_s, row)
+            # Two hundred rows of thousands of partitions each.
+            await asyncio.sleep(0)
+
+    async def _look_up(
+        self, connection: BrokerConnection, part: list[Lagging], now_ms: int
+    ) -> Ends:
+        """Empty where the leader does not answer: its partitions may be requested again."""
+        try:
+            ends = await look_up(connection, part[0].level, part, now_ms)
+        except KAFKA_FAILURES as error:
+            _log.debug("%s:%s: no earlier ends of logs: %s", *connection.address, error)
+            return {}
+        self._counts.looked_up += len(part)
+        self._done.update(map(_key, part))
+        return ends
+
+
+class _Bisection:
+    """Finds the two ages between which the record at a partition's position came."""
+
+    __slots__ = ("ends", "high", "lagging", "low")
+
+    def __init__(self, lagging: Lagging) -> None:
+        self.lagging = lagging
+        self.low, self.high = 0, len(AGES_S)
+        self.ends: dict[int, int] = {}
+        """By index of the age."""
+
+    @property
+    def middle(self) -> int:
+        return (self.low + self.high) // 2
+
+    def take(self, end: int) -> None:
+        """The log's end at the age in the middle."""
+        index, latest = self.middle, self.lagging.latest.offset
+        # Without a record as new as that the log ended where it ends now.
+        self.ends[index] = latest if end < 0 else min(end, latest)
+        if self.ends[index] <= self.lagging.position:
+            self.high = index
+        else:
+            self.low = index + 1
+
+
+async def look_up(
+    connection: BrokerConnection, level: IsolationLevel, wanted: Iterable[Lagging], now_ms: int
+) -> Ends:
+    """Look up partitions of one leader. Those it does not lead are left out. Raises one of
+    KAFKA_FAILURES."""
+    pending = {lagging.partition: _Bisection(lagging) for lagging in wanted}
+    ends: Ends = {}
+    while pending:
+        times_ms = {
+            partition: now_ms - AGES_S[bisection.middle] * 1_000
+            for partition, bisection in pending.items()
+        }
+        offsets = await offsets_at(connection, level, times_ms)
+        for partition, bisection in list(pending.items()):
+            if partition not in offsets:
+                del pending[partition]
+                continue
+            bisection.take(offsets[partition])
+            if bisection.low == bisection.high:
+                del pending[partition]
+                for index in {bisection.low - 1, bisection.low} & bisection.ends.keys():
+                    row = ends.setdefault((AGES_S[index], partition.topic), {})
+                    row[partition.partition] = bisection.ends[index]
+    return ends
+
+
+_UNCHANGED_S: Final = 1.0
+"""So long a query stands at its positions before they are sampled: a timestamp is of no use where
+the query moves on at once."""
+_CHUNK: Final = 250
+"""Partitions after which others have the loop."""
+_TIDY_S: Final = 60.0
+_RESTART_S: Final = 2.0
+
+
+@dataclass
+class _Query:
+    """When a query's partitions were and will be checked."""
+
+    progress: object
+    """Changes where its positions may have moved."""
+    unchanged_since_s: float
+    next_s: float = 0.0
+    may_need_lookup: bool = True
+
+    def is_unchanged(self, now_s: float) -> bool:
+        return now_s - self.unchanged_since_s >= _UNCHANGED_S
+
+
+class RecordTimes:
+    """Of one cluster. Fills `record_times` of its offsets, and earlier rows into its `log_ends`."""
+
+    def __init__(self, alias: str, cluster: Cluster, settings: TimeLagSettings) -> None:
+        self.counts = RecordTimeCounts()
+        self._alias = alias
+        self._offsets = cluster.offsets
+        self._settings = settings
+        budget = ByteBudget(time.monotonic())
+        self._sampler = Sampler(alias, cluster, self.counts, budget)
+        connection_to_leader = self._sampler.connection_to_leader
+        self._earlier_ends = EarlierEnds(self._offsets, connection_to_leader, self.counts)
+        self._queries: dict[str, _Query] = {}
+        self._due: asyncio.Queue[QueryState] = asyncio.Queue()
+
+    def offer(self, state: QueryState) -> None:
+        """A query was measured: check its partitions, if it is time to. It returns at once."""
+        if all(source.cluster != self._alias for source in state.sources):
+            return
+        now_s = time.monotonic()
+        progress = (state.batch_id, state.processed_at)
+        query = self._queries.get(state.query_id)
+        if query is None:
+            # It may have stood there for long before this instance started.
+            query = self._queries[state.query_id] = _Query(progress, now_s - _UNCHANGED_S)
+        elif query.progress != progress:
+            query.progress, query.unchanged_since_s = progress, now_s
+        samples = self._settings.sample and query.is_unchanged(now_s)
+        if now_s >= query.next_s and (query.may_need_lookup or samples):
+            query.next_s = now_s + self._settings.sample_interval_s
+            self._due.put_nowait(state)
+
+    async def run(self) -> None:
+        """Sample and look up until cancelled."""
+        what = f"record times of Kafka cluster {self._alias}"
+        await run_together(
+            repeat(self._check_next, what, _RESTART_S),
+            repeat(self._earlier_ends.look_up_pending, what, _RESTART_S),
+            repeat(self._tidy, what, _RESTART_S),
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections; bounded in time."""
+        await self._sampler.aclose()
+
+    async def _check_next(self) -> None:
+        state = await self._due.get()
+        query = self._queries.get(state.query_id)
+        if query is None:
+            return
+        samples = self._settings.sample and query.is_unchanged(time.monotonic())
+        query.may_need_lookup = any(
+            self._is_unread(source) for source in state.sources if source.cluster == self._alias
+        )
+        partitions = chain.from_iterable(
+            lagging_partitions(source, self._offsets)
+            for source in state.sources
+            if source.cluster == self._alias
+        )
+        async for lagging in with_pauses(partitions, _CHUNK):
+            if lagging is None:
+                continue
+            if self._earlier_ends.request(lagging):
+                query.may_need_lookup = True
+            if samples:
+                self._sampler.request(lagging)
+        # Of hundreds of queries each has its time slice.
+        await asyncio.sleep(0)
+
+    def _is_unread(self, source: SourceState) -> bool:
+        """Whether a topic exists, as far as is known, and no latest offset of it was read yet."""
+        topics = (self._offsets.get(name) for name in source.watched_topics())
+        return any(
+            topic is None
+            or (topic.description.missing is None and not topic.latest[source.isolation_level])
+            for topic in topics
+        )
+
+    async def _tidy(self) -> None:
+        await asyncio.sleep(_TIDY_S)
+        self._sampler.tidy()
+        self._earlier_ends.tidy()
+        over_s = time.monotonic() - max(_TIDY_S, 3 * self._settings.sample_interval_s)
+        self._queries = {i: query for i, query in self._queries.items() if query.next_s > over_s}

@@ -1,0 +1,264 @@
+"""Reads the timestamps of records from each leader by itself: many at once, a request at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from aiokafka.structs import TopicPartition
+
+from sparklag_kafka.brokers.fetch import FetchPosition, fetch
+from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
+from sparklag_kafka.errors import KAFKA_FAILURES, error_text
+from sparklag_kafka.protocol.metadata import Address
+from sparklag_schemas import IsolationLevel
+from sparklag_schemas.runtime.tasks import cancel_and_wait, with_pauses
+from sparklag_service.counters import Counts, count
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTime
+from sparklag_service.enrichment.record_search import (
+    MAX_BYTES,
+    BatchSizes,
+    ByteBudget,
+    Lagging,
+    Outcome,
+    Postponed,
+    Search,
+)
+
+_log = logging.getLogger(__name__)
+
+_MAX_PARTITIONS: Final = 500
+"""In one request."""
+_CHUNK: Final = 25
+"""Partitions read before others have the loop: some milliseconds, where batches are decoded."""
+_POSTPONED_S: Final[dict[Outcome, float]] = {
+    "sampled": 600.0,
+    "unusable": 600.0,
+    "nothing_there": 60.0,
+    "out_of_range": 60.0,
+}
+"""After which a position is sampled again; at the next occasion, where it is not here. It is held
+for so long, though its query has moved on."""
+FORBIDDEN_S: Final = 600.0
+"""The same for all of a topic without the right to read it."""
+_SHOWN_S: Final = 3.0
+"""So long a timestamp is not replaced by another position's: until each evaluation has seen it."""
+
+
+class Cluster(Protocol):
+    """The part of WatchedCluster that is used here."""
+
+    @property
+    def offsets(self) -> ClusterOffsets: ...
+
+    @property
+    def pool(self) -> BrokerPool: ...
+
+    def leader(self, topic: str, partition: int) -> Address | None: ...
+
+
+@dataclass
+class RecordTimeCounts(Counts):
+    """Counts since the start of this instance, of one cluster."""
+
+    sampled: int = count("Records whose time was read.")
+    requests: int = count("Fetch requests.")
+    bytes_read: int = count("Record batches that were fetched, bytes.")
+    unusable: int = count("Positions whose record has no time, is too large, or cannot be decoded.")
+    out_of_range: int = count("Positions that the log does not reach (any more).")
+    nothing_there: int = count(
+        "Positions behind which there is no record yet: the rest of a transaction, or a gap."
+    )
+    forbidden: int = count("Times a topic was left alone because it may not be read.")
+    failed: int = count("Positions that a leader did not answer for; they are requested again.")
+    looked_up: int = count("Partitions whose earlier ends were looked up by time.")
+
+
+@dataclass(eq=False)
+class _Leader:
+    """A leader whose partitions are read at one isolation level."""
+
+    connection: BrokerConnection
+    level: IsolationLevel
+    pending: dict[TopicPartition, Search] = field(default_factory=dict)
+    task: asyncio.Task[None] | None = None
+    """Runs while there are pending searches."""
+
+
+class Sampler:
+    """Fills `record_times` of a cluster's offsets.
+
+    A leader that does not answer holds up its own partitions only.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        cluster: Cluster,
+        counts: RecordTimeCounts,
+        budget: ByteBudget,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._alias = alias
+        self._cluster = cluster
+        self._offsets = cluster.offsets
+        self._counts = counts
+        self._budget = budget
+        self._clock = clock
+        self._batch_sizes = BatchSizes()
+        self._postponed = Postponed()
+        self._logged: set[tuple[str, Outcome]] = set()
+        self._leaders: dict[tuple[Address, IsolationLevel], _Leader] = {}
+
+    def request(self, lagging: Lagging) -> None:
+        """Sample a position, if it is due. It returns at once.
+
+        It replaces the pending position of the partition: stale positions do not pile up.
+        """
+        leader = self._leader(lagging) if self._is_due(lagging) else None
+        if leader is not None:
+            size = self._batch_sizes.usual(lagging.partition.topic)
+            leader.pending[lagging.partition] = Search(lagging, size)
+            if leader.task is None:
+                leader.task = asyncio.create_task(self._read_from(leader))
+
+    def connection_to_leader(self, lagging: Lagging) -> BrokerConnection | None:
+        """One for each isolation level. None where the partition has no leader."""
+        leader = self._leader(lagging)
+        return leader.connection if leader is not None else None
+
+    def tidy(self) -> None:
+        """Forget what is over."""
+        self._postponed.tidy(self._clock())
+        self._batch_sizes.retain(self._offsets)
+        self._logged = {key for key in self._logged if key[0] in self._offsets}
+
+    async def aclose(self) -> None:
+        """Close the connections; bounded in time."""
+        leaders = list(self._leaders.values())
+        tasks = [leader.task for leader in leaders if leader.task is not None]
+        await cancel_and_wait(*tasks)
+        await asyncio.gather(*(leader.connection.aclose() for leader in leaders))
+
+    def _leader(self, lagging: Lagging) -> _Leader | None:
+        address = self._cluster.leader(*lagging.partition)
+        if address is None:
+            return None
+        key = (address, lagging.level)
+        if key not in self._leaders:
+            self._leaders[key] = _Leader(self._cluster.pool.dedicated(address), lagging.level)
+        return self._leaders[key]
+
+    def _is_due(self, lagging: Lagging) -> bool:
+        partition, now_s = lagging.partition, self._clock()
+        topic = self._offsets.get(partition.topic)
+        sampled = topic.record_times.get(partition.partition) if topic is not None else None
+        return (sampled is None or sampled.offset != lagging.position) and not any(
+            self._postponed.contains(key, now_s)
+            for key in (partition.topic, partition, lagging.key)
+        )
+
+    async def _read_from(self, leader: _Leader) -> None:
+        try:
+            while leader.pending:
+                wait_s = self._budget.wait_s(self._clock())
+                if wait_s:
+                    await asyncio.sleep(wait_s)
+                    continue
+                searches = self._next_searches(leader.pending)
+                reason = "no answer, or held back by a quota"
+                try:
+                    if searches:
+                        await self._fetch(leader, searches)
+                except KAFKA_FAILURES as error:
+                    reason = error_text(error)
+                    searches.update(leader.pending)
+                    leader.pending.clear()
+                except Exception:  # searches that are requested later are not affected
+                    _log.exception("reading record times from %s:%s", *leader.connection.address)
+                for search in searches.values():
+                    search.outcome, search.reason = "failed", reason
+                    self._end(search, "failed")
+        finally:
+            leader.task = None
+
+    def _next_searches(self, pending: dict[TopicPartition, Search]) -> dict[TopicPartition, Search]:
+        """Those that fit in one response, taken out of `pending`."""
+        searches: dict[TopicPartition, Search] = {}
+        room = MAX_BYTES
+        for partition, search in list(pending.items()):
+            if searches and search.size > room:
+                continue
+            del pending[partition]
+            # Another position of the partition may have been sampled since.
+            if self._is_due(search.lagging):
+                searches[partition] = search
+                room -= search.size
+            if room <= 0 or len(searches) == _MAX_PARTITIONS:
+                break
+        return searches
+
+    async def _fetch(self, leader: _Leader, searches: dict[TopicPartition, Search]) -> None:
+        """Go on with the searches, and remove those that were answered."""
+        positions: dict[str, list[FetchPosition]] = {}
+        for (topic, number), search in searches.items():
+            positions.setdefault(topic, []).append((number, search.offset, search.size))
+        self._counts.requests += 1
+        fetched = await fetch(leader.connection, leader.level, positions, MAX_BYTES)
+        size = sum(len(part.records) for part in fetched)
+        self._counts.bytes_read += size
+        self._budget.spend(size, self._clock())
+        async for part in with_pauses(fetched, _CHUNK):
+            if part.partition not in searches:
+                continue
+            search = searches.pop(part.partition)
+            search.take(part)
+            if part.first_batch_bytes:
+                self._batch_sizes.learn(part.partition.topic, part.first_batch_bytes)
+            if search.outcome is not None:
+                self._end(search, search.outcome)
+            else:
+                leader.pending.setdefault(part.partition, search)
+
+    def _end(self, search: Search, outcome: Outcome) -> None:
+        """Count the outcome, and postpone what it says."""
+        lagging, now_s = search.lagging, self._clock()
+        partition, topic = lagging.partition, lagging.partition.topic
+        if outcome != "forbidden" or not self._postponed.contains(topic, now_s):
+            setattr(self._counts, outcome, getattr(self._counts, outcome) + 1)
+        if outcome in _POSTPONED_S:
+            self._postponed.add(lagging.key, now_s + _POSTPONED_S[outcome])
+        _log.debug("%s at %s is %s: %s", partition, lagging.position, outcome, search.reason)
+        if outcome == "sampled":
+            self._logged.discard((topic, "forbidden"))
+            offsets = self._offsets.get(topic)
+            # Not of a topic that had this name before.
+            if offsets is not None and offsets.description.topic_id == lagging.topic_id:
+                record_time = RecordTime(lagging.position, search.timestamp_ms)
+                offsets.record_times[partition.partition] = record_time
+                self._postponed.add(partition, now_s + _SHOWN_S)
+        elif outcome == "forbidden":
+            self._postponed.add(topic, now_s + FORBIDDEN_S)
+        if outcome in ("forbidden", "unusable") and (topic, outcome) not in self._logged:
+            self._logged.add((topic, outcome))
+            self._explain(search)
+
+    def _explain(self, search: Search) -> None:
+        """Logged once for each topic and outcome."""
+        topic, number = search.lagging.partition
+        if search.outcome == "forbidden":
+            _log.warning(
+                "Kafka cluster %s: no right to read topic %s: the age of its records is estimated"
+                " from log growth; to read it, allow Read, or set time_lag.sample = false",
+                *(self._alias, topic),
+            )
+        else:
+            _log.info(
+                "Kafka cluster %s: the record at offset %d of %s partition %d has no usable"
+                " timestamp: %s",
+                *(self._alias, search.lagging.position, topic, number, search.reason),
+            )

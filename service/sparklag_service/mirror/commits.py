@@ -1,0 +1,293 @@
+"""Which group a query commits to, what may be committed, and the results of commits. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from sparklag_kafka.protocol.error_codes import (
+    COORDINATOR_NOT_AVAILABLE,
+    GROUP_FORBIDDEN,
+    NOT_COORDINATOR,
+    TOPIC_FORBIDDEN,
+    UNKNOWN_GROUP,
+    UNKNOWN_TOPIC,
+)
+from sparklag_kafka.protocol.offset_fetch import CommittedTopic
+from sparklag_offsets.restore.comparison import minimum_offsets
+from sparklag_schemas import LagEvent, MirrorSettings, Offsets
+from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.messages.query_names import is_live
+from sparklag_schemas.settings.clusters import NamePatterns
+from sparklag_schemas.text.printable import first_few, printable
+from sparklag_service.intakes.group_offsets.commits import (
+    CommitMetadata,
+    group_error_text,
+    parse_metadata,
+)
+from sparklag_service.tracking.query_state import QueryState
+from sparklag_service.view.view import View
+
+_RENEW_AFTER_MS: Final = 3_600_000
+"""Offsets of a group without members expire after the brokers' `offsets.retention.minutes`: hardly
+any cluster has less than an hour."""
+
+
+class CommitDecision(NamedTuple):
+    """`offsets` are to be committed: none where the group has them, or is not this query's."""
+
+    offsets: Offsets
+    refused: str | None = None
+    """Why nothing may be committed, unless it is not worth reporting."""
+    superseded: bool = False
+    """The group has a newer position of the query, or one of its successor."""
+
+
+def decide_commit(
+    position: MirroredPosition,
+    committed: Mapping[str, CommittedTopic],
+    ownership: GroupOwnership,
+) -> CommitDecision:
+    """What of `position` is to be committed to a group that has committed that."""
+    metadata: dict[tuple[str, int], CommitMetadata] = {}
+    for name, topic in committed.items():
+        for number in topic.offsets:
+            parsed = parse_metadata(topic.metadata.get(number, ""))
+            if parsed is None:
+                return CommitDecision({}, _foreign(name, number))
+            metadata[name, number] = parsed
+    own = [parsed for parsed in metadata.values() if parsed.query_id == position.query_id]
+    if own and max(own).observed_at_ms > position.observed_at_ms:
+        return CommitDecision({}, superseded=True)
+    # Several queries may have committed: a successor need not read every partition.
+    owner = max(metadata.values()).query_id if metadata else None
+    if owner != position.query_id:
+        others = ownership.live(ownership.rivals(position), position) if owner is None else [owner]
+        if others and (position.ended or ownership.has_ended(position.query_id)):
+            # A deleted checkpoint leaves a query of the same name behind: it never takes over.
+            return CommitDecision({}, superseded=True)
+        if ownership.live(others, position):
+            return CommitDecision({}, _shared(position, owner, others, ownership))
+    return CommitDecision(_due(position, committed, metadata))
+
+
+def _due(
+    position: MirroredPosition,
+    committed: Mapping[str, CommittedTopic],
+    metadata: Mapping[tuple[str, int], CommitMetadata],
+) -> Offsets:
+    due: Offsets = {}
+    for topic, offsets in position.offsets.items():
+        for number, offset in offsets.items():
+            parsed = metadata.get((topic, number))
+            if parsed is not None and parsed.query_id == position.query_id:
+                is_equal = committed[topic].offsets[number] == offset
+                age_ms = position.observed_at_ms - parsed.observed_at_ms
+                # Without age it was committed from this very observation.
+                if age_ms < (_RENEW_AFTER_MS if is_equal else 1):
+                    continue
+            due.setdefault(topic, {})[number] = offset
+    return due
+
+
+def _foreign(topic: str, number: int) -> str:
+    return (
+        f"topic {topic}, partition {number} was not committed by the mirror: the group is somebody"
+        " else's, so nothing is committed to it; delete it, or choose another mirror.group"
+    )
+
+
+def _shared(
+    position: MirroredPosition, owner: str | None, others: list[str], ownership: GroupOwnership
+) -> str:
+    consequence = "nothing is committed to it" if owner is None else f"it stays that of {owner}"
+    queries = ownership.describe({position.query_id, *others})
+    return (
+        f"queries {queries} would share it: {consequence}; give them names of their own, or put"
+        " {query_id} into mirror.group"
+    )
+
+
+_NO_RESPONSE: Final = -1
+"""The response has no error code of a partition."""
+_METADATA_TOO_LARGE: Final = 12
+_HAS_MEMBERS: Final = frozenset({22, 23, 25, 27, 82, 110, 111, 113})
+"""The generation, member id or epoch is not that of a member: the group has members."""
+_MOVED: Final = frozenset({COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
+_GROUP_REASONS: Final[Mapping[int, str]] = {
+    GROUP_FORBIDDEN: "no right to it: the mirror needs Read on the group",
+    UNKNOWN_GROUP: "it is no consumer group, so the mirror commits nothing to it",
+}
+_TOPIC_REASONS: Final[Mapping[int, str]] = {
+    UNKNOWN_TOPIC: "Kafka knows no such topic, or not all of its partitions",
+    _METADATA_TOO_LARGE: "the metadata of the offset is longer than offset.metadata.max.bytes",
+    TOPIC_FORBIDDEN: "no right to it: the mirror needs Read on the topic",
+    _NO_RESPONSE: "its coordinator does not report whether it was committed",
+}
+
+
+class CommitOutcome(NamedTuple):
+    """`reason`: what went wrong, if anything did."""
+
+    committed: bool
+    """Whether any partition was."""
+    reason: str | None = None
+    refused: bool = False
+    """The group is not for the mirror."""
+    moved: bool = False
+    """Another broker coordinates it by now."""
+
+
+def group_outcome(code: int) -> CommitOutcome:
+    """The outcome of an error that is the whole group's."""
+    if code in _HAS_MEMBERS:
+        reason = "it has members of its own, so the mirror commits nothing to it"
+        return CommitOutcome(False, reason, refused=True)
+    return CommitOutcome(
+        False,
+        _GROUP_REASONS.get(code) or group_error_text(code),
+        refused=code == UNKNOWN_GROUP,
+        moved=code in _MOVED,
+    )
+
+
+def commit_outcome(offsets: Offsets, codes: Mapping[str, Mapping[int, int]]) -> CommitOutcome:
+    """The outcome of a commit of `offsets`, by the error codes of its response."""
+    failed = Counter(
+        (topic, code)
+        for topic, numbers in offsets.items()
+        for number in numbers
+        if (code := codes.get(topic, {}).get(number, _NO_RESPONSE))
+    )
+    if not failed:
+        return CommitOutcome(True)
+    failures, total = failed.total(), sum(map(len, offsets.values()))
+    first, *others = {code for _, code in failed}
+    if failures == total and not others and first not in _TOPIC_REASONS:
+        return group_outcome(first)
+    reasons = [
+        f"topic {topic}: {_TOPIC_REASONS.get(code) or group_error_text(code)}"
+        for topic, code in failed
+    ]
+    reason = f"{failures} of {total} partitions not committed: {first_few(reasons, '; ')}"
+    return CommitOutcome(failures < total, reason)
+
+
+_CACHED: Final = 16_384
+_MAX_SHOWN: Final = 100
+"""Characters of a name, or an id."""
+
+
+@dataclass(frozen=True)
+class MirroredPosition:
+    """The offsets of a query on one Kafka cluster, to be committed to its group there."""
+
+    query_id: str
+    name: str | None
+    group: str
+    observed_at_ms: int
+    offsets: Offsets
+    ended: bool = False
+
+
+class MirrorPlan:
+    """The settings of `[mirror]`, by query."""
+
+    def __init__(self, settings: MirrorSettings) -> None:
+        self._template = settings.group
+        self._is_mirrored = lru_cache(_CACHED)(
+            NamePatterns(settings.queries, settings.exclude).select
+        )
+
+    def group(self, name: str | None, query_id: str, cluster: str) -> str | None:
+        """The group of a query on the cluster of that alias. None: it is not mirrored."""
+        if not self._is_mirrored(name, query_id):
+            return None
+        return self._template.format(query=name or query_id, query_id=query_id, cluster=cluster)
+
+    def position(self, state: QueryState, cluster: str) -> MirroredPosition | None:
+        """None for a query that is not mirrored, or has processed nothing on that cluster."""
+        processed = [s.processed for s in state.sources if s.cluster == cluster and s.processed]
+        # A consumer group is its own mirror.
+        if not processed or traits_of(state.origin).commits_offsets:
+            return None
+        group = self.group(state.query, state.query_id, cluster)
+        if group is None:
+            return None
+        return MirroredPosition(
+            query_id=state.query_id,
+            name=state.query,
+            group=group,
+            observed_at_ms=state.observed_at,
+            offsets=minimum_offsets(processed),
+            ended=state.ended,
+        )
+
+
+class GroupOwnership:
+    """Of the groups on one Kafka cluster, by what the view has of their queries, whichever instance
+    measures those."""
+
+    def __init__(self, plan: MirrorPlan, view: View, cluster: str, silent_after_s: float) -> None:
+        self._plan = plan
+        self._view = view
+        self._cluster = cluster
+        self._silent_after_s = silent_after_s
+
+    def live(self, query_ids: Iterable[str], position: MirroredPosition) -> list[str]:
+        """Those of other queries that are running, as far as is known.
+
+        One whose last event is much older than the last one of `position` is dead: its embedded
+        service died with it.
+        """
+        own = self._view.get(position.query_id)
+        live = []
+        for query_id in query_ids:
+            entry = self._view.get(query_id)
+            if entry is None or self._has_ended_for_good(entry.event):
+                continue
+            if own is None or own.received_s - entry.received_s <= self._silent_after_s:
+                live.append(query_id)
+        return live
+
+    def _has_ended_for_good(self, event: LagEvent) -> bool:
+        """Whether it has for so long that a live driver would have contradicted it."""
+        ended_s = (event.measured_at - (event.status_since or 0)) / 1000
+        return not is_live(event) and ended_s > self._silent_after_s
+
+    def has_ended(self, query_id: str) -> bool:
+        """Whether a query is known to run no more, or to be observed no more."""
+        entry = self._view.get(query_id)
+        return entry is not None and not is_live(entry.event)
+
+    def rivals(self, position: MirroredPosition) -> list[str]:
+        """The ids of other queries that are mirrored to the same group, as they share its name.
+
+        Other ways to one group (a query named like another's id) show in the metadata of the first
+        commit.
+        """
+        if position.name is None:
+            return []
+        events = (entry.event for entry in self._view.named(position.name))
+        return [event.query_id for event in events if self._is_rival(event, position)]
+
+    def describe(self, query_ids: Collection[str]) -> str:
+        """Queries by name and id, for people: a few, since thousands may share a name."""
+        return first_few(sorted(query_ids), " and ", show=self._describe)
+
+    def _describe(self, query_id: str) -> str:
+        entry = self._view.get(query_id)
+        name = entry.event.query if entry is not None else None
+        shown_id = printable(query_id, _MAX_SHOWN)
+        return f"{printable(name, _MAX_SHOWN)} ({shown_id})" if name is not None else shown_id
+
+    def _is_rival(self, event: LagEvent, position: MirroredPosition) -> bool:
+        return (
+            event.query_id != position.query_id
+            and not traits_of(event.origin).commits_offsets
+            and any(topic.cluster == self._cluster for topic in event.topics)
+            and self._plan.group(event.query, event.query_id, self._cluster) == position.group
+        )

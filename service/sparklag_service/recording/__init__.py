@@ -1,1 +1,0 @@
-"""Every batch's offsets, written to the offset store."""

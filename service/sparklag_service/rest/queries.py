@@ -1,0 +1,120 @@
+"""The queries that a request means: one by its name or id, or a page of all."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from fastapi import Request
+from msgspec import Raw
+
+from sparklag_schemas import LagEvent, Status
+from sparklag_schemas.messages.query_names import ambiguity
+from sparklag_service.rest.backend import Backend
+from sparklag_service.rest.problems import Problem
+from sparklag_service.rest.system import failing
+from sparklag_service.view.view import Entry, View, summary
+
+_HIDE_QUERIES = ("view", "kafka")
+"""While one of these parts fails, a query may exist that is not in the view."""
+_RETRY_AFTER_S = 2
+
+
+def find_query(backend: Backend, request: Request, wanted: str) -> Entry:
+    """The newest event of a query, by its name, its id or the beginning of that. Raises Problem."""
+    return the_one(backend, request, backend.view.find(wanted), wanted)
+
+
+def the_one(backend: Backend, request: Request, entries: Sequence[Entry], wanted: str) -> Entry:
+    """The only one of those that `wanted` may mean. Raises Problem."""
+    if len(entries) == 1:
+        return entries[0]
+    if not entries:
+        raise _unknown(failing(backend, request), wanted)
+    raise Problem(
+        409,
+        "ambiguous-query-name",
+        "More than one query has this name",
+        ambiguity(wanted, [entry.event for entry in entries]),
+        query_ids=[entry.event.query_id for entry in entries],
+    )
+
+
+def _unknown(parts: dict[str, str], wanted: str) -> Problem:
+    unknown = f"no query has the name or id {wanted!r}"
+    if not any(part in parts for part in _HIDE_QUERIES):
+        return Problem(
+            404, "unknown-query", "Unknown query", f"{unknown}; GET /lag lists all queries"
+        )
+    reasons = "; ".join(f"{part}: {reason}" for part, reason in parts.items())
+    return Problem(
+        503,
+        "not-ready",
+        "The service is not ready",
+        f"{unknown} yet, and the view is not complete: {reasons}",
+        failing=parts,
+        retry_after_s=_RETRY_AFTER_S,
+    )
+
+
+MAX_PAGE: Final = 1_000
+CURSOR: Final = "^(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2,3})?$"
+"""The regular expression of a cursor: a position in the order."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Conditions for a query to be listed; None is no condition."""
+
+    status: Status | None = None
+    topic: str | None = None
+    cluster: str | None = None
+    superseded: bool = False
+    """Whether those are listed too whose name is another query's now."""
+
+    def matches(self, event: LagEvent) -> bool:
+        """Whether `event` meets every condition."""
+        return (
+            (self.superseded or event.superseded_by is None)
+            and (self.status is None or event.status == self.status)
+            and (self.cluster is None or self.cluster in _clusters(event))
+            and (self.topic is None or any(t.topic == self.topic for t in event.topics))
+        )
+
+
+@dataclass(frozen=True)
+class Page:
+    """Summaries in the order of name, then id; `next_cursor` is None on the last page."""
+
+    queries: list[Raw]
+    next_cursor: str | None
+
+
+def page(view: View, wanted: Filter, limit: int, cursor: str | None) -> Page:
+    """The first `limit` summaries after `cursor`, which matches CURSOR.
+
+    The order does not depend on lag, so that paging misses no query while lags change.
+    """
+    after = _decode(cursor) if cursor else None
+    matching = (item for item in view.listed(after) if wanted.matches(item[1]))
+    shown = list(islice(matching, limit))
+    has_more = next(matching, None) is not None
+    return Page(
+        [Raw(summary(event)) for _, event in shown],
+        _encode(shown[-1][0]) if has_more else None,
+    )
+
+
+def _clusters(event: LagEvent) -> set[str | None]:
+    return {event.cluster, *(topic.cluster for topic in event.topics)}
+
+
+def _encode(position: bytes) -> str:
+    return base64.urlsafe_b64encode(position).decode().rstrip("=")
+
+
+def _decode(cursor: str) -> bytes:
+    return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))

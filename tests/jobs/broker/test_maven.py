@@ -1,0 +1,85 @@
+"""Jars by coordinates."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from sparklag_jobs.broker.maven import Module, default_cache_dir, resolve_jars, spark_kafka_jars
+from sparklag_jobs.errors import DownloadFailed
+from tests.commands import succeed
+
+SMALL = Module("org.slf4j", "slf4j-api", "2.0.16")
+
+
+def resolving(cache_dir: Path, first: str = "") -> list[str]:
+    """A command that prints the jars of SMALL."""
+    program = (
+        f"import sys; from pathlib import Path; {first}"
+        "from sparklag_jobs.broker.maven import Module, resolve_jars;"
+        "print(resolve_jars([Module(*sys.argv[2:])], cache_dir=Path(sys.argv[1])))"
+    )
+    module = (SMALL.organisation, SMALL.name, SMALL.revision)
+    return [sys.executable, "-c", program, str(cache_dir), *module]
+
+
+@pytest.mark.spark
+def test_the_connector_comes_without_what_spark_has() -> None:
+    names = [jar.name for jar in spark_kafka_jars()]
+    assert any(name.startswith("spark-sql-kafka-0-10_") for name in names)
+    assert any(name.startswith("kafka-clients-") for name in names)
+    assert not [name for name in names if name.startswith(("hadoop-client", "slf4j", "scala-lib"))]
+
+
+@pytest.mark.kafka
+def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
+    command = resolving(tmp_path)
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=120)[0] for process in both]
+    assert said[0] == said[1]
+    assert "slf4j-api-2.0.16.jar" in said[0]
+    assert not list((tmp_path / "jars").glob(".fetching-*"))
+
+
+@pytest.mark.kafka
+def test_without_pyspark_a_spark_at_spark_home_fetches_and_the_cache_needs_neither(
+    tmp_path: Path,
+) -> None:
+    command = resolving(tmp_path, "sys.modules['pyspark'] = None;")
+    with_home, without = (
+        succeed(*command, env={**os.environ, "SPARK_HOME": home})
+        for home in (str(Path(pyspark.__file__).parent), "")
+    )
+    assert "slf4j-api-2.0.16.jar" in with_home
+    assert without == with_home, "it is cached"
+
+
+@pytest.mark.kafka
+def test_what_is_not_there_is_said_in_a_line_with_ivys_last_words(tmp_path: Path) -> None:
+    missing = Module("org.example.sparklag", "no-such-thing", "1.0")
+    with pytest.raises(DownloadFailed) as caught:
+        resolve_jars([missing], cache_dir=tmp_path)
+    first, *rest = str(caught.value).splitlines()
+    assert "cannot fetch org.example.sparklag:no-such-thing:1.0" in first
+    assert any("no-such-thing" in line for line in rest)
+    assert not [path for path in (tmp_path / "jars").iterdir() if path.is_dir()]
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DownloadFailed, match="cannot keep jars in"):
+        resolve_jars([SMALL], cache_dir=tmp_path / "file")
+
+
+def test_the_cache_is_where_the_desktop_wants_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_dir() == tmp_path / "sparklag"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert default_cache_dir() == Path.home() / ".cache" / "sparklag"

@@ -1,0 +1,158 @@
+"""What the demo prints."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import sparklag
+from sparklag_jobs.demo import __main__ as demo
+from sparklag_jobs.demo import order_producer, order_totals
+from sparklag_jobs.demo.processes import QueryLag
+from sparklag_jobs.demo.screen import (
+    Screen,
+    broker_usage,
+    lag_picture,
+    next_steps,
+    own_command,
+    own_python,
+    plain_line,
+)
+from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_service.cli import app
+from tests.jobs.lag_events import lag_event
+
+
+def _is_taken(arguments: list[str]) -> bool:
+    """Whether the command line has that command with those arguments."""
+    name, *rest = arguments
+    if name == "demo":
+        # A program of its own, which this would start.
+        return bool(demo._arguments(rest).kafka_only)
+    return CliRunner().invoke(app, [*arguments, "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("text", [next_steps("COMMAND"), broker_usage("b:9092", "COMMAND", "PY")])
+def test_every_command_is_one_that_there_is(text: str) -> None:
+    commands = re.findall(r"COMMAND (.+)$", text, re.MULTILINE)
+    assert len(commands) >= 2
+    for command in commands:
+        assert _is_taken(shlex.split(command)), command
+    assert not _is_taken(["serve", "--bootstrap-server", "b:9092"])
+
+
+def test_the_lines_for_the_driver_are_its_import_and_its_call() -> None:
+    text = next_steps("sparklag")
+    assert f"import {sparklag.__name__}\n" in text
+    assert f"handle = sparklag.{sparklag.observe.__name__}(spark)" in text
+    assert "sparklag-run spark-submit" in text
+
+
+@pytest.mark.parametrize("program", [order_producer, order_totals])
+def test_a_program_beside_the_broker_takes_its_address(program: object) -> None:
+    name = program.__name__  # type: ignore[attr-defined]
+    (arguments,) = re.findall(rf"PY -m {name} (.+)$", broker_usage("b:9092", "", "PY"), re.M)
+    parsed = program._arguments(shlex.split(arguments))  # type: ignore[attr-defined]
+    assert parsed.bootstrap_servers == "b:9092"
+
+
+def test_a_program_is_named_so_that_it_can_be_typed_where_the_reader_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    folder = Path(sys.executable).parent
+    monkeypatch.chdir(folder.parent)
+    assert own_command() == f"{folder.name}/sparklag"
+    assert own_python() == f"{folder.name}/{Path(sys.executable).name}"
+    monkeypatch.setenv("PATH", str(folder))
+    assert own_command() == "sparklag"
+
+
+ADDRESSES = {
+    "the page": "http://127.0.0.1:8085/",
+    "the lag, over REST": "curl http://127.0.0.1:8085/lag/orders",
+    "the lag events": "sparklag tail --bootstrap-servers 127.0.0.1:29092",
+}
+WHY = "the query failed: [USER_RAISED_EXCEPTION] invoice 1a-320 has the amount -14529 cents"
+
+
+def _lag(name: str, event: LagEvent | None) -> QueryLag:
+    lag = QueryLag(name, started_at=100.0)
+    if event is not None:
+        lag.add(event, now=101.0)
+    return lag
+
+
+def _lags() -> list[QueryLag]:
+    failed = lag_event(query="invoices", lag=1_234_567, status="FAILED", reason=WHY)
+    return [
+        _lag("orders", lag_event(lag=1234, processed=5000, at=3000)),
+        _lag("payments", None),
+        _lag("invoices", failed),
+    ]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60)])
+def test_a_row_for_each_query_and_the_addresses_fit_the_terminal(width: int, height: int) -> None:
+    console = Console(file=io.StringIO(), width=width, record=True)
+    console.print(lag_picture(_lags(), 4000, ADDRESSES))
+    seen = console.export_text().splitlines()
+    assert len(seen) < height
+    assert all(len(line.rstrip()) <= width for line in seen)
+    for query, *cells in (
+        ("orders", "OK", "1,234", "0: 1,234"),
+        ("payments", "starting"),
+        ("invoices", "FAILED", "1,234,567", "0: 1,234,567"),
+    ):
+        (row,) = [line for line in seen if line.startswith(f"{query} ") and ": the" not in line]
+        assert all(cell in row for cell in cells), row
+    assert WHY in " ".join(" ".join(seen).split())
+    for text in ADDRESSES.values():
+        assert any(text in line for line in seen), seen
+    assert seen[-1] == "Ctrl-C ends everything"
+
+
+def test_a_query_name_neither_marks_up_nor_controls_the_terminal() -> None:
+    console = Console(file=io.StringIO(), width=80, record=True, force_terminal=True)
+    name = "[red]x[/red]\x1b[2J"
+    console.print(lag_picture([_lag(name, lag_event(query=name))], 4000, {}))
+    seen = console.export_text()
+    assert "[red]x[/red]" in seen
+    assert "\x1b[2J" not in seen
+    assert "\x1b" not in plain_line(lag_event(query=name))
+
+
+def test_a_file_gets_lines_of_the_lags_that_are_known_and_not_each_of_them() -> None:
+    text = io.StringIO()
+    screen = Screen(Console(file=text, width=80), started_at=0.0)
+    unknown = _lag("payments", lag_event(query="payments", lag=None, status="UNKNOWN"))
+    with screen.live:
+        screen.announce("The page", ADDRESSES["the page"])
+        screen.show([unknown], 4000, ADDRESSES)
+        for lag in (5, 6):
+            screen.show([_lag("orders", lag_event(lag=lag)), unknown], 4000, ADDRESSES)
+    page, lag_line = text.getvalue().splitlines()
+    assert page.endswith(" s  The page: http://127.0.0.1:8085/")
+    assert lag_line.endswith("by partition 0:5 1:0")
+
+
+def test_a_terminal_gets_the_address_of_the_page_in_a_frame() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=80, force_terminal=True, force_interactive=True)
+    Screen(console, started_at=0.0).announce("The page", ADDRESSES["the page"])
+    assert "http://127.0.0.1:8085/" in text.getvalue()
+    assert len(text.getvalue().splitlines()) == 5
+
+
+def test_a_line_says_all_that_a_log_needs() -> None:
+    line = plain_line(lag_event(lag=1234))
+    assert line.startswith("orders    OK")
+    assert "1,234" in line
+    assert line.endswith("by partition 0:1,234 1:0")

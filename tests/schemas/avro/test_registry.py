@@ -1,0 +1,336 @@
+"""Avro with a real schema registry: registered once, known ever after, and every refusal said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import uuid
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scripts.message_examples import MessageType, example
+from scripts.schema_documents import MESSAGES
+from sparklag_schemas import LagEvent, Observation, RegistrySettings, Settings
+from sparklag_schemas.avro.formats import MessageFormats, MessageReader, MessageWriter
+from sparklag_schemas.avro.schema import declared
+from sparklag_schemas.errors import (
+    ContractError,
+    IncompatibleSchema,
+    MalformedMessage,
+    RegistryRefused,
+    RegistryUnavailable,
+    UnsupportedVersion,
+)
+from tests.certificates import Certificates
+from tests.http_server import raw_path
+from tests.messages import lag_event, observation
+from tests.registry_proxy import PASSWORD, USER, registry_proxy
+from tests.schema_registry import SchemaRegistryServer
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+
+Settled = MessageReader[LagEvent]
+
+
+def formats(url: str, **registry: Any) -> MessageFormats:
+    made = RegistrySettings(**{"url": url, "timeout_s": 20.0, **registry})
+    return MessageFormats(Settings(format="avro", registry=made))
+
+
+@pytest.fixture
+def topic() -> str:
+    """Whose subjects no other test uses."""
+    return f"lag-{uuid.uuid4().hex[:8]}"
+
+
+async def read(reader: MessageReader[LagEvent], value: bytes) -> LagEvent:
+    await reader.learn([value])
+    return reader.decode(value)
+
+
+@pytest.mark.parametrize("message_type", MESSAGES)
+async def test_what_is_written_is_read_again(
+    registry: SchemaRegistryServer, topic: str, message_type: MessageType
+) -> None:
+    form = formats(registry.url)
+    message = example(message_type)
+    value = await form.writer(message_type, topic).encode(message)
+    another = formats(registry.url).reader(message_type)
+    await another.learn([value, None, b"{}"])
+    assert another.decode(value) == message
+
+
+async def test_a_reader_that_knows_the_registry_alone_reads_it(
+    registry: SchemaRegistryServer, topic: str
+) -> None:
+    event = example(LagEvent)
+    assert isinstance(event, LagEvent)
+    value = await formats(registry.url).writer(LagEvent, topic).encode(event)
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        found = AvroDeserializer(client)(value, SerializationContext(topic, MessageField.VALUE))
+    assert found is not None
+    assert found["query_id"] == event.query_id
+    assert found["measured_at"].timestamp() * 1000 == pytest.approx(event.measured_at)
+    assert [p["lag"] for t in found["topics"] for p in t["partitions"]] == [
+        p.lag for t in event.topics for p in t.partitions
+    ]
+
+
+@pytest.mark.parametrize(
+    ("naming", "subject"),
+    [
+        ("topic", "{topic}-value"),
+        ("record", "sparklag.LagEvent"),
+        ("topic-record", "{topic}-sparklag.LagEvent"),
+    ],
+)
+async def test_the_subject_is_named_as_asked_and_kept_backward_compatible(
+    registry: SchemaRegistryServer, topic: str, naming: str, subject: str
+) -> None:
+    await formats(registry.url, subjects=naming).writer(LagEvent, topic).prepare()
+    wanted = subject.format(topic=topic)
+    assert json.loads(registry.ask(f"/subjects/{wanted}/versions/latest")["schema"]) == declared(
+        LagEvent
+    )
+    assert registry.ask(f"/config/{wanted}") == {"compatibilityLevel": "BACKWARD"}
+
+
+@pytest.mark.parametrize("level", ["FORWARD", "FULL"])
+async def test_another_compatibility_stays(
+    registry: SchemaRegistryServer, topic: str, level: str
+) -> None:
+    registry.ask(f"/config/{topic}-value", {"compatibility": level}, method="PUT")
+    await formats(registry.url).writer(LagEvent, topic).prepare()
+    assert registry.ask(f"/config/{topic}-value") == {"compatibilityLevel": level}
+
+
+async def test_all_that_write_and_read_ask_once(registry: SchemaRegistryServer, topic: str) -> None:
+    with registry_proxy(registry.url) as proxy:
+        form = formats(proxy.url)
+        writer, again = form.writer(LagEvent, topic), form.writer(LagEvent, topic)
+        value = await writer.encode(lag_event())
+        asked = len(proxy.log)
+        for _ in range(10):
+            assert await again.encode(lag_event()) == value
+            assert await read(form.reader(LagEvent), value) == lag_event()
+        assert len(proxy.log) == asked
+
+
+async def test_a_second_start_registers_nothing(registry: SchemaRegistryServer, topic: str) -> None:
+    await formats(registry.url).writer(LagEvent, topic).prepare()
+    with registry_proxy(registry.url) as proxy:
+        await formats(proxy.url).writer(LagEvent, topic).prepare()
+        changes = [
+            (request.method, raw_path(request))
+            for request, _ in proxy.log
+            # To look a schema up is a POST to the subject itself.
+            if request.method != "GET" and raw_path(request) != f"/subjects/{topic}-value"
+        ]
+    assert changes == []
+
+
+async def test_a_registry_that_is_away_is_said_to_be_and_waited_for(topic: str) -> None:
+    server = SchemaRegistryServer()
+    writer = formats(server.url).writer(LagEvent, topic)
+    with pytest.raises(RegistryUnavailable, match=r"127\.0\.0\.1.*refused"):
+        await writer.prepare()
+    with server:
+        await eventually(lambda: _is_ready(writer), "the writer is ready")
+
+
+async def test_what_is_known_needs_no_registry_any_more(topic: str) -> None:
+    with SchemaRegistryServer() as server:
+        form = formats(server.url)
+        writer = form.writer(LagEvent, topic)
+        value = await writer.encode(lag_event())
+        server.stop()
+        assert await writer.encode(lag_event()) == value
+        assert await read(form.reader(LagEvent), value) == lag_event()
+        with pytest.raises(RegistryUnavailable):
+            await form.reader(LagEvent).learn([b"\0\0\0\0\x63"])
+
+
+async def test_one_that_hangs_holds_up_each_asker_for_one_time_out(topic: str) -> None:
+    with SchemaRegistryServer() as server:
+        server.freeze()
+        form = formats(server.url, timeout_s=0.5)
+        for _ in range(3):
+            with pytest.raises(RegistryUnavailable):
+                await form.writer(LagEvent, topic).prepare()
+        server.thaw()
+        assert server.ask("/subjects") == []
+
+
+async def test_a_schema_that_cannot_read_what_is_there_is_refused(
+    registry: SchemaRegistryServer, topic: str
+) -> None:
+    registry.ask(f"/config/{topic}-value", {"compatibility": "BACKWARD"}, method="PUT")
+    fields = [{"name": "event_id", "type": "int"}]
+    other = {"type": "record", "name": "LagEvent", "namespace": "sparklag", "fields": fields}
+    registry.register(f"{topic}-value", other)
+    form = formats(registry.url)
+    with pytest.raises(IncompatibleSchema, match="incompatible"):
+        await form.writer(LagEvent, topic).prepare()
+    # The refusal of one subject is not that of another.
+    await form.writer(LagEvent, f"{topic}-2").prepare()
+
+
+async def test_without_registering_a_missing_schema_is_said_to_be_missing(
+    registry: SchemaRegistryServer, topic: str
+) -> None:
+    reading = formats(registry.url, register=False)
+    with pytest.raises(RegistryRefused, match=r"not registered.*sparklag topics create"):
+        await reading.writer(LagEvent, topic).prepare()
+    assert f"{topic}-value" not in registry.ask("/subjects")
+    await formats(registry.url).writer(LagEvent, topic).prepare()
+    await formats(registry.url, register=False).writer(LagEvent, topic).prepare()
+
+
+async def test_credentials_are_sent_and_who_may_not_is_told(
+    registry: SchemaRegistryServer, topic: str
+) -> None:
+    with registry_proxy(registry.url, guarded=True) as proxy:
+        with pytest.raises(RegistryUnavailable, match=r"no name \(registry.username\) \(401\)"):
+            await formats(proxy.url).writer(LagEvent, topic).prepare()
+        with pytest.raises(RegistryUnavailable, match=rf"user '{USER}' \(401\)") as refusal:
+            await (
+                formats(proxy.url, username=USER, password="wr0ng")
+                .writer(LagEvent, topic)
+                .prepare()
+            )
+        assert "wr0ng" not in str(refusal.value)
+        form = formats(proxy.url, username=USER, password=PASSWORD)
+        # It may read, and no more.
+        with pytest.raises(RegistryRefused, match=rf"refuses user '{USER}' \(403\)"):
+            await form.writer(LagEvent, topic).prepare()
+        value = await formats(registry.url).writer(LagEvent, topic).encode(lag_event())
+        assert await read(form.reader(LagEvent), value) == lag_event()
+
+
+async def test_over_tls_it_is_asked_with_a_client_certificate_and_an_authority_of_its_own(
+    registry: SchemaRegistryServer, certificates: Certificates, topic: str
+) -> None:
+    with registry_proxy(registry.url, tls=certificates.server_context()) as proxy:
+        form = formats(proxy.url, **certificates.client)
+        value = await form.writer(LagEvent, topic).encode(lag_event())
+        assert await read(form.reader(LagEvent), value) == lag_event()
+        for wrong in ({}, {**certificates.client, "ssl_cafile": str(certificates.other_ca)}):
+            with pytest.raises(RegistryUnavailable, match="certificate") as refusal:
+                await formats(proxy.url, **wrong).writer(LagEvent, topic).prepare()
+            assert "\n" not in str(refusal.value)
+        nobody = formats(proxy.url, ssl_cafile=str(certificates.ca))
+        with pytest.raises(RegistryUnavailable):
+            await nobody.writer(LagEvent, topic).prepare()
+        absent = formats(proxy.url, ssl_cafile="/no-such-file")
+        with pytest.raises(RegistryRefused, match=r"TLS files \(/no-such-file\): .*No such file"):
+            await absent.writer(LagEvent, topic).prepare()
+
+
+async def test_an_address_that_is_no_registry_is_told(registry: SchemaRegistryServer) -> None:
+    base = registry.url.removesuffix("/apis/ccompat/v7")
+    with pytest.raises(RegistryRefused, match="is this the address of Confluent's API"):
+        await formats(base).writer(LagEvent, "any").prepare()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"\0\0", "2 bytes, Avro takes 5"),
+        (b"\0\xff\xff\xff\xf0\x02", "schema id 4294967280: schema registry .*: 404"),
+        (b"\0\x7f\xff\xff\xff\x02", "schema id 2147483647: registry .* does not have it"),
+        (b'{"query_id": 7}', "Expected `str`"),
+        (b"hello", "JSON is malformed"),
+    ],
+)
+async def test_a_value_that_nobody_can_read_is_refused_with_the_reason(
+    registry: SchemaRegistryServer, value: bytes, said: str
+) -> None:
+    with pytest.raises(MalformedMessage, match=said) as refusal:
+        await read(formats(registry.url).reader(LagEvent), value)
+    assert "\n" not in str(refusal.value)
+
+
+async def test_avro_without_a_registry_is_refused_with_what_is_missing() -> None:
+    reader = MessageFormats(Settings()).reader(LagEvent)
+    with pytest.raises(MalformedMessage, match=r"no registry\.url is set"):
+        await read(reader, b"\0\0\0\0\x01\x02")
+
+
+async def test_another_record_is_refused_by_its_name(
+    registry: SchemaRegistryServer, topic: str
+) -> None:
+    value = await formats(registry.url).writer(Observation, topic).encode(observation())
+    with pytest.raises(MalformedMessage, match=r"a sparklag\.Observation, expected sparklag\.Lag"):
+        await read(formats(registry.url).reader(LagEvent), value)
+
+
+async def test_a_schema_of_another_kind_is_refused_by_its_kind(
+    registry: SchemaRegistryServer, topic: str
+) -> None:
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
+    schema_id = registry.register(f"{topic}-value", schema, kind="JSON")
+    with pytest.raises(MalformedMessage, match="it is JSON"):
+        await read(formats(registry.url).reader(LagEvent), struct.pack(">bI", 0, schema_id) + b"{}")
+
+
+async def test_a_newer_major_version_is_said_to_be_one(
+    registry: SchemaRegistryServer, topic: str
+) -> None:
+    newer = msgspec.structs.replace(lag_event(), schema_version="2.0")
+    value = await formats(registry.url).writer(LagEvent, topic).encode(newer)
+    with pytest.raises(UnsupportedVersion, match=r"version 2\.0"):
+        await read(formats(registry.url).reader(LagEvent), value)
+
+
+@pytest.fixture
+def settled(registry: SchemaRegistryServer) -> tuple[Settled, bytes]:
+    """A reader that knows the schema, and a message in it."""
+
+    async def prepared() -> tuple[Settled, bytes]:
+        form = formats(registry.url)
+        value = await form.writer(LagEvent, "settled").encode(example(LagEvent))
+        reader = form.reader(LagEvent)
+        await reader.learn([value])
+        return reader, value
+
+    return asyncio.run(prepared())
+
+
+def test_corrupt_avro_is_never_more_than_a_refusal(settled: tuple[Settled, bytes]) -> None:
+    reader, value = settled
+
+    @given(st.data())
+    def corrupt(data: st.DataObject) -> None:
+        broken = bytearray(value)
+        for _ in range(data.draw(st.integers(1, 8))):
+            at = data.draw(st.integers(5, len(broken) - 1))
+            broken[at] = data.draw(st.integers(0, 255))
+        cut = data.draw(st.integers(5, len(broken)))
+        with suppress(ContractError):
+            reader.decode(bytes(broken[:cut]))
+
+    corrupt()
+
+
+def test_bytes_after_the_message_are_no_part_of_it(settled: tuple[Settled, bytes]) -> None:
+    reader, value = settled
+    with pytest.raises(MalformedMessage, match="3 bytes more"):
+        reader.decode(value + b"abc")
+
+
+async def _is_ready(writer: MessageWriter) -> bool:
+    try:
+        await writer.prepare()
+    except RegistryUnavailable:
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""A message that nobody with the key wrote is told apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklag_schemas import Settings
+from sparklag_schemas.errors import WrongSignature
+from sparklag_schemas.messages.headers import HEADER, Signatures
+
+_OURS = Signatures(Settings(signing_key="right" * 4))
+
+
+def test_without_a_key_nothing_is_signed_and_everything_taken() -> None:
+    unsigned = Signatures(Settings())
+    assert unsigned.headers("topic", b"key", b"value") == []
+    unsigned.check("topic", b"key", b"value", [])
+    unsigned.check("topic", b"key", b"value", [(HEADER, b"anything")])
+
+
+@pytest.mark.parametrize("value", [b"value", b"", None])
+def test_what_is_signed_is_taken(value: bytes | None) -> None:
+    headers = [("ce_id", b"1"), *_OURS.headers("topic", b"key", value)]
+    _OURS.check("topic", b"key", value, headers)
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "value"),
+    [
+        ("other", b"key", b"value"),
+        ("topic", b"other", b"value"),
+        ("topic", b"key", b"other"),
+        ("topic", b"key", None),
+        ("topic", b"key", b""),
+        ("topick", b"ey", b"value"),
+        ("topic", None, b"value"),
+    ],
+)
+def test_a_signature_is_of_one_message(topic: str, key: bytes | None, value: bytes | None) -> None:
+    headers = _OURS.headers("topic", b"key", b"value")
+    with pytest.raises(WrongSignature):
+        _OURS.check(topic, key, value, headers)
+
+
+def test_another_key_and_none_are_refused() -> None:
+    theirs = Signatures(Settings(signing_key="wrong" * 4)).headers("topic", b"key", b"value")
+    for headers in (theirs, [], [(HEADER, None)], [(HEADER, b"")]):
+        with pytest.raises(WrongSignature):
+            _OURS.check("topic", b"key", b"value", headers)
+
+
+def test_a_key_can_be_changed_without_a_gap() -> None:
+    before = Signatures(Settings(signing_key="old" * 6))
+    between = Signatures(Settings(signing_key="new" * 6, accepted_signing_keys=["old" * 6]))
+    for signs in (before, between):
+        between.check("t", b"k", b"v", signs.headers("t", b"k", b"v"))
+    with pytest.raises(WrongSignature):
+        _OURS.check("t", b"k", b"v", between.headers("t", b"k", b"v"))
