@@ -66,18 +66,18 @@ def _unpack(
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         downloads, unpacked = Path(scratch) / "packages", Path(scratch) / "unpacked"
         downloads.mkdir()
-        said = _download(downloads, packages, needs)
-        if said is not None:
+        message = _download(downloads, packages, needs)
+        if message is not None:
             # The system's package lists are empty, or too old.
             lists = _own_lists(Path(scratch) / "lists")
-            said = run_command(["apt-get", *lists, "update", "-q"])
-            said = said or _download(downloads, packages, needs, lists)
-        if said is not None:
-            raise ProgramsMissing(f"apt-get download {' '.join(packages)}: {said}; {instead}")
+            message = run_command(["apt-get", *lists, "update", "-q"])
+            message = message or _download(downloads, packages, needs, lists)
+        if message is not None:
+            raise ProgramsMissing(f"apt-get download {' '.join(packages)}: {message}; {instead}")
         for package in sorted(downloads.glob("*.deb")):
-            said = run_command(["dpkg-deb", "-x", str(package), str(unpacked)])
-            if said is not None:
-                raise ProgramsMissing(f"{package.name} cannot be unpacked: {said}")
+            message = run_command(["dpkg-deb", "-x", str(package), str(unpacked)])
+            if message is not None:
+                raise ProgramsMissing(f"{package.name} cannot be unpacked: {message}")
         unpacked.rename(target)
 
 
@@ -103,14 +103,14 @@ def _download(
 def _needed(packages: Sequence[str], needs: str, lists: Sequence[str]) -> list[str]:
     """What they depend on, and what that depends on, by names that match."""
     dependencies = dict(_dependencies(packages, lists))
-    found: list[str] = []
+    result: list[str] = []
     unseen = list(packages)
     while unseen:
         for name in dependencies.get(unseen.pop(), []):
-            if re.fullmatch(needs, name) and name not in found and name not in packages:
-                found.append(name)
+            if re.fullmatch(needs, name) and name not in result and name not in packages:
+                result.append(name)
                 unseen.append(name)
-    return found
+    return result
 
 
 def _dependencies(packages: Sequence[str], lists: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -121,10 +121,10 @@ def _dependencies(packages: Sequence[str], lists: Sequence[str]) -> Iterator[tup
     ]
     ask = ("apt-cache", *lists, "depends", "--recurse", *nothing_else)
     # Nothing where it does not know the packages.
-    said = run(*ask, *packages, timeout_s=_QUERY_DEADLINE_S).stdout
+    message = run(*ask, *packages, timeout_s=_QUERY_DEADLINE_S).stdout
     name, is_alternative = "", False
     names: list[str] = []
-    for line in said.splitlines():
+    for line in message.splitlines():
         if not line.startswith(" "):
             yield name, names
             name, names, is_alternative = line.strip(), [], False
@@ -138,5 +138,5 @@ def _dependencies(packages: Sequence[str], lists: Sequence[str]) -> Iterator[tup
 
 def _installed_libraries() -> set[str]:
     shown = ("--showformat", "${db:Status-Abbrev}${Package}\n")
-    said = run("dpkg-query", "--show", *shown, "lib*", timeout_s=_QUERY_DEADLINE_S).stdout
-    return {line[2:].strip() for line in said.splitlines() if line.startswith("ii")}
+    message = run("dpkg-query", "--show", *shown, "lib*", timeout_s=_QUERY_DEADLINE_S).stdout
+    return {line[2:].strip() for line in message.splitlines() if line.startswith("ii")}

@@ -142,7 +142,7 @@ def service(topics: Topics, kafka: Broker, log: Path, *options: str) -> Iterator
         yield url
 
 
-def says(url: str, query: str, **fields: object) -> bool:
+def reports(url: str, query: str, **fields: object) -> bool:
     """Whether the service answers for the query, with these values."""
     event = answer(f"{url}/lag/{query}")
     return event is not None and all(event[name] == value for name, value in fields.items())
@@ -159,7 +159,7 @@ def lag_by_partition(event: dict[str, Any]) -> dict[int, int]:
     return {partition["partition"]: partition["lag"] for partition in topic["partitions"]}
 
 
-def batch_seen(url: str) -> int:
+def batch_observed(url: str) -> int:
     """Of query `orders`; -1 before its first."""
     event = answer(f"{url}/lag/orders")
     return -1 if event is None or event["batch_id"] is None else int(event["batch_id"])

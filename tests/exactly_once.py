@@ -109,9 +109,9 @@ class ExactlyOnce:
                     " MAX(record_offset) + 1 FROM records GROUP BY partition_id"
                 )
             )
-            found = {number: counts for number, *counts in counted}
+            result = {number: counts for number, *counts in counted}
             batches = connection.execute(_BATCHES).all()
-        assert found == {number: [end, end, end] for number, end in ends.items()}
+        assert result == {number: [end, end, end] for number, end in ends.items()}
         assert sum(ends.values()) > 0
         for _, of_query in groupby(batches, key=lambda row: row.query_id):
             kept = list(of_query)

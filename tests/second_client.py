@@ -79,8 +79,8 @@ class SecondClient:
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 when it is not there."""
-        found = self._admin.list_topics(timeout=_TIMEOUT_S).topics.get(topic)
-        return len(found.partitions) if found is not None and found.error is None else 0
+        results = self._admin.list_topics(timeout=_TIMEOUT_S).topics.get(topic)
+        return len(results.partitions) if results is not None and results.error is None else 0
 
     def described(self, topic: str) -> dict[int, PartitionMetadata]:
         """Leader and replicas of each partition."""
@@ -135,9 +135,9 @@ class SecondClient:
         wanted = [TopicPartition(topic, number) for number in range(self.partitions(topic))]
         with self._consumer(group) as consumer:
             return {
-                found.partition: found.offset
-                for found in consumer.committed(wanted, timeout=_TIMEOUT_S)
-                if found.offset >= 0
+                results.partition: results.offset
+                for results in consumer.committed(wanted, timeout=_TIMEOUT_S)
+                if results.offset >= 0
             }
 
     def commit(self, group: str, offsets: dict[str, dict[int, int]]) -> None:
@@ -164,7 +164,7 @@ class SecondClient:
     def read_all(self, topic: str) -> list[Message]:
         """Every record that is in the topic now, by partition and offset."""
         ends = self.end_offsets(topic)
-        found: list[Message] = []
+        results: list[Message] = []
         with self._consumer() as consumer:
             consumer.assign([TopicPartition(topic, number, 0) for number in ends])
             reached = dict.fromkeys(ends, 0)
@@ -174,8 +174,8 @@ class SecondClient:
                 for message in consumer.consume(500, timeout=0.2):
                     assert message.error() is None, message.error()
                     reached[_number(message.partition())] = _number(message.offset()) + 1
-                    found.append(message)
-        return sorted(found, key=lambda m: (_number(m.partition()), _number(m.offset())))
+                    results.append(message)
+        return sorted(results, key=lambda m: (_number(m.partition()), _number(m.offset())))
 
     @contextmanager
     def _consumer(self, group: str = "second-client") -> Iterator[Consumer]:
@@ -187,7 +187,7 @@ class SecondClient:
 
 
 def _log_end(consumer: Consumer, partition: TopicPartition) -> int:
-    found: list[int] = []
+    results: list[int] = []
 
     def is_read() -> bool:
         try:
@@ -196,11 +196,11 @@ def _log_end(consumer: Consumer, partition: TopicPartition) -> int:
             if failure.args[0].code() not in _LEADER_MOVES:
                 raise
             return False
-        found.append(end)
+        results.append(end)
         return True
 
     wait_for(is_read, f"the log end of {partition}", _TIMEOUT_S)
-    return found[0]
+    return results[0]
 
 
 def _number(value: int | None) -> int:

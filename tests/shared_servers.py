@@ -73,10 +73,10 @@ class SharedServers:
         with FileLock(self.folder / f"{name}.lock"):
             if not address.exists():
                 self._start_holder(name, arguments, address)
-        found = pickle.loads(address.read_bytes())
-        if isinstance(found, str):
-            pytest.fail(found, pytrace=False)
-        return _attached(kind, found)
+        result = pickle.loads(address.read_bytes())
+        if isinstance(result, str):
+            pytest.fail(result, pytrace=False)
+        return _attached(kind, result)
 
     def made(self, name: str, make: Callable[[Path], object]) -> Path:
         """A folder that `make` fills once in a run."""
@@ -142,26 +142,26 @@ def hold(folder: Path, name: str, *arguments: str) -> None:
 
     address = folder / f"{name}.address"
     with _run_lock(folder).open() as run, ExitStack() as stack:
-        found: str | dict[str, Any]
+        result: str | dict[str, Any]
         try:
             server: Startable = stack.enter_context(pkgutil.resolve_name(name)(*arguments))
         except Exception as failure:
             missing = isinstance(failure, ProgramsMissing)
-            found = str(failure) if missing else traceback.format_exc()
+            result = str(failure) if missing else traceback.format_exc()
         else:
-            found = {key: vars(server)[key] for key in _ADDRESS if key in vars(server)}
+            result = {key: vars(server)[key] for key in _ADDRESS if key in vars(server)}
             if isinstance(server, ChildProcess):
                 # Stopped, a broker writes thousands of partitions to the disk.
                 stack.callback(server.kill)
-        _write(address, found)
+        _write(address, result)
         fcntl.flock(run, fcntl.LOCK_SH)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write(address: Path, found: str | Mapping[str, Any]) -> None:
+def _write(address: Path, result: str | Mapping[str, Any]) -> None:
     """At once: whoever waits for the file reads all of it."""
     scratch = address.with_suffix(".new")
-    scratch.write_bytes(pickle.dumps(found))
+    scratch.write_bytes(pickle.dumps(result))
     scratch.rename(address)
 
 

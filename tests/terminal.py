@@ -63,30 +63,33 @@ class Terminal:
     def screen(self, *, escapes: bool = False) -> str:
         """What a person sees, once it is not just being drawn; with the escape sequences that
         colour it, where wanted."""
-        seen = ""
+        received = ""
 
         def is_still() -> bool:
-            nonlocal seen
-            before, seen = seen, self._run("capture-pane", "-p", *(["-e"] if escapes else []))
-            return seen == before
+            nonlocal received
+            before, received = (
+                received,
+                self._run("capture-pane", "-p", *(["-e"] if escapes else [])),
+            )
+            return received == before
 
         wait_for(is_still, "the terminal is drawn")
-        return seen
+        return received
 
     def shows(self, text: str) -> str:
         """The screen, once `text` is on it."""
-        seen = ""
+        received = ""
 
-        def is_seen() -> bool:
-            nonlocal seen
-            seen = self.screen()
-            return text in seen
+        def is_observed() -> bool:
+            nonlocal received
+            received = self.screen()
+            return text in received
 
         try:
-            wait_for(is_seen, f"the terminal shows {text!r}")
+            wait_for(is_observed, f"the terminal shows {text!r}")
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{seen}") from None
-        return seen
+            raise AssertionError(f"{error}\n{received}") from None
+        return received
 
     def signal(self, number: int) -> None:
         """To the command, and not to the shell that runs it."""

@@ -16,7 +16,7 @@ from tests.end_to_end import (
     lag_by_partition,
     lag_of,
     process,
-    says,
+    reports,
     service,
 )
 from tests.local_kafka import LocalKafka
@@ -35,7 +35,7 @@ def agrees(url: str, topics: Topics, folder: Path) -> bool:
     expected = topics.lag_after(checkpoint, batch)
     total = sum(expected.values())
     return (
-        says(url, folder.name, batch_id=batch, total_lag=total)
+        reports(url, folder.name, batch_id=batch, total_lag=total)
         and lag_by_partition(lag_of(url, folder.name)) == expected
     )
 
@@ -52,7 +52,7 @@ def test_lag_of_a_driver_that_knows_nothing_of_it_and_is_killed(
     arguments = [kafka.bootstrap_servers, topics.orders, str(folder), str(gate)]
     with service(topics, kafka, tmp_path / "service.log") as url:
         with process(topics, tmp_path / "driver.log", "tests.drivers.untouched", *arguments) as it:
-            third = partial(says, url, "orders", planned_batch_id=2)
+            third = partial(reports, url, "orders", planned_batch_id=2)
             wait_for(third, "the third batch runs", START_S)
             running = lag_of(url, "orders")
             checkpoint = Checkpoint(folder / "orders")
@@ -65,7 +65,7 @@ def test_lag_of_a_driver_that_knows_nothing_of_it_and_is_killed(
             assert state == ("checkpoint", None, "OK")
             gate.touch()
             for query in QUERIES:
-                caught_up = partial(says, url, query, total_lag=0)
+                caught_up = partial(reports, url, query, total_lag=0)
                 wait_for(caught_up, f"{query} has read all", START_S)
             assert lag_of(url, "continuous")["origin"] == "checkpoint"
             kill(it)
@@ -95,9 +95,9 @@ def test_lag_of_a_driver_that_knows_nothing_of_it_and_is_killed(
             begun = lag_of(url, known["query_id"])
             assert begun["query"] == "seen"
             assert begun["batch_id"] >= known["batch_id"]
-            at_the_end = partial(says, url, "seen", total_lag=0, origin="listener")
+            at_the_end = partial(reports, url, "seen", total_lag=0, origin="listener")
             wait_for(at_the_end, "its listener tells of its last batch", START_S)
             kill(driver)
         topics.order(60)
-        wait_for(partial(says, url, "seen", status="STOP"), "its silence is noticed", START_S)
+        wait_for(partial(reports, url, "seen", status="STOP"), "its silence is noticed", START_S)
         assert lag_of(url, "seen")["total_lag"] == 60

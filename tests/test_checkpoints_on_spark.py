@@ -38,7 +38,7 @@ class Follower:
 
     def __init__(self, reader: CheckpointReader) -> None:
         self._reader = reader
-        self.told: list[CheckpointPosition] = []
+        self.output: list[CheckpointPosition] = []
         self.failed: list[Exception] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow)
@@ -56,7 +56,7 @@ class Follower:
         assert not self.failed
 
     def until(self, condition: Callable[[CheckpointPosition], bool], what: str) -> None:
-        wait_for(lambda: bool(self.told) and condition(self.told[-1]), what, _SPARK_S)
+        wait_for(lambda: bool(self.output) and condition(self.output[-1]), what, _SPARK_S)
 
     def _follow(self) -> None:
         while not self._stop.wait(0.02):
@@ -66,7 +66,7 @@ class Follower:
                 self.failed.append(error)
                 return
             if position is not None:
-                self.told.append(position)
+                self.output.append(position)
 
 
 @pytest.fixture
@@ -95,10 +95,10 @@ def processed(position: CheckpointPosition) -> Offsets | None:
     return source.processed
 
 
-def only_goes_on(told: list[CheckpointPosition]) -> bool:
+def only_goes_on(output: list[CheckpointPosition]) -> bool:
     """Neither batch nor any partition ever goes back, and all is of one query."""
-    assert len({position.query_id for position in told}) == 1
-    for before, after in pairwise(told):
+    assert len({position.query_id for position in output}) == 1
+    for before, after in pairwise(output):
         assert (after.batch_id or 0) >= (before.batch_id or 0)
         for topic, partitions in ((processed(before) if before.sources else None) or {}).items():
             for number, offset in partitions.items():
@@ -113,9 +113,9 @@ def test_what_spark_calls_the_location_is_where_it_is(driver: Driver, folder: Pa
     query = driver.start(folder.name)
     query.processAllAvailable()
     execution = driver.spark._jsparkSession.streams().get(query.id).streamingQuery()
-    said = execution.resolvedCheckpointRoot()
-    assert normal_location(said) == str(folder)
-    assert processed(read_checkpoint(CheckpointStore({}, 10.0), said)) == driver.end()
+    message = execution.resolvedCheckpointRoot()
+    assert normal_location(message) == str(folder)
+    assert processed(read_checkpoint(CheckpointStore({}, 10.0), message)) == driver.end()
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_available_now_ends_where_the_topic_ended(
     with follower.following(folder):
         assert query.awaitTermination(int(_SPARK_S))
         follower.until(lambda p: p.batch_id == 3, "all four batches are committed")
-    assert only_goes_on(follower.told)
+    assert only_goes_on(follower.output)
     position = read_checkpoint(CheckpointStore({}, 10.0), str(folder))
     assert processed(position) == driver.end()
     assert (position.batch_id, position.planned_batch_id) == (3, None)
@@ -164,7 +164,7 @@ def test_asynchronous_progress_has_holes_and_is_followed_all_the_same(
 
     def all_read() -> bool:
         # What is not in the log is written with a later batch, which needs data.
-        written, sent = follower.told[-1], driver.end()
+        written, sent = follower.output[-1], driver.end()
         if processed(written) == sent:
             return True
         if time.monotonic() > quiet_s[0]:
@@ -178,15 +178,15 @@ def test_asynchronous_progress_has_holes_and_is_followed_all_the_same(
             wait_for(has_holes, "batches are left out of the log", _SPARK_S)
             quiet_s = [time.monotonic() + 4]
             wait_for(all_read, "all is read", _SPARK_S)
-            known = follower.told[-1]
+            known = follower.output[-1]
     finally:
         query.stop()
-    assert only_goes_on(follower.told)
+    assert only_goes_on(follower.output)
     # Another client counts what came out: never less than the checkpoint says was processed.
     written = sum(driver.client.end_offsets(out).values())
-    said = processed(known)
-    assert said is not None
-    assert sum(said[driver.topic].values()) <= written
+    message = processed(known)
+    assert message is not None
+    assert sum(message[driver.topic].values()) <= written
     assert known.batch_id is not None
     assert len(numbers()) <= known.batch_id
 

@@ -70,13 +70,13 @@ def links(document: Path) -> Iterator[str]:
 
 def anchors(document: Path) -> set[str]:
     """Of the headings, as GitHub makes them."""
-    found: set[str] = set()
+    result: set[str] = set()
     for heading in _HEADING.findall(prose(document)):
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
-        count = sum(1 for anchor in found if re.fullmatch(rf"{re.escape(slug)}(-\d+)?", anchor))
-        found.add(f"{slug}-{count}" if count else slug)
-    return found
+        count = sum(1 for anchor in result if re.fullmatch(rf"{re.escape(slug)}(-\d+)?", anchor))
+        result.add(f"{slug}-{count}" if count else slug)
+    return result
 
 
 @each_document

@@ -16,12 +16,12 @@ from tests.end_to_end import (
     Checkpoint,
     Topics,
     answer,
-    batch_seen,
+    batch_observed,
     kill,
     lag_by_partition,
     lag_of,
     process,
-    says,
+    reports,
     service,
 )
 from tests.local_kafka import LocalKafka
@@ -64,7 +64,7 @@ def test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restar
     with service(topics, kafka, tmp_path / "service.log") as url:
         agrees_now = partial(agrees, url, topics, checkpoint)
         with order_totals(topics, kafka, folder, tmp_path / "first.log") as driver:
-            wait_for(lambda: batch_seen(url) >= 1, "a batch was observed", START_S)
+            wait_for(lambda: batch_observed(url) >= 1, "a batch was observed", START_S)
             # Between two batches: what was seen is what the checkpoint holds.
             wait_for(agrees_now, "lag agrees while the query runs", START_S)
             running = lag_of(url, "orders")
@@ -74,7 +74,7 @@ def test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restar
             def stopped_between_batches() -> bool:
                 # While it stands still no batch can be committed whose report the kill takes along.
                 os.killpg(driver.pid, signal.SIGSTOP)
-                is_between = batch_seen(url) == checkpoint.committed_batches()[-1]
+                is_between = batch_observed(url) == checkpoint.committed_batches()[-1]
                 if not is_between:
                     os.killpg(driver.pid, signal.SIGCONT)
                 return is_between
@@ -88,7 +88,7 @@ def test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restar
         assert dead["total_lag"] >= 130
 
         with order_totals(topics, kafka, folder, tmp_path / "second.log"):
-            caught_up = partial(says, url, "orders", total_lag=0)
+            caught_up = partial(reports, url, "orders", total_lag=0)
             wait_for(caught_up, "the restarted query catches up", START_S)
             wait_for(agrees_now, "lag agrees after the restart", START_S)
             again = lag_of(url, "orders")
@@ -106,7 +106,7 @@ def test_with_the_service_embedded_the_driver_answers_for_its_queries(
     log = tmp_path / "driver.log"
     with process(topics, log, *arguments, stdout=subprocess.PIPE) as driver:
         url = driver.stdout.readline().decode().strip()
-        wait_for(lambda: batch_seen(url) >= 1, "a batch was observed", START_S)
+        wait_for(lambda: batch_observed(url) >= 1, "a batch was observed", START_S)
         wait_for(partial(agrees, url, topics, checkpoint), "lag agrees", START_S)
         assert lag_of(url, "orders")["measured_by"] == "embedded"
 
@@ -151,6 +151,6 @@ def test_each_batch_of_a_driver_is_one_trace_from_the_callback_to_the_event(
         times = [t for s in spans if s.trace_id == trace_id for t in (s.began_ns, s.ended_ns)]
         assert max(times) - min(times) < START_S * 1e9
     headers = [dict(message.headers() or ()) for message in second_client.read_all(topics.lag)]
-    values = [found.get("traceparent") for found in headers]
+    values = [result.get("traceparent") for result in headers]
     linked = {value.decode().split("-")[1] for value in values if isinstance(value, bytes)}
     assert traces <= linked

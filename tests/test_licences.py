@@ -29,14 +29,14 @@ NOT_LOCKED: Final = {"gcsfs", "adlfs"}
 def installed_with(name: str) -> dict[str, Distribution | None]:
     """Each package that it, or an extra of it, asks for, directly or not."""
     packages: dict[str, Distribution | None] = {}
-    seen: set[tuple[str, str]] = set()
+    received: set[tuple[str, str]] = set()
     extras = distribution(name).metadata.get_all("Provides-Extra", [])
     left = [(name, extra) for extra in ("", *extras)]
     while left:
         package, extra = left.pop()
-        if (package, extra) in seen:
+        if (package, extra) in received:
             continue
-        seen.add((package, extra))
+        received.add((package, extra))
         try:
             packages[package] = distribution(package)
         except PackageNotFoundError:

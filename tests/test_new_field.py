@@ -39,7 +39,7 @@ from sparklag_service.publishing.partition_publisher import PartitionChanges
 from sparklag_service.view.view import Entry
 from tests.service.pipelines import pipeline_of
 from tests.service.rest_client import rest_client
-from tests.service.states import evaluated, only, said, state
+from tests.service.states import evaluated, only, offsets_at, state
 
 
 def through_avro(message):
@@ -50,7 +50,7 @@ def through_avro(message):
     return converted(fastavro.schemaless_reader(buffer, parsed, None), type(message))
 
 
-event = evaluated(state(), said({0: 70}))
+event = evaluated(state(), offsets_at({0: 70}))
 (change,) = PartitionChanges(60.0).due(event, 0.0)
 
 
@@ -103,20 +103,20 @@ def insert(file: Path, place: str, *, before: str) -> None:
 
 def edit_avro(file: Path, record: str) -> None:
     schema = json.loads(file.read_text(encoding="utf-8"))
-    for found in records(schema):
-        if found["name"] == record:
-            found["fields"].append(IN_AVRO)
+    for result in records(schema):
+        if result["name"] == record:
+            result["fields"].append(IN_AVRO)
     file.write_text(json.dumps(schema), encoding="utf-8")
 
 
 def records(node: Any) -> list[dict[str, Any]]:
     match node:
         case {"type": "record", "fields": fields}:
-            return [node, *(found for field in fields for found in records(field["type"]))]
+            return [node, *(result for field in fields for result in records(field["type"]))]
         case {"type": "array", "items": items}:
             return records(items)
         case list():
-            return [found for inner in node for found in records(inner)]
+            return [result for inner in node for result in records(inner)]
     return []
 
 

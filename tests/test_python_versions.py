@@ -97,14 +97,14 @@ def _used(node: ast.AST) -> Iterator[tuple[int, str]]:
 def test_no_file_uses_what_a_patch_release_lacks() -> None:
     # Not what is installed or built: that is in hidden folders.
     files = sorted(_ROOT.glob("[!.]*/**/*.py"))
-    found = [
+    result = [
         f"{file.relative_to(_ROOT)}:{use}"
         for file in files
         for use in late_additions(file.read_text(encoding="utf-8"))
     ]
 
     assert len(files) > _MIN_FILES
-    assert not found, "\n".join(found)
+    assert not result, "\n".join(result)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_no_file_uses_what_a_patch_release_lacks() -> None:
         ("import xml.etree.ElementTree\nparser.flush()", "flush"),
     ],
 )
-def test_a_use_is_found_with_the_releases_that_have_it(source: str, name: str) -> None:
+def test_a_use_is_detected_with_the_releases_that_have_it(source: str, name: str) -> None:
     (use,) = late_additions(source)
 
     assert use.startswith("2: ")

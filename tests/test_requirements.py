@@ -25,12 +25,12 @@ APART = {"audit.txt", "docs.txt", "helm.txt", "kubernetes.txt", "sbom.txt"}
 
 def locked(lock: str) -> dict[str, set[str]]:
     """Name to the versions in a lock file; several where they differ by Python version."""
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for name, version in re.findall(
         r"^([A-Za-z0-9._-]+)==(\S+)", (ROOT / "requirements" / lock).read_text(), re.MULTILINE
     ):
-        found.setdefault(canonical(name), set()).add(version)
-    return found
+        result.setdefault(canonical(name), set()).add(version)
+    return result
 
 
 def canonical(name: str) -> str:
@@ -75,9 +75,9 @@ def test_the_lock_satisfies_what_the_project_asks_for(lock: str, wanted: list[st
     for requirement in map(Requirement, wanted):
         if requirement.name == PROJECT["project"]["name"]:
             continue
-        found = versions.get(canonical(requirement.name))
-        assert found, f"{requirement.name} is not in {lock}: make lock"
-        assert all(requirement.specifier.contains(v) for v in found), f"{requirement}: make lock"
+        result = versions.get(canonical(requirement.name))
+        assert result, f"{requirement.name} is not in {lock}: make lock"
+        assert all(requirement.specifier.contains(v) for v in result), f"{requirement}: make lock"
 
 
 @pytest.mark.parametrize("lane", LANES)

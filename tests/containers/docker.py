@@ -72,8 +72,8 @@ def image(name: str) -> str:
 
 def inspect(name: str) -> dict[str, Any]:
     """Of an image or a container."""
-    (found,) = json.loads(docker("inspect", name))
-    return dict(found)
+    (result,) = json.loads(docker("inspect", name))
+    return dict(result)
 
 
 def in_image(name: str, *arguments: str, options: tuple[str, ...] = ()) -> str:

@@ -47,19 +47,19 @@ def mariadb_programs() -> MariaDBPrograms:
     ProgramsMissing."""
     # Where Debian has it is not on everyone's PATH.
     path = os.pathsep.join([*os.get_exec_path(), "/usr/sbin"])
-    found = _found(shutil.which("mariadbd", path=path), "")
-    if found is not None:
-        return found
+    result = _detected(shutil.which("mariadbd", path=path), "")
+    if result is not None:
+        return result
     unpacked = unpacked_packages(
         "mariadb", _PACKAGES, needs="lib.*", instead="install MariaDB's server (mariadbd)"
     )
-    found = _found(str(unpacked / "usr/sbin/mariadbd"), library_path(unpacked))
-    if found is None:
+    result = _detected(str(unpacked / "usr/sbin/mariadbd"), library_path(unpacked))
+    if result is None:
         raise ProgramsMissing(f"Debian's packages {_PACKAGES} hold other programs than expected")
-    return found
+    return result
 
 
-def _found(mariadbd: str | None, libraries: str) -> MariaDBPrograms | None:
+def _detected(mariadbd: str | None, libraries: str) -> MariaDBPrograms | None:
     if mariadbd is None:
         return None
     path = Path(mariadbd).resolve()

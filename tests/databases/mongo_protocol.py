@@ -105,13 +105,13 @@ class MongoProtocolServer(DatabaseServer):
         assert self._process is not None
         process = self._process
 
-        def says() -> re.Match[str] | None:
+        def reports() -> re.Match[str] | None:
             return _GATEWAY.search(process.log_path.read_text(errors="replace"), self._log_start)
 
-        wait_until_up([process], lambda: says() is not None, DEADLINE_S)
-        said = says()
-        assert said is not None
-        return int(said[1]), said[2]
+        wait_until_up([process], lambda: reports() is not None, DEADLINE_S)
+        message = reports()
+        assert message is not None
+        return int(message[1]), message[2]
 
     def _answers(self) -> bool:
         import pymongo

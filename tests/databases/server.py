@@ -209,13 +209,13 @@ class SqlServer(DatabaseServer):
         with closing(self.connect()) as connection:
             connection.cursor().execute(f"CREATE DATABASE {database}")
 
-    def _prepare_by(self, command: Sequence[str], told: str = "") -> None:
+    def _prepare_by(self, command: Sequence[str], output: str = "") -> None:
         """Run what makes its data; `told` is what it reads."""
         log_path = self.folder / "prepare.log"
         with log_path.open("wb") as log:
             done = subprocess.run(
                 command,
-                input=told.encode(),
+                input=output.encode(),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self._environment(),

@@ -23,8 +23,8 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 
 def document(path: Path) -> dict[str, Any]:
-    (found,) = documents(path)
-    return found
+    (result,) = documents(path)
+    return result
 
 
 def triggers(path: Path) -> Iterator[dict[str, Any]]:
@@ -39,8 +39,10 @@ def rules(kind: str) -> list[dict[str, Any]]:
 
 def adapter_query(rule: dict[str, Any], matchers: str) -> str:
     """What prometheus-adapter asks, for an HPA that selects by `matchers`."""
-    asked: str = rule["metricsQuery"]
-    return asked.replace("<<.Series>>", rule["seriesQuery"]).replace("<<.LabelMatchers>>", matchers)
+    requested: str = rule["metricsQuery"]
+    return requested.replace("<<.Series>>", rule["seriesQuery"]).replace(
+        "<<.LabelMatchers>>", matchers
+    )
 
 
 def kubernetes_validate() -> Path:

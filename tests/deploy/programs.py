@@ -31,9 +31,9 @@ class Programs:
 def prometheus_programs() -> Programs:
     """Those of this machine, else those in the cache, else unpacked there. Raises
     ProgramsMissing."""
-    found = _found(os.get_exec_path())
-    if found is not None:
-        return found
+    result = _detected(os.get_exec_path())
+    if result is not None:
+        return result
     unpacked = unpacked_packages(
         "prometheus",
         _PACKAGES,
@@ -42,10 +42,10 @@ def prometheus_programs() -> Programs:
     )
     folder = unpacked / "usr/bin"
     _let_it_find_its_templates(folder / "prometheus-alertmanager", folder / "alertmanager")
-    found = _found([str(folder)])
-    if found is None:
+    result = _detected([str(folder)])
+    if result is None:
         raise ProgramsMissing(f"Debian's packages {_PACKAGES} hold other programs than expected")
-    return replace(found, root=unpacked)
+    return replace(result, root=unpacked)
 
 
 def promtool(programs: Programs, *arguments: str | Path) -> str:
@@ -65,10 +65,10 @@ def _let_it_find_its_templates(program: Path, relocated: Path) -> None:
     os.replace(copy.name, relocated)
 
 
-def _found(folders: list[str]) -> Programs | None:
+def _detected(folders: list[str]) -> Programs | None:
     find = partial(shutil.which, path=os.pathsep.join(folders))
     # Its own name, and Debian's.
     alertmanager = find("alertmanager") or find("prometheus-alertmanager")
-    found = (find("prometheus"), find("promtool"), alertmanager, find("amtool"))
-    paths = [Path(each) for each in found if each]
-    return Programs(*paths) if len(paths) == len(found) else None
+    result = (find("prometheus"), find("promtool"), alertmanager, find("amtool"))
+    paths = [Path(each) for each in result if each]
+    return Programs(*paths) if len(paths) == len(result) else None

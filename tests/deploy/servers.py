@@ -81,8 +81,8 @@ class PrometheusServer:
 
     def value(self, expression: str) -> float | None:
         """Of its only sample; None where there is none, or more."""
-        found = self.query(expression)
-        return float(found[0]["value"][1]) if len(found) == 1 else None
+        result = self.query(expression)
+        return float(result[0]["value"][1]) if len(result) == 1 else None
 
     def label_values(self, label: str, match: str) -> list[str]:
         return list(self._get(f"label/{label}/values", **{"match[]": match}))
@@ -93,12 +93,12 @@ class PrometheusServer:
 
     def alerts(self) -> dict[str, str]:
         """Those that are pending or firing: name to state, the worse of several."""
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         for alert in self._get("alerts")["alerts"]:
             name = alert["labels"]["alertname"]
-            if found.get(name) != "firing":
-                found[name] = alert["state"]
-        return found
+            if result.get(name) != "firing":
+                result[name] = alert["state"]
+        return result
 
     def _get(self, path: str, **parameters: Any) -> Any:
         answer = httpx.get(

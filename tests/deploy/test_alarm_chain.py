@@ -15,7 +15,7 @@ from tests.deploy.manifests import DEPLOY, document
 from tests.deploy.programs import Programs
 from tests.deploy.servers import alertmanager
 from tests.deploy.watched_service import scraping, serving
-from tests.end_to_end import START_S, Topics, batch_seen, process, says
+from tests.end_to_end import START_S, Topics, batch_observed, process, reports
 from tests.http_server import HttpServer
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
@@ -41,7 +41,7 @@ def routing(webhook: HttpServer) -> dict[str, Any]:
     return configuration
 
 
-def told(webhook: HttpServer, status: str) -> list[dict[str, Any]]:
+def output(webhook: HttpServer, status: str) -> list[dict[str, Any]]:
     """What Alertmanager posted of the alarm as `firing` or `resolved`."""
     return [
         alert
@@ -68,25 +68,25 @@ def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
         scraping(programs, tmp_path / "prometheus", url, alertmanager=manager) as prometheus,
         process(topics, tmp_path / "driver.log", *driver) as orders,
     ):
-        wait_for(lambda: batch_seen(url) >= 2, "batches complete", START_S)
-        is_ok, hangs = (partial(says, url, "orders", status=each) for each in ("OK", "STALL"))
+        wait_for(lambda: batch_observed(url) >= 2, "batches complete", START_S)
+        is_ok, hangs = (partial(reports, url, "orders", status=each) for each in ("OK", "STALL"))
         wait_for(lambda: is_ok() and not prometheus.alerts(), "all is well", START_S)
-        assert told(webhook, "firing") == []
+        assert output(webhook, "firing") == []
 
         hold.touch()
         topics.order(700)
         wait_for(hangs, "the service says that it hangs", START_S)
         wait_for(lambda: prometheus.alerts().get(STALLED) == "firing", "the rule fires", START_S)
-        wait_for(lambda: bool(told(webhook, "firing")), "somebody is woken", START_S)
-        alarm = told(webhook, "firing")[0]
+        wait_for(lambda: bool(output(webhook, "firing")), "somebody is woken", START_S)
+        alarm = output(webhook, "firing")[0]
         assert alarm["labels"]["query"] == "orders"
         assert alarm["labels"]["severity"] == "critical"
         assert "orders hangs" in alarm["annotations"]["summary"]
-        assert told(webhook, "resolved") == []
+        assert output(webhook, "resolved") == []
 
         hold.unlink()
         wait_for(is_ok, "the query goes on", START_S)
-        wait_for(lambda: bool(told(webhook, "resolved")), "that is told too", START_S)
+        wait_for(lambda: bool(output(webhook, "resolved")), "that is told too", START_S)
         wait_for(lambda: not prometheus.alerts(), "no alarm is left", START_S)
 
         orders.terminate()

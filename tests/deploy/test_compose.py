@@ -37,13 +37,13 @@ _PROVIDER_FIELDS: Final = frozenset(
 
 def mounts(service: str) -> dict[str, Path]:
     """Files and folders of the repository, by where they are in the container."""
-    found = {}
+    result = {}
     for volume in SERVICES[service]["volumes"]:
         source, target, *options = volume.split(":")
         if source.startswith("./"):
             assert options == ["ro"], volume
-            found[target] = ROOT / source
-    return found
+            result[target] = ROOT / source
+    return result
 
 
 def test_without_the_profile_the_services_are_those_of_the_pipeline() -> None:

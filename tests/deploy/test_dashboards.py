@@ -98,14 +98,14 @@ def watched(
 def test_every_panel_finds_data(watched: Watched, path: Path) -> None:
     waiting = set(dashboards.expressions(dashboards.load(path)))
 
-    def all_found() -> bool:
-        for asked in list(waiting):
-            if watched.prometheus.query(asked.expression):
-                waiting.discard(asked)
+    def all_detected() -> bool:
+        for requested in list(waiting):
+            if watched.prometheus.query(requested.expression):
+                waiting.discard(requested)
         return not waiting
 
     try:
-        wait_for(all_found, "every panel finds data", DATA_S)
+        wait_for(all_detected, "every panel finds data", DATA_S)
     except AssertionError as late:
         missing = [f"no data: {each.panel}: {each.expression}" for each in waiting]
         pytest.fail("\n".join([str(late), *missing]))
@@ -114,9 +114,9 @@ def test_every_panel_finds_data(watched: Watched, path: Path) -> None:
 @pytest.mark.kafka
 @EACH
 def test_every_variable_has_values_to_choose(watched: Watched, path: Path) -> None:
-    for name, asked in dashboards.variables(dashboards.load(path)).items():
-        parts = re.fullmatch(r"label_values\((.+), (\w+)\)", asked)
-        assert parts is not None, asked
+    for name, requested in dashboards.variables(dashboards.load(path)).items():
+        parts = re.fullmatch(r"label_values\((.+), (\w+)\)", requested)
+        assert parts is not None, requested
         series, label = parts[1], parts[2]
 
         def has_values(series: str = series, label: str = label) -> bool:
@@ -132,19 +132,19 @@ def test_what_keda_asks_has_one_number_as_answer(watched: Watched, path: Path) -
         metadata = trigger["metadata"]
         if trigger["type"] == "metrics-api":
             url = urlsplit(metadata["url"])
-            asked = f"{watched.url}{url.path}"
+            requested = f"{watched.url}{url.path}"
             # The service refuses names of others.
             headers = {"host": url.netloc}
 
             def answered(
-                asked: str = asked,
+                requested: str = requested,
                 headers: dict[str, str] = headers,
                 where: str = metadata["valueLocation"],
             ) -> bool:
-                answer = httpx.get(asked, headers=headers, timeout=60)
+                answer = httpx.get(requested, headers=headers, timeout=60)
                 return answer.is_success and isinstance(answer.json()[where], int)
 
-            wait_for(answered, asked, DATA_S)
+            wait_for(answered, requested, DATA_S)
         else:
             _wait_for_number(watched.prometheus, metadata["query"])
 

@@ -25,7 +25,7 @@ def test_grafanas_types_have_every_field_of_the_dashboards() -> None:
     assert _diagnostics(dashboards.PATHS) == {path.name: [] for path in dashboards.PATHS}
 
 
-def test_a_field_that_grafana_does_not_have_is_found(tmp_path: Path) -> None:
+def test_a_field_that_grafana_does_not_have_is_detected(tmp_path: Path) -> None:
     dashboard = dashboards.load(dashboards.PATHS[0])
     panel: dict[str, Any] = next(
         panel for panel in dashboards.panels(dashboard) if panel["type"] == "timeseries"
@@ -36,6 +36,6 @@ def test_a_field_that_grafana_does_not_have_is_found(tmp_path: Path) -> None:
     path = tmp_path / "wrong.json"
     path.write_text(json.dumps(dashboard))
 
-    (found,) = _diagnostics([path]).values()
+    (result,) = _diagnostics([path]).values()
     for wrong in ("refreshEvery", "below", "lineWidths"):
-        assert any(wrong in text for text in found), found
+        assert any(wrong in text for text in result), result

@@ -32,13 +32,13 @@ from tests.deploy.programs import Programs
 
 
 def of_kind(kind: str) -> dict[str, Any]:
-    (found,) = [each for each in documents(SERVICE) if each["kind"] == kind]
-    return found
+    (result,) = [each for each in documents(SERVICE) if each["kind"] == kind]
+    return result
 
 
 def container() -> dict[str, Any]:
-    (found,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
-    return dict(found)
+    (result,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    return dict(result)
 
 
 @pytest.mark.packaging
@@ -89,8 +89,10 @@ def test_a_lag_that_is_not_known_takes_no_worker_away(path: Path) -> None:
 
 def test_the_hpa_asks_for_metrics_that_the_adapter_makes() -> None:
     made = {rule["name"]["as"] for rule in document(ADAPTER)["rules"]["external"]}
-    asked = {metric["external"]["metric"]["name"] for metric in document(HPA)["spec"]["metrics"]}
-    assert asked <= made
+    requested = {
+        metric["external"]["metric"]["name"] for metric in document(HPA)["spec"]["metrics"]
+    }
+    assert requested <= made
 
 
 def test_alertmanager_silences_only_alerts_that_there_are() -> None:

@@ -109,7 +109,7 @@ class Dashboards:
 
     def wrong(self) -> dict[str, str]:
         """Expressions that do not have the answer they should have, and what they have."""
-        found = {}
+        result = {}
         for expression, labels, expected in (*KAFKA_LAG_EXPORTER, *KAFKA_EXPORTER):
             values: list[tuple[str, float]] = []
             for filled in sorted({self._filled(expression, each) for each in self._instances()}):
@@ -117,7 +117,7 @@ class Dashboards:
                     answer = self.prometheus.query(filled)
                 except AssertionError as error:
                     # Many-to-many is an error of Prometheus.
-                    found[expression] = str(error)
+                    result[expression] = str(error)
                     continue
                 values += [
                     (self._named(sample["metric"], labels), float(sample["value"][1]))
@@ -129,8 +129,8 @@ class Dashboards:
                 else sorted(name for name, _ in values) == sorted(expected)
             )
             if not is_right or len(values) != len(expected):
-                found.setdefault(expression, f"{values} is not {expected}")
-        return found
+                result.setdefault(expression, f"{values} is not {expected}")
+        return result
 
     def _filled(self, expression: str, instance: str) -> str:
         variables = {
@@ -146,8 +146,8 @@ class Dashboards:
 
     def _instances(self) -> list[str]:
         """What there is to choose from, for `$instance`."""
-        found = self.prometheus.query("count by (instance) (kafka_consumergroup_current_offset)")
-        return [sample["metric"]["instance"] for sample in found]
+        result = self.prometheus.query("count by (instance) (kafka_consumergroup_current_offset)")
+        return [sample["metric"]["instance"] for sample in result]
 
     def _named(self, metric: Mapping[str, str], labels: str) -> str:
         return " ".join(metric[label].removesuffix(f"-{self.unique}") for label in labels.split())

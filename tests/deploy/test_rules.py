@@ -37,13 +37,13 @@ def expectations() -> set[Expectation]:
 
 @pytest.mark.parametrize("alert", rules("alert"), ids=lambda alert: str(alert["alert"]))
 def test_every_alert_is_tested_as_it_fires_and_as_it_does_not(alert: dict[str, Any]) -> None:
-    found = expectations()
-    assert Expectation(alert["alert"], True) in found
-    assert Expectation(alert["alert"], False) in found
+    result = expectations()
+    assert Expectation(alert["alert"], True) in result
+    assert Expectation(alert["alert"], False) in result
 
 
 @pytest.mark.parametrize("alert", rules("alert"), ids=lambda alert: str(alert["alert"]))
-def test_every_alert_says_what_it_is_and_what_to_do(alert: dict[str, Any]) -> None:
+def test_every_alert_reports_what_it_is_and_what_to_do(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in ("warning", "critical")
     assert set(alert["annotations"]) == {"summary", "description", "action", "runbook"}
     path, _, anchor = alert["annotations"]["runbook"].partition("#")
@@ -74,13 +74,13 @@ def test_in_kubernetes_the_pods_of_sparklag_are_scraped_while_they_run_and_no_ot
     assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
     # What that discovery would say of four pods; Debian's Prometheus is built without it.
     pods = tmp_path / "pods.json"
-    found = [
+    result = [
         pod("kept"),
         pod("other", app="kafka"),
         pod("debug", port="jmx"),
         pod("done", "Failed"),
     ]
-    pods.write_text(json.dumps(found))
+    pods.write_text(json.dumps(result))
     job["file_sd_configs"] = [{"files": [str(pods)]}]
     configuration["rule_files"] = [str(RULES)]
     with prometheus(programs, tmp_path, configuration) as server:

@@ -147,9 +147,9 @@ def test_every_event_is_worked_off_in_order_and_again_only_after_a_kill(group: G
     unreadable = [group.spoil(_QUERIES[1], b"junk"), group.spoil(_QUERIES[2], _NEWER)]
     group.forget(_QUERIES[3])
     group.all_is_committed()
-    told = a.log_path.read_text() + b.log_path.read_text()
+    output = a.log_path.read_text() + b.log_path.read_text()
     for place in unreadable:
-        assert f"skipped {place}: " in told
+        assert f"skipped {place}: " in output
 
     lost = group.hang(a)
     a.kill()
@@ -193,7 +193,7 @@ def _about(query_id: str) -> Callable[[str], bool]:
     return lambda what: what.startswith(f"{query_id}/")
 
 
-def test_a_change_of_status_is_told_once_in_json_and_avro(
+def test_a_change_of_status_is_reported_once_in_json_and_avro(
     second_client: SecondClient, registry: SchemaRegistryServer, topic_name: str, tmp_path: Path
 ) -> None:
     topic = second_client.create(topic_name)
@@ -221,8 +221,8 @@ def test_a_change_of_status_is_told_once_in_json_and_avro(
     with running(example):
         wait_for(lambda: example.has_logged("forgotten"), "all is told")
         _leave(example)
-    told = [line for line in example.log_path.read_text().splitlines() if not line[:1].isdigit()]
-    assert told == [
+    output = [line for line in example.log_path.read_text().splitlines() if not line[:1].isdigit()]
+    assert output == [
         "orders: new here -> OK",
         "orders: OK -> STALL (no batch for 700 s)",
         "orders: STALL -> OK",

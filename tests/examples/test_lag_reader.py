@@ -44,7 +44,7 @@ def java(source: Path, *arguments: str) -> list[str]:
     return [str(find_java()), *_JVM, "-cp", path, str(source), *arguments]
 
 
-def test_it_tells_each_value_of_a_mixed_topic(
+def test_it_reports_each_value_of_a_mixed_topic(
     second_client: SecondClient, registry: SchemaRegistryServer, topic_name: str, tmp_path: Path
 ) -> None:
     topic = second_client.create(topic_name)
@@ -58,7 +58,7 @@ def test_it_tells_each_value_of_a_mixed_topic(
     )
     nameless = lag_event(query=None, total_lag=None, topics=[], status="UNKNOWN")
     avro, unknown = in_avro(registry, topic, event, nameless)
-    told = {
+    output = {
         avro: "orders WARN lag=72 worst=orders-0:65",
         encode(event): "skipped {}: not Avro: JSON from before the format was changed?",
         unknown: f"{nameless.query_id} UNKNOWN lag=null worst=null",
@@ -68,15 +68,15 @@ def test_it_tells_each_value_of_a_mixed_topic(
         avro + b"abc": "skipped {}: more bytes than its schema has",
         None: f"{event.query_id} is forgotten",
     }
-    second_client.produce(topic, told, key=key_of(event.query_id))
+    second_client.produce(topic, output, key=key_of(event.query_id))
     with running(reading(second_client, topic, registry.url, tmp_path)) as reader:
         wait_for(lambda: reader.has_logged("forgotten"), "all is told")
-        committed = {0: len(told)}
+        committed = {0: len(output)}
         wait_for(lambda: second_client.committed(topic, topic) == committed, "all is committed")
         reader.stop(_END_S)
     assert reader.exit_code == 128 + signal.SIGTERM, reader.describe_end()
     assert reader.log_path.read_text().splitlines() == [
-        line.format(f"{topic}-0@{offset}") for offset, line in enumerate(told.values())
+        line.format(f"{topic}-0@{offset}") for offset, line in enumerate(output.values())
     ]
 
 
@@ -116,5 +116,5 @@ def lag(partition: int, records: int | None) -> PartitionLag:
 @pytest.mark.slow
 def test_java_puts_a_query_where_we_look_for_it() -> None:
     ids = [str(uuid.uuid4()) for _ in range(50)] + ["group:default:bücher", "x"]
-    told = succeed(*java(Path(__file__).parent / "java" / "PartitionOf.java", "12", *ids))
-    assert [int(line) for line in told.split()] == [partition_of(one, 12) for one in ids]
+    output = succeed(*java(Path(__file__).parent / "java" / "PartitionOf.java", "12", *ids))
+    assert [int(line) for line in output.split()] == [partition_of(one, 12) for one in ids]

@@ -82,7 +82,7 @@ def test_its_schema_is_of_the_contract() -> None:
         assert fields[name] - {"null"} <= _READS[sql_type], name
 
 
-def avro_types(said: Any) -> set[str]:
+def avro_types(message: Any) -> set[str]:
     """Of a field: one, or several by turns."""
-    types = said if isinstance(said, list) else [said]
+    types = message if isinstance(message, list) else [message]
     return {one["type"] if isinstance(one, dict) else one for one in types}

@@ -84,8 +84,8 @@ def tell(pytestconfig: pytest.Config) -> Tell:
 @pytest.fixture
 def seed(pytestconfig: pytest.Config) -> int:
     """Another one in each run, unless one is asked for."""
-    asked = pytestconfig.getoption("--faults-seed", default=None)
-    return random.randrange(1_000_000) if asked is None else int(asked)
+    requested = pytestconfig.getoption("--faults-seed", default=None)
+    return random.randrange(1_000_000) if requested is None else int(requested)
 
 
 @pytest.fixture

@@ -78,13 +78,13 @@ class KafkaCluster:
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Partition to node; -1 for one that has no leader."""
-        found = self._admin().list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic]
-        return {number: partition.leader for number, partition in found.partitions.items()}
+        results = self._admin().list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic]
+        return {number: partition.leader for number, partition in results.partitions.items()}
 
     def in_sync(self, topic: str) -> bool:
         """Whether every replica of the topic is."""
-        found = self._admin().list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic]
-        return all(len(p.isrs) == len(p.replicas) for p in found.partitions.values())
+        results = self._admin().list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic]
+        return all(len(p.isrs) == len(p.replicas) for p in results.partitions.values())
 
     def coordinator_of(self, group: str) -> int:
         """The node that coordinates a consumer group."""

@@ -22,7 +22,7 @@ from tests.faults.truth import (
     Truth,
     Verdict,
     final_problems,
-    newest_first_seen,
+    newest_first_observed,
 )
 from tests.faults.workload import Workload
 from tests.second_client import SecondClient
@@ -100,7 +100,7 @@ class Scene:
     def newest(self) -> dict[str, Published]:
         """The newest event of each query, as a reader has it."""
         records = sorted(self.recorder.records, key=lambda record: record.place)
-        accepted, _ = newest_first_seen(records)
+        accepted, _ = newest_first_observed(records)
         return {query_id: events[-1] for query_id, events in accepted.items()}
 
     def settle(self, since_s: float, timeout_s: float = SETTLED_S) -> None:
@@ -191,13 +191,13 @@ class Scene:
             for instance in self.services.running:
                 truth = self.truth
                 for query_id in self.histories:
-                    said: dict[str, Any] | None = instance.lag(query_id)
-                    found = (
+                    message: dict[str, Any] | None = instance.lag(query_id)
+                    result = (
                         ["final: it does not answer"]
-                        if said is None
-                        else final_problems(said, truth.expected(query_id, ends))
+                        if message is None
+                        else final_problems(message, truth.expected(query_id, ends))
                     )
-                    problems.extend(f"{instance.name}: {sentence}" for sentence in found)
+                    problems.extend(f"{instance.name}: {sentence}" for sentence in result)
             return not problems
 
         for condition, what in ((exact, "the last events"), (agreed, "what instances answer")):
@@ -231,7 +231,7 @@ def scene(
     if names is None:
         names = own_names(uuid.uuid4().hex[:8])
         create_own_topics(client, names, partitions)
-    told = {
+    output = {
         "bootstrap_servers": bootstrap_servers,
         "topic_partitions": partitions,
         "heartbeat_s": HEARTBEAT_S,
@@ -252,7 +252,7 @@ def scene(
             )
         )
         recorder = stack.enter_context(Recorder(direct, names["lag_topic"], partitions))
-        services = stack.enter_context(service_group(folder, told, environment))
+        services = stack.enter_context(service_group(folder, output, environment))
         yield Scene(client, names, workload, drivers, recorder, services, clock or Clock())
 
 

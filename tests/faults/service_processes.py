@@ -46,8 +46,8 @@ class ServiceProcess:
     @property
     def url(self) -> str | None:
         """Where it answers, once it does."""
-        found = re.search(r"serving (http://[\w.:]+)", self.log())
-        return None if found is None else found.group(1)
+        result = re.search(r"serving (http://[\w.:]+)", self.log())
+        return None if result is None else result.group(1)
 
     def log(self) -> str:
         """What it has said since it was started last."""

@@ -114,14 +114,14 @@ class SparkDriver:
             file.seek(self._log_start)
             return file.read().decode(errors="replace")
 
-    def says(self, text: str, timeout_s: float = START_S) -> None:
+    def reports(self, text: str, timeout_s: float = START_S) -> None:
         """Wait until it has said this."""
 
-        def said() -> bool:
+        def message() -> bool:
             assert self._process.is_alive(), self._process.describe_end()
             return text in self.log()
 
-        wait_for(said, f"the driver says {text!r}", timeout_s)
+        wait_for(message, f"the driver says {text!r}", timeout_s)
 
 
 def main() -> None:

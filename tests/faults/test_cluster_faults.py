@@ -14,7 +14,7 @@ import pytest
 from tests.faults.kafka_cluster import KafkaCluster
 from tests.faults.report import Row
 from tests.faults.scene import OWN_PARTITIONS, Scene, own_names, scene
-from tests.faults.truth import Span, gaps, newest_first_seen
+from tests.faults.truth import Span, gaps, newest_first_observed
 from tests.waiting import wait_for
 
 pytestmark = [
@@ -140,7 +140,7 @@ def test_topics_led_by_healthy_brokers_while_one_is_frozen(
 def gaps_of(stage: Scene, queries: Sequence[str], span: Span) -> list[float]:
     """The times between events of each of the queries."""
     records = sorted(stage.recorder.records, key=lambda record: record.place)
-    accepted, _ = newest_first_seen(records)
+    accepted, _ = newest_first_observed(records)
     return [gap for query in queries for gap in gaps(accepted[query], span)]
 
 

@@ -76,7 +76,7 @@ def test_driver_killed_in_the_middle_of_a_batch(
         with driver:
             observe_first_batches(stage, checkpoint)
             running = checkpoint.committed()[-1] + 1
-            driver.says(f"batch {running} began")
+            driver.reports(f"batch {running} began")
             with stage.fault():
                 driver.kill()
                 assert checkpoint.committed()[-1] < running
@@ -86,7 +86,7 @@ def test_driver_killed_in_the_middle_of_a_batch(
                 then = total_lag(stage, checkpoint)
                 wait_for(lambda: total_lag(stage, checkpoint) > then + 100, "its lag grows")
                 driver.start()
-                driver.says(f"batch {running + 1} done")
+                driver.reports(f"batch {running + 1} done")
             stage.finish(fault_report)
 
 
@@ -132,7 +132,7 @@ def test_listener_bus_overflows(kafka: LocalKafka, fault_report: Row, tmp_path: 
             wait_for(lambda: len(checkpoint.committed()) > 2, "it has committed", START_S)
             stage.checkpoints.append(checkpoint)
             with stage.fault():
-                driver.says("Dropping event from queue streams")
+                driver.reports("Dropping event from queue streams")
                 batches = len(checkpoint.committed())
                 wait_for(lambda: len(checkpoint.committed()) > batches + 20, "batches go on")
             stage.finish(fault_report)

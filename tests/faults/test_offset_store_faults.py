@@ -32,21 +32,21 @@ _RANGES = (
 
 def complaints(store: str) -> list[str]:
     """Batches below the newest that are missing, or twice; offsets that are."""
-    found = []
+    result = []
     with psycopg.connect(store) as connection:
         following = 0
         for generation, first, last in connection.execute(_BATCHES):
             if generation != 0:
-                found.append(f"batch {last} is in generation {generation}")
+                result.append(f"batch {last} is in generation {generation}")
             if first != following:
-                found.append(f"batches {first} to {last} come where {following} was to come")
+                result.append(f"batches {first} to {last} come where {following} was to come")
             following = last + 1
         ended: dict[int, int] = {}
         for partition, begin, until in connection.execute(_RANGES):
             if begin != ended.get(partition, begin):
-                found.append(f"partition {partition}: from {begin} after {ended[partition]}")
+                result.append(f"partition {partition}: from {begin} after {ended[partition]}")
             ended[partition] = until
-    return found
+    return result
 
 
 @pytest.mark.slow
@@ -100,10 +100,10 @@ def test_driver_service_or_database_killed(
             return read and query.has_kept(committed)
 
         wait_for(all_is_recorded, "the last batch is recorded", START_S)
-        found = complaints(database.url)
-    fault_report.lost = len(found)
+        result = complaints(database.url)
+    fault_report.lost = len(result)
     fault_report.note = f"seed {seed}"
-    assert not found, found
+    assert not result, result
 
 
 def runs_on(query: RestartingQuery, topics: Topics) -> bool:

@@ -28,7 +28,7 @@ TOLD_S = 60.0
 _ADMIN_S = 60.0
 
 
-def await_told(stage: Scene, topic: str, status: str) -> float:
+def await_reported(stage: Scene, topic: str, status: str) -> float:
     """Wait until every partition of the topic has this status; how long that took, seconds."""
     began_s = time.time()
     wait_for(lambda: stage.statuses(topic) == {status}, f"{topic} is told as {status}", TOLD_S)
@@ -41,9 +41,9 @@ def test_topic_deleted(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> 
         stage.flow(2)
         with stage.fault():
             stage.delete(gone)
-        told_s = await_told(stage, gone, "GONE")
+        reported_s = await_reported(stage, gone, "GONE")
         stage.flow(3)
-        stage.finish(fault_report, f"GONE is told after {told_s:.1f} s")
+        stage.finish(fault_report, f"GONE is told after {reported_s:.1f} s")
 
 
 @pytest.mark.parametrize("length", ["shorter", "longer"])
@@ -63,7 +63,7 @@ def test_topic_deleted_and_recreated(
             if length == "longer":
                 for number, end in reached.items():
                     stage.workload.send(topic, number, end + 5_000)
-            told_s = await_told(stage, topic, "RECREATED")
+            reported_s = await_reported(stage, topic, "RECREATED")
             stage.flow(2)
             # With failOnDataLoss=false Spark goes on: from the new topic's beginning where the old
             # position is past its end, else at the old one as if nothing had happened.
@@ -71,7 +71,7 @@ def test_topic_deleted_and_recreated(
                 number: 0 if length == "shorter" else end for number, end in reached.items()
             }
             stage.drivers.go_on(topic, positions)
-        stage.finish(fault_report, f"RECREATED is told after {told_s:.1f} s")
+        stage.finish(fault_report, f"RECREATED is told after {reported_s:.1f} s")
 
 
 def test_partitions_added(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:

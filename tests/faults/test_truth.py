@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.history import LogHistory, Observed, QueryHistory, TopicLife
 from tests.faults.recorder import Published
-from tests.faults.truth import Clock, Span, Truth, longest_gap, newest_first_seen
+from tests.faults.truth import Clock, Span, Truth, longest_gap, newest_first_observed
 
 QUERY = "a-query"
 TOPIC = "orders"
@@ -61,9 +61,11 @@ def event(at: Observed, **partition: Any) -> dict[str, Any]:
 
 
 def published(
-    said: Mapping[str, Any] | None, offset: int = 0, arrived_s: float = NOW_S, life: int = 0
+    message: Mapping[str, Any] | None, offset: int = 0, arrived_s: float = NOW_S, life: int = 0
 ) -> Published:
-    return Published(QUERY, None if said is None else dict(said), (life, 0, offset), arrived_s)
+    return Published(
+        QUERY, None if message is None else dict(message), (life, 0, offset), arrived_s
+    )
 
 
 AT = observed(80, 1.0)
@@ -88,7 +90,7 @@ def test_a_right_event_is_right() -> None:
         ({"latest_offset": None}, "latest None"),
     ],
 )
-def test_a_wrong_event_is_seen(partition: dict[str, Any], what: str) -> None:
+def test_a_wrong_event_is_observed(partition: dict[str, Any], what: str) -> None:
     (sentence,) = truth(AT).wrong_in(published(event(AT, **partition)))
 
     assert what in sentence
@@ -110,17 +112,17 @@ def test_a_record_that_was_written_twice_makes_the_log_longer() -> None:
     written_twice = log(until=99)
     written_twice.sending(NOW_S)
     written_twice.acknowledged(101, NOW_S)
-    said = event(AT, latest_offset=101, lag=21)
+    message = event(AT, latest_offset=101, lag=21)
 
-    assert truth(AT).wrong_in(published(said)) != []
+    assert truth(AT).wrong_in(published(message)) != []
     lives = [TopicLife(0.0, {0: written_twice})]
-    assert truth(AT, lives=lives).wrong_in(published(said)) == []
+    assert truth(AT, lives=lives).wrong_in(published(message)) == []
 
 
 def test_sums_are_checked() -> None:
-    said = event(AT) | {"total_lag": 19, "unknown_partitions": 1}
+    message = event(AT) | {"total_lag": 19, "unknown_partitions": 1}
 
-    assert len(truth(AT).wrong_in(published(said))) == 2
+    assert len(truth(AT).wrong_in(published(message))) == 2
 
 
 def test_an_event_of_an_observation_holds_its_position_and_no_other() -> None:
@@ -144,9 +146,9 @@ def test_an_old_position_in_a_new_topic_is_wrong() -> None:
 
 def test_a_partition_that_was_added_counts_from_its_beginning() -> None:
     at = Observed(QUERY, AT.observed_at_ms, {TOPIC: {}}, {TOPIC: 0}, AT.sent_s)
-    said = event(AT, processed_offset=None, earliest_offset=0, lag=100)
+    message = event(AT, processed_offset=None, earliest_offset=0, lag=100)
 
-    assert truth(at).wrong_in(published(said)) == []
+    assert truth(at).wrong_in(published(message)) == []
 
 
 def test_an_observation_without_an_event_at_it_or_past_it_is_lost() -> None:
@@ -174,7 +176,7 @@ def test_readers_drop_an_older_version_and_begin_anew_with_a_new_topic() -> None
         published(event(earlier), 0, life=1),
     ]
 
-    accepted, late = newest_first_seen(records)
+    accepted, late = newest_first_observed(records)
 
     assert late == 1
     assert accepted[QUERY] == [records[0], records[2]]
@@ -229,8 +231,8 @@ def test_at_last_nothing_is_known_of_a_topic_that_is_gone() -> None:
 
 
 def test_a_stepped_clock_is_taken_at_either_of_its_times() -> None:
-    said = event(AT) | {"measured_at": int((NOW_S - 3_600) * 1000)}
+    message = event(AT) | {"measured_at": int((NOW_S - 3_600) * 1000)}
 
-    assert truth(AT).wrong_in(published(said)) != []
+    assert truth(AT).wrong_in(published(message)) != []
     clock = Clock(offsets_s=(0.0, -3_600.0))
-    assert truth(AT, clock=clock).wrong_in(published(said)) == []
+    assert truth(AT, clock=clock).wrong_in(published(message)) == []

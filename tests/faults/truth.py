@@ -37,10 +37,10 @@ class Clock:
     def stepped(self) -> bool:
         return len(self.offsets_s) > 1
 
-    def moments(self, said_ms: int, arrived_s: float) -> Iterator[tuple[float, float]]:
+    def moments(self, reported_ms: int, arrived_s: float) -> Iterator[tuple[float, float]]:
         """From when until when it may have been when the service's clock said `said_ms`."""
         for offset_s in self.offsets_s:
-            at_s = said_ms / 1000 - offset_s
+            at_s = reported_ms / 1000 - offset_s
             if at_s <= arrived_s + self.tolerance_s:
                 yield at_s - self.tolerance_s, at_s + self.tolerance_s
         if self.stepped:
@@ -70,9 +70,9 @@ class Verdict:
 
     def complaints(self) -> str:
         """Those a reader can take in."""
-        found = [*self.lost, *self.wrong]
-        more = [f"and {len(found) - 12} more"] if len(found) > 12 else []
-        return "\n".join([*found[:12], *more])
+        result = [*self.lost, *self.wrong]
+        more = [f"and {len(result) - 12} more"] if len(result) > 12 else []
+        return "\n".join([*result[:12], *more])
 
 
 class Truth:
@@ -92,7 +92,7 @@ class Truth:
         for record in records:
             verdict.wrong += self.wrong_in(record)
         verdict.lost = list(self.lost(records))
-        accepted, verdict.late = newest_first_seen(records)
+        accepted, verdict.late = newest_first_observed(records)
         gaps = [longest_gap(accepted.get(q, ()), fault) for q in self._queries]
         verdict.longest_gap_s = max((gap for gap in gaps if gap is not None), default=None)
         times = [self.recovery(accepted.get(q, ()), fault.ended_s) for q in self._queries]
@@ -120,7 +120,7 @@ class Truth:
         history = self._queries.get(record.query_id)
         if history is None or event["query_id"] != record.query_id:
             return [f"an event of a query that is none: {record.query_id}"]
-        found: list[str] = []
+        result: list[str] = []
         lags: list[int] = []
         unknown = 0
         for topic in event["topics"]:
@@ -129,18 +129,18 @@ class Truth:
                 if lag is None:
                     unknown += 1
                     if not (partition.get("reason") or event.get("reason")):
-                        found.append(f"{topic['topic']}[{partition['partition']}]: no reason")
+                        result.append(f"{topic['topic']}[{partition['partition']}]: no reason")
                     continue
                 lags.append(lag)
                 problem = self._problem(record, history, topic["topic"], partition)
                 if problem is not None:
-                    found.append(f"{topic['topic']}[{partition['partition']}]: {problem}")
+                    result.append(f"{topic['topic']}[{partition['partition']}]: {problem}")
         total = sum(lags) if lags else None
         if event.get("total_lag") != total:
-            found.append(f"total_lag {event.get('total_lag')}, the partitions sum up to {total}")
+            result.append(f"total_lag {event.get('total_lag')}, the partitions sum up to {total}")
         if event.get("unknown_partitions", 0) != unknown:
-            found.append(f"unknown_partitions {event.get('unknown_partitions')}, not {unknown}")
-        return [f"wrong: {history.query_id} at {record.place}: {sentence}" for sentence in found]
+            result.append(f"unknown_partitions {event.get('unknown_partitions')}, not {unknown}")
+        return [f"wrong: {history.query_id} at {record.place}: {sentence}" for sentence in result]
 
     def final_problems(
         self, record: Published | None, query_id: str, ends: Mapping[str, Mapping[int, int]]
@@ -205,7 +205,7 @@ class Truth:
         by_then = [one for one in history.observed if one.sent_s <= since_s]
         if not by_then:
             return True
-        said = {
+        reported = {
             (topic["topic"], partition["partition"]): partition.get("processed_offset")
             for topic in event["topics"]
             for partition in topic["partitions"]
@@ -215,7 +215,7 @@ class Truth:
             if by_then[-1].lives[topic] != history.last.lives[topic]:
                 continue
             for number, offset in positions.items():
-                is_at = said.get((topic, number))
+                is_at = reported.get((topic, number))
                 if is_at is None or is_at < offset:
                     return False
         return True
@@ -244,8 +244,8 @@ class Truth:
         lives_of_it = {life for life, offset in had if offset == processed}
         if not lives_of_it:
             return f"processed_offset {processed} is none the query had then"
-        said_ms = partition.get("measured_at") or event["measured_at"]
-        moments = list(self._clock.moments(said_ms, record.arrived_s))
+        reported_ms = partition.get("measured_at") or event["measured_at"]
+        moments = list(self._clock.moments(reported_ms, record.arrived_s))
         bounds: list[str] = []
         for number_of_life in sorted(lives_of_it):
             life = self._lives[topic][number_of_life]
@@ -258,7 +258,7 @@ class Truth:
                     return None
                 bounds.append(f"{least} to {most}")
         truly = " or ".join(bounds) or "that the topic of this position was gone"
-        return f"latest_offset {latest} at {said_ms}, true is {truly}"
+        return f"latest_offset {latest} at {reported_ms}, true is {truly}"
 
     def _positions(
         self, history: QueryHistory, topic: str, number: int, observed_at: int, arrived_s: float
@@ -283,7 +283,7 @@ def _covers(record: Published, observed: Observed, offset: int) -> bool:
     )
 
 
-def newest_first_seen(
+def newest_first_observed(
     records: Sequence[Published],
 ) -> tuple[dict[str, list[Published]], int]:
     """By query, the events a reader takes, in log order; and how many it drops by their version.
@@ -332,7 +332,7 @@ def final_problems(
     event: Mapping[str, Any], expected: Mapping[tuple[str, int], Numbers | None]
 ) -> list[str]:
     """What an event says otherwise than expected: of each partition, or of others."""
-    said: dict[tuple[str, int], Numbers | None] = {}
+    reported: dict[tuple[str, int], Numbers | None] = {}
     for topic in event["topics"]:
         for partition in topic["partitions"]:
             processed = partition.get("processed_offset")
@@ -342,11 +342,14 @@ def final_problems(
                 partition.get("lag"),
             )
             # Without a lag the other two are only what is left to say.
-            said[topic["topic"], partition["partition"]] = None if numbers[2] is None else numbers
+            reported[topic["topic"], partition["partition"]] = (
+                None if numbers[2] is None else numbers
+            )
     missing = object()
     return [
         f"final: {event['query_id']} {topic}[{number}]: (processed, latest, lag) is"
-        f" {said.get((topic, number), 'missing')}, true is {expected.get((topic, number), 'none')}"
-        for topic, number in sorted(said.keys() | expected.keys())
-        if said.get((topic, number), missing) != expected.get((topic, number), missing)
+        f" {reported.get((topic, number), 'missing')},"
+        f" true is {expected.get((topic, number), 'none')}"
+        for topic, number in sorted(reported.keys() | expected.keys())
+        if reported.get((topic, number), missing) != expected.get((topic, number), missing)
     ]

@@ -88,11 +88,11 @@ def changed(document: Any) -> st.SearchStrategy[Any]:
     edit = st.tuples(st.sampled_from(places), value, st.booleans())
 
     def apply(edits: list[tuple[Path, Any, bool]]) -> Any:
-        found = copy.deepcopy(document)
+        result = copy.deepcopy(document)
         for place, put_in, leave_out in edits:
             # An edit after this one may change what it put in.
-            _change(found, place, copy.deepcopy(put_in), leave_out=leave_out)
-        return found
+            _change(result, place, copy.deepcopy(put_in), leave_out=leave_out)
+        return result
 
     return st.lists(edit, min_size=1, max_size=3).map(apply)
 

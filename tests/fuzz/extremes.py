@@ -49,11 +49,11 @@ def extremes_of(message: MessageType) -> dict[str, list[bytes]]:
 def taken(message: type[Message], written: bytes) -> Message | None:
     """The message, if a reader takes it."""
     try:
-        found = JsonDecoder(message).decode(written)
-        LIMITS.check(found, epoch_ms())
+        result = JsonDecoder(message).decode(written)
+        LIMITS.check(result, epoch_ms())
     except ContractError:
         return None
-    return found
+    return result
 
 
 def _document_of(message: MessageType) -> dict[str, Any]:
@@ -95,10 +95,10 @@ def with_number(document: dict[str, Any], paths: list[Path], number: float) -> b
 def _numbers_in(document: dict[str, Any]) -> dict[str, list[Path]]:
     """Fields that are numbers, and where they are: each in every source, topic and partition at
     once, so that sums are too."""
-    found: dict[str, list[Path]] = {}
+    result: dict[str, list[Path]] = {}
     for path, value in places_in(document):
         if type(value) not in (int, float):
             continue
         steps = ("*" if isinstance(step, int) or step.isdigit() else step for step in path)
-        found.setdefault(".".join(steps), []).append(path)
-    return found
+        result.setdefault(".".join(steps), []).append(path)
+    return result

@@ -16,7 +16,7 @@ from sparklag_service.view import lag_text
 from sparklag_service.view.view import Entry, View
 from tests.fuzz.extremes import extremes_of, taken
 from tests.service.metrics.scraped import scrape
-from tests.service.states import Follower, said
+from tests.service.states import Follower, offsets_at
 
 events = JsonDecoder(LagEvent)
 
@@ -34,7 +34,7 @@ def goes_all_the_way(follower: Follower) -> None:
     """What is measured from it is an event of ours, which every reader takes."""
     for seconds in (0.0, 4_000.0):
         at = later(seconds)
-        offsets = said({0: 70, 1: 2**62}, {0: 0, 1: 0}, requested_s=at.now_s)
+        offsets = offsets_at({0: 70, 1: 2**62}, {0: 0, 1: 0}, requested_s=at.now_s)
         event = follower.measure(offsets, at, silent=seconds > 0)
         assert events.decode(encode(event)) == event
         row = row_of(event)
@@ -47,18 +47,18 @@ def goes_all_the_way(follower: Follower) -> None:
 @each_number(Observation)
 def test_an_observation_is_refused_or_taken_all_the_way(extremes: list[bytes]) -> None:
     for written in extremes:
-        if (found := taken(Observation, written)) is None:
+        if (result := taken(Observation, written)) is None:
             continue
         follower = Follower()
-        assert follower.hear(found)
+        assert follower.hear(result)
         goes_all_the_way(follower)
 
 
 @each_number(LagEvent)
 def test_a_lag_event_is_refused_or_gone_on_from(extremes: list[bytes]) -> None:
     for written in extremes:
-        if (found := taken(LagEvent, written)) is None:
+        if (result := taken(LagEvent, written)) is None:
             continue
-        follower = Follower(last=found)
+        follower = Follower(last=result)
         follower.restart()
         goes_all_the_way(follower)

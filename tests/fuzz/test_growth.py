@@ -22,7 +22,7 @@ from tests.fuzz.extremes import LIMITS
 from tests.messages import QUERY_ID
 from tests.service.metrics.scraped import settings as scrape_settings
 from tests.service.metrics.scraped import text_of
-from tests.service.states import Follower, moment, said
+from tests.service.states import Follower, moment, offsets_at
 
 SIZE, TIMES = 300, 24
 TOLERANCE = 2.5
@@ -85,7 +85,7 @@ def follow(written: bytes) -> None:
     for cause in ("progress", "started", "progress"):
         follower.hear(_again(written, observation.observed_at + 1, cause))
         at = moment(follower.offset)
-        encode(follower.measure(said({0: 70}, {0: 0}, requested_s=at.requested_s), at))
+        encode(follower.measure(offsets_at({0: 70}, {0: 0}, requested_s=at.requested_s), at))
     follower.restart()
 
 
@@ -108,7 +108,7 @@ def show(written: bytes) -> None:
     follower = Follower(last=event)
     follower.restart()
     at = moment()
-    follower.measure(said({0: 70}, {0: 0}, requested_s=at.requested_s), at)
+    follower.measure(offsets_at({0: 70}, {0: 0}, requested_s=at.requested_s), at)
 
 
 def cost_s(work: Callable[[bytes], None], written: bytes, *, tries: int) -> float:

@@ -101,12 +101,12 @@ CHECKPOINT_FILES = {
 @cache
 def files_of(kind: str) -> list[bytes]:
     folder = samples.FOLDER / "checkpoints"
-    found = [
+    result = [
         path.read_bytes()
         for path in folder.rglob("*")
         if path.is_file() and kind in path.relative_to(folder).parts and path.suffix != ".crc"
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(result))
 
 
 @pytest.mark.parametrize("kind", CHECKPOINT_FILES)
@@ -114,7 +114,7 @@ def files_of(kind: str) -> list[bytes]:
 def test_a_file_of_a_checkpoint(kind: str, data: st.DataObject) -> None:
     content = data.draw(st.sampled_from(files_of(kind)).flatmap(edited))
     parse = CHECKPOINT_FILES[kind]
-    fails_in_one_line(lambda found: parse(found, kind), content, CheckpointError)
+    fails_in_one_line(lambda result: parse(result, kind), content, CheckpointError)
 
 
 # Messages.
@@ -128,9 +128,9 @@ each_message = pytest.mark.parametrize("message", MESSAGES, ids=lambda one: one.
 def test_a_message_in_json(message: MessageType, data: st.DataObject) -> None:
     document = json.loads(json.dumps(example_value(message)))
     written = data.draw(changed(document).map(as_json) | edited(as_json(document)))
-    found = fails_in_one_line(JsonDecoder(message).decode, written, ContractError)
-    if found is not None:
-        assert JsonDecoder(message).decode(msgspec.json.encode(found)) == found
+    result = fails_in_one_line(JsonDecoder(message).decode, written, ContractError)
+    if result is not None:
+        assert JsonDecoder(message).decode(msgspec.json.encode(result)) == result
 
 
 @each_message
@@ -140,7 +140,7 @@ def test_a_message_in_avro(message: MessageType, data: st.DataObject) -> None:
     written = b"\0\0\0\0\1" + by_fastavro(schema.parsed, example_value(message))
     content = data.draw(edited(written))
     fails_in_one_line(
-        lambda found: avro_codec.decode(found, schema, message), content, ContractError
+        lambda result: avro_codec.decode(result, schema, message), content, ContractError
     )
 
 
@@ -211,7 +211,7 @@ def test_settings_in_sparks_configuration(properties: dict[str, str]) -> None:
         b"\0\0\0\0\0\0\0\1\0\6orders\0\0\0\1" + bytes(4) + bytes(2) + bytes(8) + b"\0" * 7 + b"F"
     )
 )
-def test_where_logs_end_as_a_broker_says(content: bytes) -> None:
+def test_where_logs_end_as_a_broker_reports(content: bytes) -> None:
     def read(answer: bytes) -> None:
         for _, partitions in read_offsets(answer):
             list(partitions)
@@ -221,7 +221,7 @@ def test_where_logs_end_as_a_broker_says(content: bytes) -> None:
 
 @pytest.mark.parametrize("flexible", [False, True])
 @given(st.data())
-def test_which_brokers_there_are_as_one_says(flexible: bool, data: st.DataObject) -> None:
+def test_which_brokers_there_are_as_one_reports(flexible: bool, data: st.DataObject) -> None:
     content = data.draw(st.binary(max_size=200) | edited(bytes(60)))
 
     def read(answer: bytes) -> None:

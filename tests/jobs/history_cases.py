@@ -133,12 +133,12 @@ TARGETS += [
 def course() -> list[LagEvent]:
     """Two queries around midnight, with holes, unknown lags, and offsets that go back."""
     chance = random.Random(20)
-    found: list[LagEvent] = []
+    result: list[LagEvent] = []
     for query in ("calm", "wild"):
         at_ms = MIDNIGHT_MS - 3 * STEP_MS
         latest, processed = 1_000, 900
         while at_ms < MIDNIGHT_MS + 3 * STEP_MS:
-            found.append(_step(f"{query}-{len(found)}", query, at_ms, latest, processed, chance))
+            result.append(_step(f"{query}-{len(result)}", query, at_ms, latest, processed, chance))
             at_ms += chance.choice([1, 1_000, 9_999, 10_000, 31_000, 45_000])
             latest += chance.randrange(50)
             processed = min(latest, processed + chance.randrange(60))
@@ -146,8 +146,8 @@ def course() -> list[LagEvent]:
                 latest, processed = chance.randrange(10), 0
             elif query == "wild" and chance.random() < 0.2:
                 processed -= min(processed, 100)
-    chance.shuffle(found)
-    return found
+    chance.shuffle(result)
+    return result
 
 
 def _step(
@@ -189,14 +189,14 @@ def expected_rows() -> dict[tuple[str, int], dict[str, Any]]:
     by_query: dict[str, list[LagEvent]] = defaultdict(list)
     for event in course():
         by_query[event.query_id].append(event)
-    found = {}
+    result = {}
     for query_id, events in by_query.items():
         events.sort(key=lambda event: (event.measured_at, event.event_id))
         for start_ms in WINDOWS_MS:
             row = _expected(events, start_ms)
             if row:
-                found[query_id, start_ms] = row
-    return found
+                result[query_id, start_ms] = row
+    return result
 
 
 def _expected(events: list[LagEvent], start_ms: int) -> dict[str, Any]:

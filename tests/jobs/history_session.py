@@ -42,7 +42,7 @@ def main(servers: str, folder: Path) -> None:
     answer: dict[str, Any] = {
         "values": _values(spark),
         "targets": _targets(spark),
-        "asked": _asked(spark),
+        "asked": _requested(spark),
         "refused": _refused(spark),
         "rolled": _rolled(spark),
         "formats": {name: _ingest_twice(spark, servers, one) for name, one in tables.items()},
@@ -72,21 +72,21 @@ def _kafka_rows(spark: SparkSession, values: Sequence[bytes | None]) -> DataFram
 
 def _values(spark: SparkSession) -> dict[str, Any]:
     values = [value for value, _ in cases.VALUES]
-    found = count_unreadable(events(_kafka_rows(spark, values), cases.AVRO))
+    result = count_unreadable(events(_kafka_rows(spark, values), cases.AVRO))
     return {
-        "unreadable": as_dicts(found.select("offset", "unreadable")),
-        "rows": as_dicts(partition_rows.partition_rows(found, {})),
+        "unreadable": as_dicts(result.select("offset", "unreadable")),
+        "rows": as_dicts(partition_rows.partition_rows(result, {})),
     }
 
 
 def _targets(spark: SparkSession) -> list[dict[str, Any]]:
     values = [encode(event) for event, _ in cases.TARGETS]
-    found = count_unreadable(events(_kafka_rows(spark, values)))
-    rows = partition_rows.partition_rows(found, cases.THRESHOLDS)
+    result = count_unreadable(events(_kafka_rows(spark, values)))
+    rows = partition_rows.partition_rows(result, cases.THRESHOLDS)
     return as_dicts(rows.where("first").select("event_id", "within_target"))
 
 
-def _asked(spark: SparkSession) -> str:
+def _requested(spark: SparkSession) -> str:
     unknown = struct.pack(">bI", 0, 4_000_000_000) + b"\x02"
     try:
         events(_kafka_rows(spark, [unknown]), cases.AVRO).collect()
@@ -105,13 +105,13 @@ def _refused(spark: SparkSession) -> str:
 
 
 def _rolled(spark: SparkSession) -> list[dict[str, Any]]:
-    found = events(_kafka_rows(spark, [encode(event) for event in cases.course()]))
-    rows = partition_rows.partition_rows(count_unreadable(found), {})
+    result = events(_kafka_rows(spark, [encode(event) for event in cases.course()]))
+    rows = partition_rows.partition_rows(count_unreadable(result), {})
     windows = spark.createDataFrame(
         [(start_ms,) for start_ms in cases.WINDOWS_MS], "start_ms bigint"
     ).select(expr("timestamp_millis(start_ms)").alias("window_start"))
-    seen = rollups.read_for(rows, cases.WINDOWS_MS[0], cases.WINDOWS_MS[-1] + cases.STEP_MS)
-    rolled = rollups.roll_up(seen, windows, cases.STEP_MS // 1000)
+    received = rollups.read_for(rows, cases.WINDOWS_MS[0], cases.WINDOWS_MS[-1] + cases.STEP_MS)
+    rolled = rollups.roll_up(received, windows, cases.STEP_MS // 1000)
     return as_dicts(rolled.withColumn("start_ms", expr("unix_millis(window_start)")))
 
 
@@ -121,12 +121,12 @@ def _ingest_twice(spark: SparkSession, servers: str, tables: Tables) -> dict[str
     client = SecondClient(servers)
     client.create(topic, 2)
     create_tables(spark, tables)
-    found = []
+    result = []
     for part in cases.PARTS:
         client.produce(topic, [encode(event) for event in part])
         ingest_once(spark, servers, tables, topic)
-        found.append({name: _of_table(spark, tables, name, columns) for name, columns in _TABLES})
-    return {"after": found}
+        result.append({name: _of_table(spark, tables, name, columns) for name, columns in _TABLES})
+    return {"after": result}
 
 
 _TABLES: Sequence[tuple[str, Mapping[str, str]]] = (

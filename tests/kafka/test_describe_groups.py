@@ -65,7 +65,7 @@ def members(kafka: LocalKafka) -> Iterator[Members]:
 
 
 @pytest.mark.kafka
-async def test_real_groups_of_each_kind_are_what_another_client_says(
+async def test_real_groups_of_each_kind_are_what_another_client_reports(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str, members: Members
 ) -> None:
     second_client.create(topic_name, 2)
@@ -114,9 +114,9 @@ async def test_real_groups_of_each_kind_are_what_another_client_says(
 def response(data: bytes, *, classic: bool) -> DescribeGroupsResponse:
     """As a broker of Kafka 3.7 or newer sends it."""
     request = DescribeGroupsRequest([], classic=classic).prepare({15: (0, 5), 69: (0, 0)})
-    found = request.RESPONSE_TYPE.decode(BytesIO(data))
-    assert isinstance(found, DescribeGroupsResponse)
-    return found
+    result = request.RESPONSE_TYPE.decode(BytesIO(data))
+    assert isinstance(result, DescribeGroupsResponse)
+    return result
 
 
 _names = st.text("aZ9-._ ůὕ🐎", max_size=40)

@@ -73,7 +73,7 @@ class Answering:
 
 
 @pytest.mark.parametrize("version", [FetchResponse_v4, FetchResponse_v10, FetchResponse_v11])
-async def test_brokers_of_every_version_are_asked_and_understood(version: Any) -> None:
+async def test_brokers_of_every_version_are_requested_and_understood(version: Any) -> None:
     connection: Any = Answering(version)
     fetched = await fetch(
         connection, "read_committed", {"orders": [(0, 5, 100), (3, 2**40, 200)]}, 999
@@ -115,8 +115,8 @@ def test_a_batch_the_cleaner_marked_has_its_records_times_all_the_same() -> None
 def test_where_the_cleaner_left_a_gap_the_next_record_there_is_counts() -> None:
     first = batch(0, [10, 40, 90], offsets=[0, 4, 9], last_offset=12)
     records = first + batch(13, [130])
-    said = [time_of(records, at) for at in range(14)]
-    assert said == [10] + [40] * 4 + [90] * 5 + [130] * 4
+    message = [time_of(records, at) for at in range(14)]
+    assert message == [10] + [40] * 4 + [90] * 5 + [130] * 4
     # The query may stand in a gap between batches, and a batch may be left without a record.
     assert time_of(batch(20, [200]), 14) == 200
 
@@ -128,8 +128,8 @@ def test_records_nobody_reads_are_passed_over() -> None:
     dead = (5, 0)
     assert [time_of(records, at, dead) for at in range(4)] == [40] * 4
     assert [time_of(records, at) for at in range(4)] == [1, 2, 40, 40], "who reads uncommitted"
-    seen = first_record(records, 4, (dead,), committed=True)
-    assert seen == (None, 5), "only a marker is left"
+    received = first_record(records, 4, (dead,), committed=True)
+    assert received == (None, 5), "only a marker is left"
 
 
 def test_what_a_producer_writes_after_its_abort_counts_again() -> None:

@@ -29,13 +29,13 @@ class Reading:
         self.unreadable: list[tuple[int, int, str]] = []
         self.values: list[bytes] = []
         self.next_offset = 0
-        with reading_untrusted(_MOST_BYTES, lambda *told: self.unreadable.append(told)):
+        with reading_untrusted(_MOST_BYTES, lambda *output: self.unreadable.append(output)):
             records: Any = fetcher.MemoryRecords(data)
         while records.has_next():
-            found = records.next_batch()
-            assert found.validate_crc()
-            self.values += [record.value for record in found]
-            self.next_offset = found.next_offset
+            result = records.next_batch()
+            assert result.validate_crc()
+            self.values += [record.value for record in result]
+            self.next_offset = result.next_offset
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -55,7 +55,7 @@ def test_what_becomes_too_large_is_passed_over_and_never_held(codec: str) -> Non
     finally:
         tracemalloc.stop()
     assert reading.values == []
-    assert [told[:2] for told in reading.unreadable] == [(0, 2)]
+    assert [output[:2] for output in reading.unreadable] == [(0, 2)]
     assert reading.next_offset == 2
     assert most < 20 * len(data) + 10_000_000
 
@@ -68,7 +68,7 @@ def test_a_name_that_is_no_text_ends_its_batch_and_no_other() -> None:
     broken[17:21] = checksum_of(broken)
     reading = Reading(bytes(broken) + batch("none", b"three", b"four"))
     assert reading.values == [b"one", b"three", b"four"]
-    assert [told[:2] for told in reading.unreadable] == [(0, 2)]
+    assert [output[:2] for output in reading.unreadable] == [(0, 2)]
     assert "utf-8" in reading.unreadable[0][2]
 
 

@@ -164,24 +164,24 @@ class Teller:
         return Run(ids["query_id"], ids["run_id"], self.client.end_offsets(self.topic))
 
     def _await_end(self, run: Run) -> None:
-        def stands_there(seen: Sequence[Observation]) -> bool:
-            (source,) = seen[-1].sources if seen else (None,)
+        def remains_there(received: Sequence[Observation]) -> bool:
+            (source,) = received[-1].sources if received else (None,)
             return source is not None and source.processed == {self.topic: run.end}
 
-        self.published.until(run.query_id, stands_there, f"{run}: {self.process.output()}")
+        self.published.until(run.query_id, remains_there, f"{run}: {self.process.output()}")
 
     def _await_cause(self, run: Run, cause: str, *, placed: bool = False) -> None:
         """Wait for it, with a position if it is to be `placed`."""
 
-        def is_said(seen: Sequence[Observation]) -> bool:
+        def is_reported(received: Sequence[Observation]) -> bool:
             return any(
                 each.cause == cause
                 and each.run_id == run.run_id
                 and (each.batch_id is not None or not placed)
-                for each in seen
+                for each in received
             )
 
-        self.published.until(run.query_id, is_said, f"{cause}: {self.process.output()}")
+        self.published.until(run.query_id, is_reported, f"{cause}: {self.process.output()}")
 
 
 @pytest.fixture(scope="module", params=LANES, ids=str)

@@ -80,16 +80,16 @@ class LaneDriver:
 
     def keep(self, name: str) -> list[dict[str, Any]]:
         """What `keep_offsets` would keep of the batches of a query that reads on to the end."""
-        seen: list[Observation] = []
+        received: list[Observation] = []
 
         def write(batch: DataFrame, batch_id: int) -> None:
-            seen.append(observe_batch(batch, batch_id, "default"))
+            received.append(observe_batch(batch, batch_id, "default"))
 
         writer = self._frame().writeStream.foreachBatch(write)
         writer = writer.option("checkpointLocation", str(self._folder / name))
         query = writer.trigger(availableNow=True).queryName(name).start()
         query.awaitTermination()
-        return [msgspec.to_builtins(each) for each in seen]
+        return [msgspec.to_builtins(each) for each in received]
 
     def read(self, name: str) -> None:
         self._queries[name].processAllAvailable()

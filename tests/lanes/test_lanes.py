@@ -42,7 +42,7 @@ def test_a_querys_life_arrives_whole_and_in_order(story: LaneStory) -> None:
     assert story.of(story.first)[-1].exception is None
 
 
-def test_every_observation_says_what_the_query_reads_and_where_its_checkpoint_is(
+def test_every_observation_reports_what_the_query_reads_and_where_its_checkpoint_is(
     story: LaneStory,
 ) -> None:
     for observation in story.observations[story.first.query_id]:
@@ -56,7 +56,7 @@ def test_every_observation_says_what_the_query_reads_and_where_its_checkpoint_is
         assert observation.checkpoint_location == f"file:{story.folder / 'orders'}"
 
 
-def test_every_position_is_what_the_checkpoint_says_of_the_same_batch(story: LaneStory) -> None:
+def test_every_position_is_what_the_checkpoint_reports_of_the_same_batch(story: LaneStory) -> None:
     batches = set()
     for observation in story.observations[story.first.query_id]:
         (source,) = observation.sources
@@ -74,19 +74,21 @@ def test_every_position_is_what_the_checkpoint_says_of_the_same_batch(story: Lan
     assert len(set(range(max(batches))) - batches) <= 1
 
 
-def test_a_restart_without_data_stands_where_the_last_run_ended(story: LaneStory) -> None:
-    seen = story.of(story.restarted)
+def test_a_restart_without_data_remains_where_the_last_run_ended(story: LaneStory) -> None:
+    received = story.of(story.restarted)
     assert story.restarted.query_id == story.first.query_id
     assert story.restarted.run_id != story.first.run_id
-    assert seen[0].cause == "started"
-    before = [each for each in seen[: position_of_progress(seen)] if each.batch_id is not None]
+    assert received[0].cause == "started"
+    before = [
+        each for each in received[: position_of_progress(received)] if each.batch_id is not None
+    ]
     assert before
     for observation in before:
         assert observation.sources[0].processed == {story.topic: story.first.end}
 
 
-def position_of_progress(seen: Sequence[Observation]) -> int:
-    return next(number for number, each in enumerate(seen) if each.cause == "progress")
+def position_of_progress(received: Sequence[Observation]) -> int:
+    return next(number for number, each in enumerate(received) if each.cause == "progress")
 
 
 def test_a_restarted_query_goes_on_after_its_last_batch(story: LaneStory) -> None:
@@ -98,31 +100,33 @@ def test_a_restarted_query_goes_on_after_its_last_batch(story: LaneStory) -> Non
     assert {story.topic: story.restarted.end} in reached
 
 
-def test_a_query_that_does_nothing_is_still_said_to_run(story: LaneStory) -> None:
-    seen = story.of(story.restarted)
-    refreshed = [each for each in seen[: position_of_progress(seen)] if each.cause == "refresh"]
+def test_a_query_that_does_nothing_is_still_reported_to_run(story: LaneStory) -> None:
+    received = story.of(story.restarted)
+    refreshed = [
+        each for each in received[: position_of_progress(received)] if each.cause == "refresh"
+    ]
     assert refreshed
     assert refreshed[-1].sources[0].processed == {story.topic: story.first.end}
 
 
-def test_a_query_that_fails_says_why(story: LaneStory) -> None:
+def test_a_query_that_fails_reports_why(story: LaneStory) -> None:
     observations = story.of(story.failing)
     assert observations[-1].cause == "terminated"
     assert "this batch breaks" in (observations[-1].exception or "")
 
 
-def test_what_the_listener_bus_does_not_bring_is_found_all_the_same(story: LaneStory) -> None:
-    seen = story.of(story.deaf)
-    assert seen[-1].cause == "terminated"
-    assert seen[-1].sources[0].processed == {story.topic: story.deaf.end}
+def test_what_the_listener_bus_does_not_bring_is_detected_all_the_same(story: LaneStory) -> None:
+    received = story.of(story.deaf)
+    assert received[-1].cause == "terminated"
+    assert received[-1].sources[0].processed == {story.topic: story.deaf.end}
     assert story.stats["recovered"] >= 2
 
 
-def test_a_query_that_is_only_asked_is_known_too(story: LaneStory) -> None:
-    seen = story.of(story.polled)
-    assert seen[-1].cause == "terminated"
-    assert seen[-1].sources[0].processed == {story.topic: story.polled.end}
-    assert {"started", "progress"} <= {each.cause for each in seen}
+def test_a_query_that_is_only_requested_is_known_too(story: LaneStory) -> None:
+    received = story.of(story.polled)
+    assert received[-1].cause == "terminated"
+    assert received[-1].sources[0].processed == {story.topic: story.polled.end}
+    assert {"started", "progress"} <= {each.cause for each in received}
 
 
 def test_a_batch_knows_its_query_and_its_ranges(story: LaneStory) -> None:
@@ -145,7 +149,7 @@ def test_nothing_failed_and_nothing_was_dropped(story: LaneStory) -> None:
     assert published == sum(map(len, story.observations.values()))
 
 
-def test_the_offset_log_is_of_the_format_that_was_asked_for(story: LaneStory) -> None:
+def test_the_offset_log_is_of_the_format_that_was_requested_for(story: LaneStory) -> None:
     for name, run, wanted in (
         ("orders", story.first, "v1"),
         ("orders-v2", story.second_format, "v2"),
@@ -167,7 +171,7 @@ def test_the_offset_log_is_of_the_format_that_was_asked_for(story: LaneStory) ->
             }
 
 
-def test_the_checkpoints_reader_finds_what_the_listener_said(story: LaneStory) -> None:
+def test_the_checkpoints_reader_finds_what_the_listener_reported(story: LaneStory) -> None:
     store = CheckpointStore({}, timeout_s=30)
     for name, run in (("orders", story.polled), ("orders-v2", story.second_format)):
         if run is None:

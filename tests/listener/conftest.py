@@ -55,7 +55,7 @@ class Driver:
     def at_end(self) -> Callable[[Sequence[Observation]], bool]:
         """Whether the newest observation is of the present end of the test's topic."""
         end = self.end()
-        return lambda seen: seen[-1].sources[0].processed == end
+        return lambda received: received[-1].sources[0].processed == end
 
     def committed(self, batch_id: int, checkpoint: str = "query") -> dict[str, dict[int, int]]:
         """Where a batch of the query's only source ended, by its checkpoint."""

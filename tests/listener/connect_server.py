@@ -26,8 +26,8 @@ class ConnectServer:
     @property
     def port(self) -> int:
         """0 until it takes requests."""
-        found = re.search(r"^port: (\d+)$", self._process.log_path.read_text(), re.MULTILINE)
-        return int(found[1]) if found else 0
+        result = re.search(r"^port: (\d+)$", self._process.log_path.read_text(), re.MULTILINE)
+        return int(result[1]) if result else 0
 
     def __enter__(self) -> ConnectServer:
         self._process.start()

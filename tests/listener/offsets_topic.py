@@ -26,11 +26,11 @@ class OffsetsTopic:
 
     def observations(self, query_id: object) -> list[Observation]:
         """Those of the query; each said once, whatever was repeated."""
-        found: dict[str, Observation] = {}
+        result: dict[str, Observation] = {}
         for message in self.messages(query_id):
             observation = decode_observation(message.value() or b"")
-            found.setdefault(observation.observation_id, observation)
-        return list(found.values())
+            result.setdefault(observation.observation_id, observation)
+        return list(result.values())
 
     def all_text(self) -> str:
         """Everything in the topic: keys, values and headers."""
@@ -47,23 +47,25 @@ class OffsetsTopic:
         timeout_s: float = DEADLINE_S,
     ) -> list[Observation]:
         """The query's observations once there is one and `holds` is true of them."""
-        seen: list[Observation] = []
+        received: list[Observation] = []
 
         def look() -> bool:
-            seen[:] = self.observations(query_id)
-            return bool(seen and holds(seen))
+            received[:] = self.observations(query_id)
+            return bool(received and holds(received))
 
         try:
             wait_for(look, f"{what} on {self.name}", timeout_s)
         except AssertionError as error:
-            causes = [(one.cause, one.batch_id) for one in seen]
+            causes = [(one.cause, one.batch_id) for one in received]
             raise AssertionError(f"{error}: {causes}") from None
-        return seen
+        return received
 
     def await_cause(self, query_id: object, cause: str) -> Observation:
         """The first observation of the query with that cause."""
-        seen = self.until(query_id, lambda seen: cause in causes(seen), f"{cause} of {query_id}")
-        return next(observation for observation in seen if observation.cause == cause)
+        received = self.until(
+            query_id, lambda received: cause in causes(received), f"{cause} of {query_id}"
+        )
+        return next(observation for observation in received if observation.cause == cause)
 
 
 def causes(observations: Sequence[Observation]) -> list[str]:

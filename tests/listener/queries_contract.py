@@ -38,8 +38,8 @@ def _assert_answers(queries: Queries, query: Any) -> None:
     assert queries.list_active(with_activity={active.run_id}).queries[0].activity == "waiting"
     progress = queries.last_progress(active.run_id, None)
     assert progress is not None
-    said = json.loads(progress.text)
-    assert (said["batchId"], said["timestamp"]) == (ran["batchId"], ran["timestamp"])
+    message = json.loads(progress.text)
+    assert (message["batchId"], message["timestamp"]) == (ran["batchId"], ran["timestamp"])
     assert queries.last_progress(active.run_id, active.batch_id) is None
     assert queries.last_progress("no such run", None) is None
     assert queries.is_active(active.run_id)

@@ -34,9 +34,9 @@ except MissingPackage as missing:
 
 def _batch_id(value: bytes) -> Any:
     """By Avro alone: the registry is gone by now."""
-    found = fastavro.schemaless_reader(BytesIO(value[5:]), declared(Observation), None)
-    assert isinstance(found, dict)
-    return found["batch_id"]
+    result = fastavro.schemaless_reader(BytesIO(value[5:]), declared(Observation), None)
+    assert isinstance(result, dict)
+    return result["batch_id"]
 
 
 @pytest.mark.kafka
@@ -63,8 +63,8 @@ async def test_observations_wait_for_the_registry_and_then_go_out_in_avro(
             proxy.cut()
             publisher.put("query-a", 2)
             await publisher.published()
-    told = logged(caplog)
-    assert len([line for line in told if "cannot publish" in line]) == 1
+    output = logged(caplog)
+    assert len([line for line in output if "cannot publish" in line]) == 1
     messages = list(second_client.read_all(topic_name))
     assert len({(message.value() or b"")[:5] for message in messages}) == 1
     assert dict(messages[0].headers() or ())["content-type"] == b"application/avro"

@@ -138,14 +138,14 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
     client.published.await_cause(query.id, "refresh")
     query.stop()
     client.published.await_cause(query.id, "terminated")
-    seen = client.published.observations(query.id)
-    assert causes(seen)[-1] == "terminated"
-    in_order(seen)
-    rows = [each.batch.rows for each in seen if each.batch is not None]
+    received = client.published.observations(query.id)
+    assert causes(received)[-1] == "terminated"
+    in_order(received)
+    rows = [each.batch.rows for each in received if each.batch is not None]
     # What is sent while a batch is planned comes in two; asked, Spark tells of the newer only.
     assert all(rows)
     assert 10 < sum(rows) <= 20
-    for each in seen:
+    for each in received:
         assert (each.query, each.run_id, each.origin) == ("orders", query.runId, method)
         assert each.cluster == "of the session"
         (source,) = each.sources
@@ -158,15 +158,15 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["connect", "poll"])
-def test_a_query_that_runs_already_is_found_and_says_why_it_fails(
+def test_a_query_that_runs_already_is_detected_and_reports_why_it_fails(
     client: Client, method: Any
 ) -> None:
     query = client.query(subscribePattern=client.topic)
     query.processAllAvailable()
     handle = client.observe(method=method)
-    seen = client.published.until(query.id, client.at_end(), "its position")
-    assert {each.origin for each in seen} == {method}
-    (source,) = seen[-1].sources
+    received = client.published.until(query.id, client.at_end(), "its position")
+    assert {each.origin for each in received} == {method}
+    (source,) = received[-1].sources
     assert (source.topics, source.topic_pattern) == (None, client.topic)
     client.client.produce(client.topic, [b"bad"])
     ended = client.published.await_cause(query.id, "terminated")
@@ -194,10 +194,10 @@ def test_listeners_that_the_client_drops_are_registered_again(
     assert bus._listener_bus == [ours]
     client.published.until(query.id, client.at_end(), "what was missed")
     client.await_event(handle, query)
-    told = logged(caplog)
+    output = logged(caplog)
     again = handle.stats().reregistered
-    assert sum("registered again" in line for line in told) == again, told
-    assert len(told) <= 4 + again, told
+    assert sum("registered again" in line for line in output) == again, output
+    assert len(output) <= 4 + again, output
 
 
 @pytest.mark.slow
@@ -259,9 +259,9 @@ def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
     handle.close()
     handle.close()
     assert threading.active_count() < 100
-    told = logged(caplog)
-    assert 1 <= len(told) <= 4, told
-    assert not any("\n" in line or len(line) > 600 for line in told), told
+    output = logged(caplog)
+    assert 1 <= len(output) <= 4, output
+    assert not any("\n" in line or len(line) > 600 for line in output), output
 
 
 @pytest.mark.slow
@@ -280,7 +280,7 @@ def test_a_server_that_does_not_answer_is_one_clear_error(
 
 
 @pytest.mark.slow
-def test_a_session_that_is_stopped_says_that_its_queries_ended(
+def test_a_session_that_is_stopped_reports_that_its_queries_ended(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
@@ -304,7 +304,7 @@ def test_a_session_that_is_stopped_says_that_its_queries_ended(
 
 
 @pytest.mark.slow
-def test_a_batch_that_takes_long_is_said_to_run(client: Client) -> None:
+def test_a_batch_that_takes_long_is_reported_to_run(client: Client) -> None:
     client.observe(heartbeat_s=0.5)
     # Longer than the test takes: the query is stopped in it.
     sleep = "reflect('java.lang.Thread', 'sleep', IF(CAST(value AS STRING) = 'slow', 300000L, 0L))"
@@ -312,13 +312,15 @@ def test_a_batch_that_takes_long_is_said_to_run(client: Client) -> None:
     query = client.start(frame=frame)
     client.published.until(query.id, client.at_end(), "its first batch")
     client.client.produce(client.topic, [b"slow"])
-    seen = client.published.until(query.id, lambda seen: seen[-1].activity == "running", "it runs")
-    assert seen[-1].cause == "refresh"
+    received = client.published.until(
+        query.id, lambda received: received[-1].activity == "running", "it runs"
+    )
+    assert received[-1].cause == "refresh"
     query.stop()
 
 
 @pytest.mark.slow
-def test_what_a_server_answers_is_what_its_client_says_of_the_queries(client: Client) -> None:
+def test_what_a_server_answers_is_what_its_client_reports_of_the_queries(client: Client) -> None:
     queries = ConnectQueries(ConnectClient(client.spark))
     assert_answers(client.spark, queries, client.query)
     client.proxy.cut()

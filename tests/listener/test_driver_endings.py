@@ -133,13 +133,13 @@ def test_its_end_is_as_it_would_be_and_shown_for_what_it_is(
             assert process.lines[-1] == "ValueError: the driver failed"
         if end.action == "stops_spark_and_begins_anew":
             (second,) = (line for line in process.lines if line.startswith("second: "))
-            seen = process.published.observations(second.partition(": ")[2])
-            assert (seen[0].cause, seen[-1].cause) == ("started", "terminated")
-            in_order(seen)
+            received = process.published.observations(second.partition(": ")[2])
+            assert (received[0].cause, received[-1].cause) == ("started", "terminated")
+            in_order(received)
 
 
 @pytest.mark.slow
-def test_where_kafka_is_away_it_ends_all_the_same_and_says_what_is_lost(
+def test_where_kafka_is_away_it_ends_all_the_same_and_reports_what_is_lost(
     second_client: SecondClient, tmp_path: Path
 ) -> None:
     with DriverProcess(second_client, "returns", tmp_path, servers="127.0.0.1:9") as process:

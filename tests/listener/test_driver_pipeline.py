@@ -120,17 +120,17 @@ async def test_events_go_through_in_order_and_are_counted() -> None:
     assert stats.last_error is None
 
 
-@pytest.mark.parametrize(("told", "used"), [(None, "broker:9092"), ("mine:9092", "mine:9092")])
-async def test_brokers_are_those_that_are_set_else_of_the_first_query_that_says_them(
-    told: str | None, used: str
+@pytest.mark.parametrize(("output", "used"), [(None, "broker:9092"), ("mine:9092", "mine:9092")])
+async def test_brokers_are_those_that_are_set_else_of_the_first_query_that_reports_them(
+    output: str | None, used: str
 ) -> None:
     sink = Taken()
-    async with running(sink, settings=Settings(bootstrap_servers=told)) as pipeline:
+    async with running(sink, settings=Settings(bootstrap_servers=output)) as pipeline:
         await receive(pipeline, STARTED)
     assert sink.bootstrap_servers == [used]
 
 
-async def test_without_any_brokers_it_says_so_once_and_does_not_wait_at_the_end(
+async def test_without_any_brokers_it_reports_so_once_and_does_not_wait_at_the_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sink = Taken()
@@ -142,9 +142,9 @@ async def test_without_any_brokers_it_says_so_once_and_does_not_wait_at_the_end(
         assert "bootstrap_servers" in str(stats.last_error)
         pipeline.drop_remaining()
         assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
-    told = [line for line in logged(caplog) if "brokers" in line]
-    assert len(told) == 2, "once when it happens, once for what is lost"
-    assert "closed with 2 observations" in told[1]
+    output = [line for line in logged(caplog) if "brokers" in line]
+    assert len(output) == 2, "once when it happens, once for what is lost"
+    assert "closed with 2 observations" in output[1]
 
 
 async def test_an_event_that_cannot_be_read_is_counted_and_the_next_one_is_taken(
@@ -174,15 +174,15 @@ async def test_events_of_queries_that_read_no_kafka_are_ignored_and_counted() ->
 
 
 async def test_a_run_is_described_once() -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def describe(query_id: str) -> QueryDescription:
-        asked.append(query_id)
+        requested.append(query_id)
         return describes(query_id)
 
     async with running(Taken(), describe) as pipeline:
         await receive(pipeline, STARTED, STARTED, STARTED)
-    assert asked == [QUERY_ID]
+    assert requested == [QUERY_ID]
 
 
 async def test_a_run_whose_progress_came_before_its_start_is_described() -> None:
@@ -194,7 +194,7 @@ async def test_a_run_whose_progress_came_before_its_start_is_described() -> None
     assert sink.observations[0].sources[0].processed == sink.observations[1].sources[0].processed
 
 
-async def test_a_jvm_that_does_not_answer_costs_the_description_alone_and_is_asked_again(
+async def test_a_jvm_that_does_not_answer_costs_the_description_alone_and_is_requested_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", 0.05)
@@ -254,7 +254,7 @@ async def test_while_nothing_leaves_the_newest_of_each_query_stays_and_the_rest_
     assert newest == {"query-0": 49, "query-1": 49, "query-2": 49}
 
 
-async def test_what_was_found_by_asking_counts_once_and_the_first_of_a_series_is_told(
+async def test_what_was_detected_by_asking_counts_once_and_the_first_of_a_series_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sink = Taken()
@@ -267,12 +267,12 @@ async def test_what_was_found_by_asking_counts_once_and_the_first_of_a_series_is
     assert sink.causes() == ["started", "progress", "terminated"]
     assert sink.observations[-1].exception == "it broke"
     assert (stats.recovered, stats.observed, stats.ignored, stats.published) == (3, 3, 3, 3)
-    (told,) = [line for line in logged(caplog) if "bus" in line]
-    assert "lost an event (started) of query orders" in told
-    assert "spark.scheduler.listenerbus.eventqueue.streams.capacity" in told
+    (output,) = [line for line in logged(caplog) if "bus" in line]
+    assert "lost an event (started) of query orders" in output
+    assert "spark.scheduler.listenerbus.eventqueue.streams.capacity" in output
 
 
-async def test_what_came_after_all_is_not_counted_as_found(
+async def test_what_came_after_all_is_not_counted_as_detected(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sink = Taken()
@@ -329,7 +329,7 @@ async def test_an_event_after_its_end_is_not_kept() -> None:
         assert pipeline._events.qsize() == 0
 
 
-async def test_what_is_left_at_the_end_is_dropped_counted_and_told(
+async def test_what_is_left_at_the_end_is_dropped_counted_and_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sink = Clogged()
@@ -374,7 +374,7 @@ async def test_a_store_that_is_away_does_not_hold_up_publishing_and_is_waited_fo
         assert pipeline.stats().recorded == 2
 
 
-async def test_without_a_sink_nothing_is_published_and_no_brokers_are_asked_for() -> None:
+async def test_without_a_sink_nothing_is_published_and_no_brokers_are_requested_for() -> None:
     record = Recorded()
     record.store_is_there.set()
     async with running(None, record=record) as pipeline:
@@ -404,5 +404,7 @@ async def test_a_pattern_that_matches_sparklags_own_topics_is_one_line(
     )
     async with running(sink, lambda _: QueryDescription((source,)), settings) as pipeline:
         await receive(pipeline, STARTED)
-    told = [line for line in logged(caplog) if "sparklag's own consumer-lag, processed-off" in line]
-    assert len(told) == warned
+    output = [
+        line for line in logged(caplog) if "sparklag's own consumer-lag, processed-off" in line
+    ]
+    assert len(output) == warned

@@ -67,7 +67,7 @@ def test_closed_inside_a_batch_the_query_goes_on(driver: Driver) -> None:
     driver.published.await_cause(query.id, "started")
 
 
-def test_with_kafka_away_the_query_does_not_notice_and_closing_is_bounded_and_told(
+def test_with_kafka_away_the_query_does_not_notice_and_closing_is_bounded_and_reported(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
@@ -83,10 +83,10 @@ def test_with_kafka_away_the_query_does_not_notice_and_closing_is_bounded_and_to
     assert stats.queued == 0
     assert stats.dropped >= 1
     assert stats.published == 0
-    told = [line for line in logged(caplog) if "publish" in line]
-    assert len(told) == 2
-    assert "cannot publish" in told[0]
-    assert f"closed with {stats.dropped} observations not published" in told[1]
+    output = [line for line in logged(caplog) if "publish" in line]
+    assert len(output) == 2
+    assert "cannot publish" in output[0]
+    assert f"closed with {stats.dropped} observations not published" in output[1]
 
 
 def test_closing_with_no_time_at_all_still_ends_it(driver: Driver) -> None:

@@ -48,7 +48,7 @@ def test_a_querys_whole_life_arrives_keyed_and_to_the_record(driver: Driver, met
         driver.published.await_cause(query.id, "idle")
     else:
         driver.published.until(
-            query.id, lambda seen: "waiting" in [each.activity for each in seen], "it waits"
+            query.id, lambda received: "waiting" in [each.activity for each in received], "it waits"
         )
     driver.published.until(query.id, driver.at_end(), "the new end of the topic")
     query.stop()
@@ -56,10 +56,10 @@ def test_a_querys_whole_life_arrives_keyed_and_to_the_record(driver: Driver, met
     handle.close(CLOSE_S)
     observations = driver.published.observations(query.id)
     in_order(observations)
-    told = causes(observations)
-    assert (told[0], told[-1]) == ("started", "terminated")
-    assert told.count("started") == 1
-    assert "progress" in told
+    output = causes(observations)
+    assert (output[0], output[-1]) == ("started", "terminated")
+    assert output.count("started") == 1
+    assert "progress" in output
     for observation in observations:
         assert (observation.query, observation.run_id) == ("orders", query.runId)
         assert observation.origin == method
@@ -72,8 +72,8 @@ def test_a_querys_whole_life_arrives_keyed_and_to_the_record(driver: Driver, met
     assert only_source(observations[-1]).processed == only_source(observations[-2]).processed
     for message in driver.published.messages(query.id):
         headers = dict(message.headers() or [])
-        said = json.loads(message.value() or b"")
-        assert headers["ce_id"] == said["observation_id"].encode()
+        printed = json.loads(message.value() or b"")
+        assert headers["ce_id"] == printed["observation_id"].encode()
         assert headers["ce_type"] == b"sparklag.observation.v1"
         assert headers["ce_subject"] == str(query.id).encode()
     of_running = driver.published.observations(running.id)
@@ -129,7 +129,7 @@ def test_a_session_beside_it_has_a_handle_and_queries_of_its_own(driver: Driver)
     assert not handle.closed
 
 
-def test_one_line_says_what_is_observed_and_where_it_goes(
+def test_one_line_reports_what_is_observed_and_where_it_goes(
     driver: Driver, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.INFO, "sparklag")
@@ -146,7 +146,9 @@ def test_one_line_says_what_is_observed_and_where_it_goes(
     assert logged(caplog) == [f"sparklag: {application}, method poll; {where}"]
 
 
-def test_sources_are_told_apart_and_those_that_are_not_kafka_are_left_out(driver: Driver) -> None:
+def test_sources_are_reported_apart_and_those_that_are_not_kafka_are_left_out(
+    driver: Driver,
+) -> None:
     other = driver.client.create(f"{driver.topic}-b", 1)
     driver.send(3, other)
     driver.observe()
@@ -160,13 +162,13 @@ def test_sources_are_told_apart_and_those_that_are_not_kafka_are_left_out(driver
     text = [frame.selectExpr("CAST(value AS STRING) AS value") for frame in frames]
     frame = text[0].union(text[1]).union(text[2])
     query = driver.start(frame=frame)
-    seen = driver.published.until(
-        query.id, lambda seen: all(s.processed for s in seen[-1].sources), "both positions"
+    received = driver.published.until(
+        query.id, lambda received: all(s.processed for s in received[-1].sources), "both positions"
     )
-    found = seen[-1].sources
-    assert [next(iter(source.processed or {})) for source in found] == [other, driver.topic]
-    assert [source.isolation_level for source in found] == ["read_committed", "read_uncommitted"]
-    assert [source.source for source in found] == [1, 2]
+    result = received[-1].sources
+    assert [next(iter(source.processed or {})) for source in result] == [other, driver.topic]
+    assert [source.isolation_level for source in result] == ["read_committed", "read_uncommitted"]
+    assert [source.source for source in result] == [1, 2]
 
 
 def test_a_query_that_reads_no_kafka_is_ignored_and_counted(driver: Driver) -> None:
@@ -207,7 +209,7 @@ def test_no_secret_of_a_query_leaves_the_driver(
 
 
 @pytest.mark.parametrize("method", ["listener", pytest.param("poll", marks=pytest.mark.slow)])
-def test_a_query_that_fails_says_why(driver: Driver, method: Any) -> None:
+def test_a_query_that_fails_reports_why(driver: Driver, method: Any) -> None:
     driver.observe(method=method, refresh_interval_s=0.2)
     query = driver.start(
         write=lambda batch, batch_id: break_batch(batch, batch_id) if batch_id else None
@@ -220,7 +222,7 @@ def test_a_query_that_fails_says_why(driver: Driver, method: Any) -> None:
     assert "S3CRET" not in driver.published.all_text()
 
 
-def test_what_queries_read_and_how_is_found_from_themselves(driver: Driver) -> None:
+def test_what_queries_read_and_how_is_detected_from_themselves(driver: Driver) -> None:
     topic = driver.topic
     both = [topic, driver.client.create(f"{topic}-b")]
     plain: dict[str, Any] = {"bootstrap_servers": driver.servers}
@@ -257,7 +259,7 @@ def test_started_again_at_once_under_another_name_only_the_new_run_counts(driver
     at_end = driver.at_end()
     observations = driver.published.until(
         second.id,
-        lambda seen: at_end(seen) and seen[-1].cause in ("progress", "idle"),
+        lambda received: at_end(received) and received[-1].cause in ("progress", "idle"),
         "the end of the topic",
     )
     began = next(n for n, o in enumerate(observations) if o.run_id == second.runId)
@@ -276,7 +278,9 @@ def test_an_available_now_query_is_described_however_short_it_is(driver: Driver)
     # An end that comes after the next start says nothing any more.
     observations = driver.published.until(
         queries[0].id,
-        lambda seen: causes(seen).count("started") == 3 and seen[-1].cause == "terminated",
+        lambda received: (
+            causes(received).count("started") == 3 and received[-1].cause == "terminated"
+        ),
         "three starts, and the last one's end",
     )
     assert all(only_source(o).topics == [driver.topic] for o in observations)
@@ -295,8 +299,8 @@ def test_an_event_above_8_kib_arrives_whole(driver: Driver) -> None:
     assert len(query._jsq.lastProgress().json()) > 8 * 1024
     driver.published.until(
         query.id,
-        lambda seen: (
-            only_source(seen[-1]).processed
+        lambda received: (
+            only_source(received[-1]).processed
             == {wide: {number: int(number == 499) for number in range(500)}}
         ),
         "all partitions",

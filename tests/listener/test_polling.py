@@ -25,29 +25,29 @@ def test_closing_asks_a_last_time(driver: Driver) -> None:
     query.stop()
     # A driver's five seconds are too few beside busy processes.
     handle.close(timeout_s=60)
-    seen = driver.published.observations(query.id)
-    assert seen[-1].cause == "terminated"
-    assert driver.at_end()(seen)
+    received = driver.published.observations(query.id)
+    assert received[-1].cause == "terminated"
+    assert driver.at_end()(received)
 
 
 @pytest.mark.parametrize("method", ["listener", pytest.param("poll", marks=pytest.mark.slow)])
-def test_a_continuous_query_says_that_it_goes_on(driver: Driver, method: Any) -> None:
+def test_a_continuous_query_reports_that_it_goes_on(driver: Driver, method: Any) -> None:
     handle = driver.observe(method=method, refresh_interval_s=0.2, heartbeat_s=0.5)
     assert handle.method == method
     query = driver.start(trigger={"continuous": "1 second"})
-    seen = driver.published.until(
-        query.id, lambda seen: causes(seen).count("refresh") > 1, "two refreshes"
+    received = driver.published.until(
+        query.id, lambda received: causes(received).count("refresh") > 1, "two refreshes"
     )
-    assert seen[0].cause == "started"
-    assert seen[-1].sources[0].topics == [driver.topic]
-    assert seen[-1].sources[0].processed is None
-    assert {each.activity for each in seen} == {None}, "it does not say what it does"
+    assert received[0].cause == "started"
+    assert received[-1].sources[0].topics == [driver.topic]
+    assert received[-1].sources[0].processed is None
+    assert {each.activity for each in received} == {None}, "it does not say what it does"
     query.stop()
     driver.published.await_cause(query.id, "terminated")
     assert handle.stats().failed == 0
 
 
-def test_where_no_port_can_be_opened_for_callbacks_it_polls_and_says_why(
+def test_where_no_port_can_be_opened_for_callbacks_it_polls_and_reports_why(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     gateway = driver.spark.sparkContext._gateway
@@ -63,8 +63,8 @@ def test_where_no_port_can_be_opened_for_callbacks_it_polls_and_says_why(
     assert "\n" not in str(raised.value)
     handle = driver.observe(driver.servers, refresh_interval_s=0.2)
     assert handle.method == "poll"
-    (told,) = logged(caplog)
-    assert "polling Spark every 0.2 s instead" in told
-    assert "Cannot assign requested address" in told
+    (output,) = logged(caplog)
+    assert "polling Spark every 0.2 s instead" in output
+    assert "Cannot assign requested address" in output
     query = driver.start()
     driver.published.until(query.id, driver.at_end(), "the end of the topic")

@@ -99,11 +99,11 @@ async def test_messages_are_keyed_by_query_in_order_with_cloudevents_headers(
         assert len({message.partition() for message in messages}) == 1
         assert [o.batch_id for o in topic.observations(query)] == list(range(20))
         for message in messages:
-            said = decode_observation(message.value() or b"")
+            printed = decode_observation(message.value() or b"")
             assert dict(message.headers() or []) == {
                 "ce_specversion": b"1.0",
-                "ce_id": said.observation_id.encode(),
-                "ce_source": f"/sparklag/default/driver/{said.run_id}".encode(),
+                "ce_id": printed.observation_id.encode(),
+                "ce_source": f"/sparklag/default/driver/{printed.run_id}".encode(),
                 "ce_type": b"sparklag.observation.v1",
                 "ce_time": b"2026-09-21T14:13:20.200Z",
                 "ce_subject": query.encode(),
@@ -114,7 +114,7 @@ async def test_messages_are_keyed_by_query_in_order_with_cloudevents_headers(
     assert publisher.stats.last_error is None
 
 
-async def test_killed_in_the_middle_it_tries_on_keeps_the_newest_and_says_so_twice(
+async def test_killed_in_the_middle_it_tries_on_keeps_the_newest_and_reports_so_twice(
     own_kafka: LocalKafka, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "sparklag")
@@ -209,7 +209,7 @@ async def test_a_topic_deleted_under_it_is_made_again(
 
 
 @pytest.mark.parametrize("servers", ["no such host:9092", "127.0.0.1:port", ":::", "[::1"])
-async def test_an_address_that_is_none_is_told_and_nothing_is_lost(
+async def test_an_address_that_is_none_is_reported_and_nothing_is_lost(
     servers: str, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with publishing(servers, topic_name) as publisher:
@@ -221,7 +221,7 @@ async def test_an_address_that_is_none_is_told_and_nothing_is_lost(
     assert servers in line
 
 
-async def test_something_that_is_not_kafka_is_told_and_does_not_hold_up_the_end(
+async def test_something_that_is_not_kafka_is_reported_and_does_not_hold_up_the_end(
     topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

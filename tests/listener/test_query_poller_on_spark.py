@@ -25,7 +25,7 @@ def activities(observations: Sequence[Observation]) -> list[str | None]:
     return [each.activity for each in observations if each.cause == "refresh"]
 
 
-def test_a_batch_that_takes_long_says_that_its_query_runs(driver: Driver) -> None:
+def test_a_batch_that_takes_long_reports_that_its_query_runs(driver: Driver) -> None:
     handle = driver.observe(driver.servers, heartbeat_s=0.5)
     hold, held, go_on = threading.Event(), threading.Event(), threading.Event()
 
@@ -42,20 +42,20 @@ def test_a_batch_that_takes_long_says_that_its_query_runs(driver: Driver) -> Non
         driver.send()
         assert held.wait(DEADLINE_S)
         before = len(driver.published.observations(query.id))
-        seen = driver.published.until(
+        received = driver.published.until(
             query.id,
-            lambda seen: causes(seen[before:]).count("refresh") >= 4,
+            lambda received: causes(received[before:]).count("refresh") >= 4,
             "four refreshes in one batch",
         )
     finally:
         go_on.set()
-    for observation in seen:
+    for observation in received:
         if observation.cause == "refresh":
             assert (observation.query, observation.run_id) == ("slow", query.runId)
             assert observation.batch is None
-    assert seen[-1].activity == "running"
-    assert None not in activities(seen[before:])
-    assert seen[-1].sources[0].processed == position
+    assert received[-1].activity == "running"
+    assert None not in activities(received[before:])
+    assert received[-1].sources[0].processed == position
     query.processAllAvailable()
     query.stop()
     driver.published.await_cause(query.id, "terminated")
@@ -86,20 +86,20 @@ def test_a_query_that_begins_no_batch_waits_whatever_there_is_to_read(
     driver.published.await_cause(query.id, "progress")
     driver.send(20)
     before = len(driver.published.observations(query.id))
-    seen = driver.published.until(
-        query.id, lambda seen: activities(seen[before:])[-2:] == ["waiting"] * 2, "it waits"
+    received = driver.published.until(
+        query.id, lambda received: activities(received[before:])[-2:] == ["waiting"] * 2, "it waits"
     )
-    assert sum((seen[-1].sources[0].processed or {})[driver.topic].values()) == 10
+    assert sum((received[-1].sources[0].processed or {})[driver.topic].values()) == 10
 
 
-def test_a_batch_by_sparks_own_account_says_what_limits_it_and_its_state(driver: Driver) -> None:
+def test_a_batch_by_sparks_own_account_reports_what_limits_it_and_its_state(driver: Driver) -> None:
     driver.observe(driver.servers)
     options = {"subscribe": driver.topic, "maxOffsetsPerTrigger": "4"}
     read = read_kafka(driver.spark, driver.servers, **options)
     windows = read.withWatermark("timestamp", "1 second").groupBy(window("timestamp", "10 seconds"))
     query = driver.start(frame=windows.count(), output_mode="update")
-    seen = driver.published.until(query.id, driver.at_end(), "the end")
-    batches = [each.batch for each in seen if each.batch is not None and each.batch.rows]
+    received = driver.published.until(query.id, driver.at_end(), "the end")
+    batches = [each.batch for each in received if each.batch is not None and each.batch.rows]
     limited = [one.rate_limited for one in batches]
     assert limited == [True] * (len(batches) - 1) + [False]
     assert len(batches) > 1
@@ -120,13 +120,13 @@ def test_a_query_started_again_without_new_data_has_its_position(driver: Driver)
     first.stop()
     driver.observe(driver.servers, heartbeat_s=2.0)
     second = driver.start()
-    seen = driver.published.until(second.id, driver.at_end(), "its position")
-    assert seen[-1].batch_id is not None
-    assert driver.committed(seen[-1].batch_id) == driver.end()
-    assert "progress" not in causes(seen)
+    received = driver.published.until(second.id, driver.at_end(), "its position")
+    assert received[-1].batch_id is not None
+    assert driver.committed(received[-1].batch_id) == driver.end()
+    assert "progress" not in causes(received)
 
 
-def test_what_a_session_answers_is_what_spark_says_of_its_queries(driver: Driver) -> None:
+def test_what_a_session_answers_is_what_spark_reports_of_its_queries(driver: Driver) -> None:
     queries = ClassicQueries(driver.spark)
     query = assert_answers(driver.spark, queries, driver.start)
     assert queries.last_progress(query.runId, None) is None, "it is forgotten"

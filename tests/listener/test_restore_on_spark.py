@@ -94,20 +94,20 @@ def test_a_window_is_read_again_and_a_new_query_begins_where_the_old_one_ended(
     driver.send(30)
     starting = starting_offsets("orders", store=store)
     assert json.loads(starting)[driver.topic]["2"] == -2
-    seen: Counter[tuple[int, int]] = Counter()
+    received: Counter[tuple[int, int]] = Counter()
     again = driver.start(
-        "new", write=lambda batch, _: seen.update(places(batch)), startingOffsets=starting
+        "new", write=lambda batch, _: received.update(places(batch)), startingOffsets=starting
     )
     again.processAllAvailable()
-    assert sum(seen.values()) == 30
-    assert set(seen.values()) == {1}
+    assert sum(received.values()) == 30
+    assert set(received.values()) == {1}
     # A window that ended before the partition was there has nothing of it.
     ending = ending_offsets("orders", store=store, at=last.processed_at)
     assert sum(window(driver, "earliest", ending).values()) == 30
 
 
 @pytest.mark.slow
-def test_what_retention_deleted_is_found_out_before_spark_fails(
+def test_what_retention_deleted_is_detected_out_before_spark_fails(
     driver: Driver, store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     handle = driver.observe(store=store, publish=False)

@@ -71,22 +71,22 @@ def until(
 def test_the_end_of_a_batch_of_even_tasks_is_foretold(spark: SparkSession, start: Start) -> None:
     queries = ClassicQueries(spark)
     query = start(20, "1000")
-    seen: list[RunningBatch] = []
+    received: list[RunningBatch] = []
 
     def is_over() -> bool:
         batch = running(queries, query)
         if batch is not None and batch.batch_id == 0:
-            seen.append(batch)
+            received.append(batch)
         return batch is not None and batch.batch_id == 1
 
     wait_for(is_over, "the first batch is over")
-    assert {batch.tasks_total for batch in seen} <= {0, 20}
-    done = [batch.tasks_done for batch in seen]
+    assert {batch.tasks_total for batch in received} <= {0, 20}
+    done = [batch.tasks_done for batch in received]
     assert done == sorted(done)
-    times = [(batch.started_at, batch.progressed_at, batch.observed_at) for batch in seen]
+    times = [(batch.started_at, batch.progressed_at, batch.observed_at) for batch in received]
     assert times == [tuple(sorted(each)) for each in times]
-    assert all(batch.straggler is None and batch.tasks_failed == 0 for batch in seen)
-    foretold = [batch for batch in seen if 5 <= batch.tasks_done <= 14]
+    assert all(batch.straggler is None and batch.tasks_failed == 0 for batch in received)
+    foretold = [batch for batch in received if 5 <= batch.tasks_done <= 14]
     assert foretold
     for batch in foretold:
         left = 20 - batch.tasks_done

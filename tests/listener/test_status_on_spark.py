@@ -53,20 +53,20 @@ class Watched:
         """One with ten records, and nothing is left."""
         self._driver.send()
         self.query.processAllAvailable()
-        return self.says(lambda event: event["total_lag"] == 0, "it keeps up")
+        return self.reports(lambda event: event["total_lag"] == 0, "it keeps up")
 
-    def says(self, condition: Callable[[Event], bool], what: str) -> Event:
+    def reports(self, condition: Callable[[Event], bool], what: str) -> Event:
         """The first event that keeps it."""
-        found: list[Event] = []
+        result: list[Event] = []
 
-        def seen() -> bool:
+        def received() -> bool:
             event = self._event()
             if event is not None and condition(event):
-                found.append(event)
-            return bool(found)
+                result.append(event)
+            return bool(result)
 
-        wait_for(seen, what)
-        return found[0]
+        wait_for(received, what)
+        return result[0]
 
     def _event(self) -> Event | None:
         return answer(f"{self._handle.stats().url}/lag/{self.query.id}")
@@ -98,15 +98,15 @@ def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: 
     watched.gate.is_open.clear()
     driver.send(7)
     # On a busy machine it may have stalled before.
-    stalled = watched.says(
+    stalled = watched.reports(
         lambda e: e["status"] == "STALL" and e["total_lag"] == 7 and e["max_time_lag_s"] > 1,
         "it stalls",
     )
     assert stalled["reason"].startswith("no completed batch for ")
     assert stalled["reason"].endswith("; lag is 7 records")
-    watched.says(lambda event: event["activity"] == "running", "it is in a batch")
+    watched.reports(lambda event: event["activity"] == "running", "it is in a batch")
     watched.gate.is_open.set()
-    watched.says(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it goes on")
+    watched.reports(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it goes on")
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) 
     watched.gate.is_open.clear()
     watched.start()
     # On a busy machine it may have stalled in `batch.count()`.
-    stalled = watched.says(
+    stalled = watched.reports(
         lambda e: e["status"] == "STALL" and "no Spark job for" in e["reason"], "it stalls"
     )
     assert stalled["reason"].startswith("batch 0 has run for ")
@@ -125,7 +125,7 @@ def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) 
     assert batch["tasks_done"] == batch["tasks_total"]
     assert batch["started_at"] <= batch["progressed_at"] <= batch["observed_at"]
     watched.gate.is_open.set()
-    watched.says(
+    watched.reports(
         lambda e: e["status"] == "OK" and e["total_lag"] == 0 and not e["running_batch"],
         "it goes on",
     )
@@ -149,11 +149,11 @@ def test_one_that_starts_from_an_older_checkpoint_went_back_until_it_is_there_ag
     driver.send()
     watched.gate.closes_after_one = True
     watched.start(maxOffsetsPerTrigger="10")
-    back = watched.says(lambda event: event["status"] == "REWIND", "it went back")
+    back = watched.reports(lambda event: event["status"] == "REWIND", "it went back")
     assert "went back from" in back["reason"]
     assert any(one["rewound_from"] for one in back["topics"][0]["partitions"])
     watched.gate.is_open.set()
-    watched.says(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it is there again")
+    watched.reports(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it is there again")
 
 
 @pytest.mark.slow
@@ -165,13 +165,13 @@ def test_records_deleted_before_a_batch_reads_them_are_lost_and_counted(
     at = driver.client.end_offsets(driver.topic)
     watched.gate.is_open.clear()
     driver.send()
-    watched.says(lambda event: event["total_lag"] == 10, "they are there")
+    watched.reports(lambda event: event["total_lag"] == 10, "they are there")
     driver.client.delete_records(driver.topic, driver.client.end_offsets(driver.topic))
-    lost = watched.says(lambda event: event["status"] == "DATA_LOSS", "they are gone")
+    lost = watched.reports(lambda event: event["status"] == "DATA_LOSS", "they are gone")
     assert lost["lost_records"] == 10
     starts = {p["partition"]: p["earliest_offset"] for p in lost["topics"][0]["partitions"]}
     assert {number: start - at[number] for number, start in starts.items()} == {
         one["partition"]: one["lost_records"] or 0 for one in lost["topics"][0]["partitions"]
     }
     watched.gate.is_open.set()
-    watched.says(lambda event: event["status"] == "OK", "it goes on behind the gap")
+    watched.reports(lambda event: event["status"] == "OK", "it goes on behind the gap")

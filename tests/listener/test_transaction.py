@@ -63,8 +63,8 @@ class Results:
 
     def written(self) -> list[tuple[int, int]]:
         with self.engine.connect() as connection:
-            found = connection.execute(text("SELECT batch_id, count FROM results ORDER BY rowid"))
-            return [(batch_id, count) for batch_id, count in found]
+            result = connection.execute(text("SELECT batch_id, count FROM results ORDER BY rowid"))
+            return [(batch_id, count) for batch_id, count in result]
 
     def records(self) -> list[Any]:
         wanted = "SELECT * FROM sparklag_batches ORDER BY query_key, generation, batch_id"
@@ -188,7 +188,7 @@ def test_another_batch_id_than_the_running_one_is_refused(driver: Driver, result
     assert results.refusals == ["NotInBatch: keep_offsets() is called with batch 1 within batch 0"]
 
 
-def test_outside_a_batch_it_says_where_it_belongs(
+def test_outside_a_batch_it_reports_where_it_belongs(
     driver: Driver, results: Results, spark: SparkSession
 ) -> None:
     with results.engine.begin() as connection:
@@ -247,11 +247,11 @@ def test_of_two_sources_those_of_kafka_are_kept(driver: Driver, results: Results
 def test_a_kafka_that_does_not_answer_does_not_hold_a_batch_up(
     driver: Driver, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = 0
+    requested = 0
 
     async def hang(*arguments: object) -> dict[str, str]:
-        nonlocal asked
-        asked += 1
+        nonlocal requested
+        requested += 1
         await asyncio.sleep(3600)
         return {}
 
@@ -265,5 +265,5 @@ def test_a_kafka_that_does_not_answer_does_not_hold_a_batch_up(
     read_all(query)
     stored_offsets._context.cache_clear()
     assert [count for _, count in results.written()] == [10, 6]
-    assert asked == 1, "it was asked a moment ago"
+    assert requested == 1, "it was asked a moment ago"
     assert all(json.loads(record.ranges)[0][2] is None for record in results.records())

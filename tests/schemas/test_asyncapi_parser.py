@@ -20,8 +20,8 @@ _ERROR, _WARNING = 0, 1
 
 def diagnostics(document: Path, *, worst: int) -> list[dict[str, Any]]:
     """What the parser says that is as bad as that, or worse."""
-    (found,) = json.loads(run_on_node(_SCRIPT, str(document)))
-    return [one for one in found if one["severity"] <= worst]
+    (result,) = json.loads(run_on_node(_SCRIPT, str(document)))
+    return [one for one in result if one["severity"] <= worst]
 
 
 def test_the_parser_finds_neither_errors_nor_warnings() -> None:

@@ -17,8 +17,8 @@ from tests.messages import lag_event, observation
 
 
 def document(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((FOLDER / name).read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads((FOLDER / name).read_text(encoding="utf-8"))
+    return result
 
 
 OBSERVATION = "observation.schema.json"

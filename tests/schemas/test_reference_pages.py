@@ -21,7 +21,7 @@ def test_the_folder_has_every_page_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(_PAGES))
-def test_a_page_is_what_the_code_says(name: str) -> None:
+def test_a_page_is_what_the_code_reports(name: str) -> None:
     assert (FOLDER / name).read_text(encoding="utf-8") == _PAGES[name], "run `make schemas`"
 
 

@@ -58,16 +58,16 @@ class RunningService:
         self, query_id: str, condition: Callable[[LagEvent], bool], what: str
     ) -> LagEvent:
         """The first event in the view that keeps `condition`."""
-        found: list[LagEvent] = []
+        result: list[LagEvent] = []
 
-        def seen() -> bool:
+        def received() -> bool:
             entry = self.pipeline.view.get(query_id)
             if entry is not None and condition(entry.event):
-                found.append(entry.event)
-            return bool(found)
+                result.append(entry.event)
+            return bool(result)
 
-        await holds(seen, what)
-        return found[0]
+        await holds(received, what)
+        return result[0]
 
     async def measures(self, observed: Observation, lag: int) -> LagEvent:
         """It is observed, and lags so much."""

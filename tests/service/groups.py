@@ -71,10 +71,10 @@ async def metadata_of(bootstrap_servers: str, group: str) -> dict[str, dict[int,
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()
     try:
-        found: dict[str, dict[int, str]] = {}
+        result: dict[str, dict[int, str]] = {}
         for at, committed in (await admin.list_consumer_group_offsets(group)).items():
-            found.setdefault(at.topic, {})[at.partition] = committed.metadata
-        return found
+            result.setdefault(at.topic, {})[at.partition] = committed.metadata
+        return result
     finally:
         await admin.close()
 
@@ -104,15 +104,15 @@ class Watch:
 
     intake: GroupIntake
     queue: NewestQueue[Delivery]
-    seen: list[Observation] = field(default_factory=list)
+    observed: list[Observation] = field(default_factory=list)
 
     def of(self, group: str) -> list[Observation]:
         """What was observed of a group."""
         while not self.queue.empty():
             delivery = self.queue.get_nowait()
             delivery.done()
-            self.seen.append(delivery.observation)
-        return [observation for observation in self.seen if observation.query == group]
+            self.observed.append(delivery.observation)
+        return [observation for observation in self.observed if observation.query == group]
 
     def positions(self, group: str) -> list[Offsets | None]:
         """Where it was, in each observation."""

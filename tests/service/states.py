@@ -1,4 +1,4 @@
-"""States, and what Kafka said, for the pure tests."""
+"""States, and what Kafka offsets_at, for the pure tests."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def moment(now_s: float = 100.0, *, requested_s: float | None = None) -> Measure
     )
 
 
-def said(
+def offsets_at(
     latest: dict[int, int],
     earliest: dict[int, int] | None = None,
     *,
@@ -141,17 +141,17 @@ def evaluated(
     )
 
 
-def only(found: LagEvent) -> PartitionLag:
-    ((only_one,),) = [topic.partitions for topic in found.topics]
+def only(result: LagEvent) -> PartitionLag:
+    ((only_one,),) = [topic.partitions for topic in result.topics]
     return only_one
 
 
-def lags(found: LagEvent, topic: int = 0) -> list[int | None]:
-    return [partition.lag for partition in found.topics[topic].partitions]
+def lags(result: LagEvent, topic: int = 0) -> list[int | None]:
+    return [partition.lag for partition in result.topics[topic].partitions]
 
 
-def statuses(found: LagEvent, topic: int = 0) -> list[str]:
-    return [partition.status for partition in found.topics[topic].partitions]
+def statuses(result: LagEvent, topic: int = 0) -> list[str]:
+    return [partition.status for partition in result.topics[topic].partitions]
 
 
 class Follower:

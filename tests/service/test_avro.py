@@ -71,9 +71,9 @@ def generic_events(
         for message in client.read_all(settings.lag_topic):
             value = message.value()
             if message.key() == key_of(query_id) and value is not None and value[:1] == b"\0":
-                found = reader(value, context)
-                assert found is not None
-                yield found
+                result = reader(value, context)
+                assert result is not None
+                yield result
 
 
 async def test_from_avro_to_avro_and_json_for_whoever_asks(
@@ -220,7 +220,7 @@ async def test_hostile_schemas_and_ids_hold_up_no_other_message(
         assert service.pipeline.counters.reads_failed == 0
 
 
-async def test_for_an_unsigned_message_no_registry_is_asked(
+async def test_for_an_unsigned_message_no_registry_is_requested(
     service_settings: Settings, registry: SchemaRegistryServer, second_client: SecondClient
 ) -> None:
     settings = replace(service_settings, signing_key="of the tests, and long")

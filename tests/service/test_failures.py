@@ -65,10 +65,10 @@ async def test_a_query_that_fails_at_a_stage_is_unknown_and_the_others_go_on(
     broken = Broken(service.pipeline, stage, ill.query_id)
     service.observe(ill, well)
 
-    def is_told(event: LagEvent) -> bool:
+    def is_reported(event: LagEvent) -> bool:
         return event.status == "UNKNOWN" and f"failed at its {stage}" in (event.reason or "")
 
-    await service.shows(ill.query_id, is_told, "it is said what failed")
+    await service.shows(ill.query_id, is_reported, "it is said what failed")
     second_client.produce(topic, [b"x"] * 7)
     event = await service.shows(well.query_id, lambda e: e.total_lag == 7, "the other one's lag")
     assert event.status == "OK"

@@ -67,7 +67,7 @@ async def test_what_only_the_service_knows_is_taken_from_nobody(
         {"batch_id": LEAP},
     ],
 )
-async def test_the_next_message_of_a_live_run_ends_what_a_message_from_the_future_said(
+async def test_the_next_message_of_a_live_run_ends_what_a_message_from_the_future_reported(
     service: RunningService, query: Observation, topic: str, forged: dict[str, Any]
 ) -> None:
     ahead = replace(next_of(query, topic, 1), **{"observed_at": epoch_ms() + 299_000, **forged})

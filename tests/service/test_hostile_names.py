@@ -84,9 +84,9 @@ def test_in_a_log_line(name: str) -> None:
     try:
         raise ValueError(name)
     except ValueError as error:
-        found = (ValueError, error, error.__traceback__)
+        result = (ValueError, error, error.__traceback__)
     record = logging.getLogger("x").makeRecord(
-        "x", logging.INFO, "x", 1, "of %s", (name,), found, extra=log_fields(name, name)
+        "x", logging.INFO, "x", 1, "of %s", (name,), result, extra=log_fields(name, name)
     )
     text = log_formatter("console").format(record)
     assert is_harmless(text)

@@ -78,7 +78,7 @@ async def test_a_query_with_an_alarm_makes_room_for_none(
         assert service.pipeline.counters.evicted == 0
 
 
-async def test_a_query_with_too_many_partitions_is_unknown_and_says_why(
+async def test_a_query_with_too_many_partitions_is_unknown_and_reports_why(
     service_settings: Settings, second_client: SecondClient, topic_name: str
 ) -> None:
     second_client.create(topic_name, 20)

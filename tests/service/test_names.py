@@ -14,7 +14,7 @@ from tests.waiting import eventually, holds
 pytestmark = pytest.mark.kafka
 
 
-async def test_a_query_that_another_of_its_name_has_followed_says_so_as_long_as_it_is_dead(
+async def test_a_query_that_another_of_its_name_has_followed_reports_so_as_long_as_it_is_dead(
     service: RunningService, topic: str
 ) -> None:
     old, new = seen(topic, {0: 0}), seen(topic, {0: 0})
@@ -43,7 +43,7 @@ async def delete(service: RunningService, query_id: str) -> int:
         return (await client.delete(f"/lag/{query_id}")).status_code
 
 
-async def test_a_query_is_forgotten_by_every_instance_whichever_is_told_to(
+async def test_a_query_is_forgotten_by_every_instance_whichever_is_reported_to(
     kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     # The owner publishes all the time: an event of it may follow the tombstone.

@@ -25,13 +25,13 @@ async def test_an_observation_becomes_a_lag_event_that_is_published_and_shown(
 ) -> None:
     second_client.create(topic_name, 2)
     second_client.produce(topic_name, [b"x"] * 70, partition=0)
-    seen_one = seen(topic_name, {0: 5, 1: 0})
-    shown = await service.measures(seen_one, 65)
-    published = service.published(seen_one.query_id)[0]
+    observed_one = seen(topic_name, {0: 5, 1: 0})
+    shown = await service.measures(observed_one, 65)
+    published = service.published(observed_one.query_id)[0]
     assert published is not None
     assert published == shown
     assert published.cause == "progress"
-    assert published.processed_at == seen_one.processed_at
+    assert published.processed_at == observed_one.processed_at
     assert [p.lag for p in published.topics[0].partitions] == [65, 0]
     assert [p.earliest_offset for p in published.topics[0].partitions] == [0, 0]
 
@@ -102,8 +102,8 @@ async def test_what_is_not_an_observation_is_counted_logged_with_its_place_and_s
             )
 
             async def committed() -> bool:
-                found = second_client.committed(service_settings.group_id, offsets_topic)
-                return found.get(1, 0) >= 4
+                result = second_client.committed(service_settings.group_id, offsets_topic)
+                return result.get(1, 0) >= 4
 
             await eventually(committed, "the junk is committed, and not read again")
             counts = service.pipeline.counters.refusals.counts
@@ -135,7 +135,7 @@ async def test_a_service_that_starts_again_answers_and_goes_on_where_it_was(
         assert second.pipeline.counters.observations == 0
 
 
-async def test_a_query_that_restarts_without_data_stands_where_it_stood(
+async def test_a_query_that_restarts_without_data_remains_where_it_stood(
     service_settings: Settings, second_client: SecondClient, topic: str
 ) -> None:
     second_client.produce(topic, [b"x"] * 9)
@@ -189,7 +189,7 @@ async def test_every_query_is_published_at_the_heartbeat_though_nothing_changed(
         assert len(ids) == len(set(ids)) >= 3
 
 
-async def test_topic_settings_that_lose_data_are_said_at_start(
+async def test_topic_settings_that_lose_data_are_reported_at_start(
     kafka: LocalKafka, second_client: SecondClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = settings_for(kafka.bootstrap_servers)
@@ -198,9 +198,9 @@ async def test_topic_settings_that_lose_data_are_said_at_start(
     with caplog.at_level(logging.WARNING):
         async with running(settings, second_client):
             pass
-    said = " ".join(logged(caplog))
-    assert f"topic {settings.offsets_topic}: cleanup.policy=compact" in said
-    assert f"topic {settings.lag_topic}: retention.ms=1000" in said
+    message = " ".join(logged(caplog))
+    assert f"topic {settings.offsets_topic}: cleanup.policy=compact" in message
+    assert f"topic {settings.lag_topic}: retention.ms=1000" in message
 
 
 async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
@@ -245,13 +245,13 @@ async def test_a_query_too_wide_for_the_topic_is_counted_and_the_others_go_on(
             await service.shows(narrow.query_id, lambda e: e.total_lag == 0, "the narrow one")
 
             async def committed() -> bool:
-                found = second_client.committed(settings.group_id, settings.offsets_topic)
-                return sum(found.values()) == 2
+                result = second_client.committed(settings.group_id, settings.offsets_topic)
+                return sum(result.values()) == 2
 
             await eventually(committed, "it does not hold the commits up")
-    said = [line for line in logged(caplog) if "cannot be published" in line]
-    assert len(said) == 1
-    assert f"more than topic {settings.lag_topic} takes" in said[0]
+    message = [line for line in logged(caplog) if "cannot be published" in line]
+    assert len(message) == 1
+    assert f"more than topic {settings.lag_topic} takes" in message[0]
 
 
 async def names(service: RunningService, part: str, reason: str) -> None:

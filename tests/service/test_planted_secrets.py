@@ -118,17 +118,17 @@ async def test_no_output_shows_one(
         async with reading(port, "/stream") as stream:
             send(second_client, settings.offsets_topic, observed)
             send(second_client, settings.lag_topic, foreign)
-            told: set[str] = set()
-            while told < set(queries):
+            reported: set[str] = set()
+            while reported < set(queries):
                 (event,) = await stream.events(1)
-                told.add(json.loads(event.data)["query_id"])
+                reported.add(json.loads(event.data)["query_id"])
                 shown.append(event.data)
 
-            async def says_what_is_away() -> bool:
-                found = str(InstanceState(pipeline).degraded())
-                return all(part in found for part in ("east", "webhdfs", "postgresql"))
+            async def reports_what_is_away() -> bool:
+                result = str(InstanceState(pipeline).degraded())
+                return all(part in result for part in ("east", "webhdfs", "postgresql"))
 
-            await eventually(says_what_is_away, "each that is away is named")
+            await eventually(reports_what_is_away, "each that is away is named")
             shown += await outputs(pipeline, port, queries)
         published = [
             (message.value() or b"").decode()
@@ -137,9 +137,9 @@ async def test_no_output_shows_one(
         ]
     # Another begins with what the topics hold.
     async with instance(replace(settings, store=StoreSettings())) as (later, port):
-        found = await outputs(later, port, queries)
-        assert any("java.io.IOException" in text for text in found)
-        shown += found
+        result = await outputs(later, port, queries)
+        assert any("java.io.IOException" in text for text in result)
+        shown += result
     shown += published
     assert published
     assert [text for text in shown if PLANTED in text] == []
@@ -157,9 +157,9 @@ async def outputs(pipeline: Pipeline, port: int, queries: Sequence[str]) -> list
             for query in queries
             for path in (f"lag/{query}", f"lag/{query}/history", f"offsets/{query}")
         )
-        asked = f"/lag?api_key={PLANTED}&status={PLANTED}"
+        requested = f"/lag?api_key={PLANTED}&status={PLANTED}"
         of_all = ("/", "/lag", "/lag?details=true", "/metrics", "/health/ready", "/openapi.json")
-        for path in (*of_all, *of_queries, asked):
+        for path in (*of_all, *of_queries, requested):
             answer = await client.get(path)
             shown += [answer.text.replace(f"status={PLANTED}", ""), str(answer.headers)]
     for query in queries:

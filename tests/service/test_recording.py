@@ -83,10 +83,10 @@ async def test_every_batch_is_recorded_and_committed_after_that(
     service_settings: Settings, second_client: SecondClient, topic: str, sqlite: str
 ) -> None:
     settings = storing(service_settings, sqlite)
-    said = batches(topic, 5)
-    query_id = said[0].query_id
+    message = batches(topic, 5)
+    query_id = message[0].query_id
     async with running(settings, second_client) as service:
-        service.observe(*said, said[2], said[4])
+        service.observe(*message, message[2], message[4])
         await eventually(lambda: has_batch(sqlite, query_id, 4), "the last batch is recorded")
 
         def is_committed() -> bool:
@@ -111,26 +111,26 @@ async def test_every_batch_is_recorded_and_committed_after_that(
 async def test_what_another_driver_writes_in_its_name_does_not_move_a_query_ahead(
     service_settings: Settings, second_client: SecondClient, topic: str, sqlite: str
 ) -> None:
-    said = batches(topic, 5)
-    query_id = said[0].query_id
+    message = batches(topic, 5)
+    query_id = message[0].query_id
     async with running(storing(service_settings, sqlite), second_client) as service:
-        service.observe(said[0])
+        service.observe(message[0])
         await eventually(lambda: has_batch(sqlite, query_id, 0), "the first is recorded")
         beyond = [position({topic: {0: 71}})]
         forged = (
-            replace(said[1], batch_id=10**15),
-            replace(said[1], sources=beyond),
-            replace(said[1], run_id=OTHER_RUN, sources=beyond),
+            replace(message[1], batch_id=10**15),
+            replace(message[1], sources=beyond),
+            replace(message[1], run_id=OTHER_RUN, sources=beyond),
         )
         service.observe(*forged)
         counters = service.pipeline.counters
         await holds(lambda: counters.batches_refused == len(forged), "they are refused")
         # In bounds, it is contradicted by the next of the query's own.
-        service.observe(replace(said[2], run_id=OTHER_RUN, sources=[position({topic: {0: 70}})]))
+        service.observe(replace(message[2], run_id=OTHER_RUN, sources=[position({topic: {0: 70}})]))
         await eventually(lambda: has_batch(sqlite, query_id, 2), "the forged one is recorded")
-        later_ms = said[2].observed_at + 1_000
+        later_ms = message[2].observed_at + 1_000
         for number in (3, 4):
-            own = replace(said[number], observed_at=later_ms + number)
+            own = replace(message[number], observed_at=later_ms + number)
             service.observe(replace(own, batch=Batch(started_at=later_ms, rows=10)))
             await eventually(lambda n=number: has_batch(sqlite, query_id, n), "its own")  # type: ignore[misc]
         assert counters.batches_refused == len(forged)
@@ -146,22 +146,22 @@ async def test_a_store_that_is_away_holds_up_its_own_progress_alone(
 ) -> None:
     with PostgreSQLServer() as database:
         settings = storing(service_settings, database.url)
-        said = batches(topic, 7)
-        query_id = said[0].query_id
+        message = batches(topic, 7)
+        query_id = message[0].query_id
         async with running(settings, second_client) as service:
-            service.observe(*said[:2])
+            service.observe(*message[:2])
             await eventually(
                 lambda: has_batch(database.url, query_id, 1), "the second batch is recorded"
             )
             database.kill()
-            service.observe(*said[2:6])
+            service.observe(*message[2:6])
             # The lag is right all the same, and goes on being so.
             await service.shows(query_id, lambda e: e.total_lag == 10, "lag 10")
             await holds(
                 lambda: "offset store" in service.state.degraded(), "it is said what is away"
             )
             assert service.state.not_ready() == {}
-            service.observe(said[6])
+            service.observe(message[6])
             await service.shows(query_id, lambda e: e.total_lag == 0, "lag 0")
             committed = second_client.committed(store_group(settings), settings.offsets_topic)
             assert sum(committed.values()) <= 2
@@ -173,35 +173,35 @@ async def test_a_store_that_is_away_holds_up_its_own_progress_alone(
         records = await kept(database.url, query_id)
     assert [record.batch_id for record in records] == [6, 5, 4, 3, 2, 1, 0]
     assert not any(record.is_inferred for record in records)
-    told = [line for line in logged(caplog) if "offsets are not recorded" in line]
-    assert len(told) == 1
-    assert "\n" not in told[0]
+    output = [line for line in logged(caplog) if "offsets are not recorded" in line]
+    assert len(output) == 1
+    assert "\n" not in output[0]
 
 
 @kafka
-async def test_a_service_that_comes_later_records_what_was_said_before(
+async def test_a_service_that_comes_later_records_what_was_reported_before(
     service_settings: Settings, second_client: SecondClient, topic: str, sqlite: str
 ) -> None:
-    said = batches(topic, 4)
+    message = batches(topic, 4)
     async with running(service_settings, second_client) as service:
-        service.observe(*said[:2])
-        await service.shows(said[0].query_id, lambda e: e.batch_id == 1, "the second batch")
+        service.observe(*message[:2])
+        await service.shows(message[0].query_id, lambda e: e.batch_id == 1, "the second batch")
     async with running(storing(service_settings, sqlite), second_client) as service:
-        await eventually(lambda: has_batch(sqlite, said[0].query_id, 1), "both are recorded")
-        service.observe(*said[2:])
-        await eventually(lambda: has_batch(sqlite, said[0].query_id, 3), "all are recorded")
+        await eventually(lambda: has_batch(sqlite, message[0].query_id, 1), "both are recorded")
+        service.observe(*message[2:])
+        await eventually(lambda: has_batch(sqlite, message[0].query_id, 3), "all are recorded")
     # And one that comes again goes on where that one was.
     async with running(storing(service_settings, sqlite), second_client) as service:
         later = replace(
-            said[3],
+            message[3],
             batch_id=4,
             processed_at=epoch_ms(),
             observed_at=epoch_ms(),
             sources=[position({topic: {0: 50}})],
         )
         service.observe(later)
-        await eventually(lambda: has_batch(sqlite, said[0].query_id, 4), "the next is recorded")
-    assert len(await kept(sqlite, said[0].query_id)) == 5
+        await eventually(lambda: has_batch(sqlite, message[0].query_id, 4), "the next is recorded")
+    assert len(await kept(sqlite, message[0].query_id)) == 5
 
 
 @kafka
@@ -242,6 +242,6 @@ async def test_a_checkpoint_that_nobody_speaks_for_is_recorded_too(
         await eventually(lambda: has_batch(sqlite, looked_at.query_id, 3), "it is recorded")
 
 
-async def test_a_store_that_cannot_be_one_is_said_at_the_start() -> None:
+async def test_a_store_that_cannot_be_one_is_reported_at_the_start() -> None:
     with pytest.raises(UnusableStore, match=r"'redis://h/0' is not the URL of an offset store"):
         pipeline_of(Settings(store=StoreSettings(url="redis://h/0")))

@@ -41,9 +41,9 @@ def internal(scram_kafka: LocalKafka) -> SecondClient:
 
 
 async def problem_at(servers: str, *settings: KafkaSettings) -> str:
-    said = await connection_problem(ClusterAccess(servers, *settings))
-    assert said is not None
-    return said
+    message = await connection_problem(ClusterAccess(servers, *settings))
+    assert message is not None
+    return message
 
 
 def revoke_denials(broker: LocalKafka, topic: str) -> None:
@@ -131,14 +131,14 @@ async def test_a_missing_right_to_read_is_named_for_as_long_as_it_is_missing(
         counters = service.pipeline.counters
         named = f"cannot read topic {reason.format(settings)}"
         await holds(lambda: service.state.not_ready().get(part) == named, named)
-        after, seen_reasons = counters.reads_failed + 3, set()
+        after, observed_reasons = counters.reads_failed + 3, set()
 
         def tried_again() -> bool:
-            seen_reasons.add(service.state.not_ready().get(part))
+            observed_reasons.add(service.state.not_ready().get(part))
             return counters.reads_failed >= after
 
         await holds(tried_again, "it tries again")
-        assert seen_reasons == {named}
+        assert observed_reasons == {named}
 
 
 async def test_a_missing_right_to_publish_is_named_until_it_is_granted(
@@ -250,10 +250,10 @@ async def test_check_names_a_hidden_topic(scram_kafka: LocalKafka, internal: Sec
 async def test_each_way_to_log_in_wrongly_is_named_and_no_password_is_shown(
     scram_kafka: LocalKafka, kafka_settings: KafkaSettings, cause: str
 ) -> None:
-    said = await problem_at(scram_kafka.bootstrap_servers, kafka_settings)
-    assert cause in said
-    assert "wrong'" not in said
-    assert "\n" not in said
+    message = await problem_at(scram_kafka.bootstrap_servers, kafka_settings)
+    assert cause in message
+    assert "wrong'" not in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -264,8 +264,8 @@ async def test_a_right_login_has_no_problem(scram_kafka: LocalKafka, mechanism: 
 
 
 async def test_a_name_that_does_not_resolve_and_a_silent_port_are_named() -> None:
-    said = await problem_at("no-such-host.invalid:9092")
-    assert said.startswith("no-such-host.invalid:9092: ")
+    message = await problem_at("no-such-host.invalid:9092")
+    assert message.startswith("no-such-host.invalid:9092: ")
 
 
 async def test_over_tls_with_a_client_certificate_the_service_works(
@@ -283,9 +283,9 @@ async def test_over_tls_with_a_client_certificate_the_service_works(
 
 async def test_untrusted_broker_is_named(tls_kafka: LocalKafka, certificates: Certificates) -> None:
     stranger = certificates.kafka_settings(ssl_cafile=str(certificates.other_ca))
-    said = await problem_at(tls_kafka.bootstrap_servers, stranger)
-    assert "certificate is not trusted" in said
-    assert "kafka.ssl_cafile" in said
+    message = await problem_at(tls_kafka.bootstrap_servers, stranger)
+    assert "certificate is not trusted" in message
+    assert "kafka.ssl_cafile" in message
 
 
 @pytest.mark.parametrize(
@@ -305,10 +305,10 @@ async def test_an_expired_certificate_and_another_hosts_have_remedies_of_their_o
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
     host, port = server.sockets[0].getsockname()
     try:
-        said = await problem_at(f"{host}:{port}", certificates.kafka_settings())
+        message = await problem_at(f"{host}:{port}", certificates.kafka_settings())
     finally:
         server.close()
-    assert re.search(cause, said), said
+    assert re.search(cause, message), message
 
 
 async def test_a_missing_client_certificate_is_named(
@@ -317,8 +317,8 @@ async def test_a_missing_client_certificate_is_named(
     without = certificates.kafka_settings(ssl_certfile=None, ssl_keyfile=None)
 
     async def named() -> bool:
-        said = await connection_problem(ClusterAccess(tls_kafka.bootstrap_servers, without))
-        return said is not None and "client certificate" in said
+        message = await connection_problem(ClusterAccess(tls_kafka.bootstrap_servers, without))
+        return message is not None and "client certificate" in message
 
     await eventually(named, "the missing certificate is named")
 

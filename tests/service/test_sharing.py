@@ -126,7 +126,7 @@ async def test_observations_that_are_read_again_do_not_take_a_query_back(
     assert processed == sorted(processed, key=lambda offset: offset or 0)
 
 
-async def test_a_driver_whose_clock_was_stepped_back_is_still_heard(
+async def test_a_driver_whose_clock_was_stepped_back_is_still_received(
     service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
     second_client.produce(topic, [b"x"] * 10)

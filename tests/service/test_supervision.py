@@ -96,7 +96,7 @@ async def test_a_task_that_is_well_for_long_is_not_named(monkeypatch: pytest.Mon
     assert not supervisor.failing
 
 
-def test_a_failure_stands_until_its_stage_is_well(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_remains_until_its_stage_is_well(caplog: pytest.LogCaptureFixture) -> None:
     failures = QueryFailures()
     with caplog.at_level(logging.ERROR, logger=supervision.__name__):
         for _ in range(3):

@@ -18,7 +18,7 @@ from sparklag_service.view import lag_text
 from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event, observation
 from tests.service.metrics.scraped import exposed, settings
-from tests.service.states import evaluated, said, state
+from tests.service.states import evaluated, offsets_at, state
 
 WORDS = {
     "status": "DREAMING",
@@ -83,7 +83,7 @@ def test_a_driver_of_tomorrow_is_measured_and_its_words_are_published() -> None:
     tracker = Tracker()
     driver = decode_observation(encode(observation(**words)))
     assert tracker.observe(driver, offset=1)
-    event = evaluated(tracker.queries[driver.query_id], said({0: 70}), cause=driver.cause)
+    event = evaluated(tracker.queries[driver.query_id], offsets_at({0: 70}), cause=driver.cause)
     assert {name: getattr(event, name) for name in words} == words
     assert (event.status, event.total_lag) == ("OK", 65)
 
@@ -91,5 +91,5 @@ def test_a_driver_of_tomorrow_is_measured_and_its_words_are_published() -> None:
 def test_a_query_is_adopted_from_an_event_of_tomorrow() -> None:
     adopted = restored(event_of_tomorrow())
     assert (adopted.origin, adopted.activity, adopted.ended) == ("telepathy", "resting", False)
-    assert evaluated(adopted, said({0: 70})).status == "OK"
+    assert evaluated(adopted, offsets_at({0: 70})).status == "OK"
     assert state().origin == "listener"

@@ -101,10 +101,10 @@ class SimulatedConsumer:
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        found = await self._kafka.exchange(
+        result = await self._kafka.exchange(
             lambda: {p: self._kafka.offset_for_time(p, time) for p, time in times.items()}
         )
-        return {p: None if at is None else OffsetAndTimestamp(*at) for p, at in found.items()}
+        return {p: None if at is None else OffsetAndTimestamp(*at) for p, at in result.items()}
 
     async def committed(self, partition: TopicPartition) -> int | None:
         assert self._group is not None

@@ -35,7 +35,7 @@ class Process:
         self.name = name
         self.monotonic_offset_s = monotonic_offset_s
         self.is_alive = True
-        self.stands_still = False
+        self.remains_still = False
         self.stood_still_s = (-1.0, -1.0)
         """From when to when it did that last."""
         self.assignments = 0
@@ -48,14 +48,14 @@ class Process:
 
     def stand_still(self) -> None:
         """Run nothing until it goes on."""
-        self.stands_still = True
+        self.remains_still = True
         self.stood_still_s = (asyncio.get_running_loop().time(), float("inf"))
 
     def go_on(self) -> None:
         """Run what has become due while it stood still, in order, if nothing cancels it first."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        self.stands_still = False
+        self.remains_still = False
         self.stood_still_s = (self.stood_still_s[0], loop.time())
         put_off, self.put_off = self.put_off, []
         loop._ready.extend(put_off)
@@ -106,7 +106,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if handle.cancelled():
                 continue
             process = handle._context.get(_current)  # type: ignore[attr-defined]
-            if process is not None and process.stands_still:
+            if process is not None and process.remains_still:
                 process.put_off.append(handle)
             else:
                 handle._run()

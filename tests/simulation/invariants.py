@@ -124,8 +124,8 @@ class Invariants:
                     f"{name}: of the observation at {event.observation_offset}, and an older"
                     f" version is of {newest.observation_offset}"
                 )
-            said_nothing = query.arrived[-1][0] <= newest.observation_offset
-            if said_nothing and newest.status == "STOP" != event.status:
+            reported_nothing = query.arrived[-1][0] <= newest.observation_offset
+            if reported_nothing and newest.status == "STOP" != event.status:
                 raise Violation(f"{name}: it was STOP, is {event.status}, and nothing was said")
         self.newest[event.query_id] = event
 
@@ -149,10 +149,10 @@ class Invariants:
         ):
             # It is of another run, which was told as a past one.
             return
-        told = _told(query.written, event.observation_offset)
+        output = _told(query.written, event.observation_offset)
         for topic in event.topics:
             for partition in topic.partitions:
-                true = told.get(topic.topic, {}).get(partition.partition)
+                true = output.get(topic.topic, {}).get(partition.partition)
                 if partition.processed_offset != true:
                     raise Violation(
                         f"{name}: processed_offset {partition.processed_offset} of"

@@ -252,8 +252,8 @@ class Member(asyncio.Event):
     @property
     def heartbeats(self) -> bool:
         process = self.process
-        stands_still = process is not None and (process.stands_still or not process.is_alive)
-        return not self.is_closed and not stands_still
+        remains_still = process is not None and (process.remains_still or not process.is_alive)
+        return not self.is_closed and not remains_still
 
 
 class Group:

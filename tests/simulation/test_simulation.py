@@ -43,7 +43,7 @@ def test_nothing_is_lost_or_wrong(first: int) -> None:
         for each in MUTANTS
     ],
 )
-def test_a_fault_is_found(mutant: Mutant) -> None:
+def test_a_fault_is_detected(mutant: Mutant) -> None:
     # Without the fault the same hours pass: they are part of those above.
     assert mutant.seed <= _SEEDS * len(_FIRST)
     with mutant.in_place(), pytest.raises(Violation):

@@ -152,7 +152,7 @@ class World:
             for number, log in enumerate(topic.logs):
                 log.leader = self.kafka.nodes[number % len(self.kafka.nodes)]
         for instance in self.instances:
-            if instance.process.stands_still:
+            if instance.process.remains_still:
                 instance.go_on()
         if not self.instances:
             self._join()
@@ -247,7 +247,7 @@ class World:
     def _leave(self) -> None:
         if len(self.instances) > 1:
             instance = self._random.choice(self.instances)
-            if instance.process.stands_still:
+            if instance.process.remains_still:
                 return
             self.instances.remove(instance)
             self.trace.add(f"{instance.process} leaves")
@@ -267,14 +267,14 @@ class World:
     def _stand_still(self) -> None:
         if self.instances:
             instance = self._random.choice(self.instances)
-            if not instance.process.stands_still:
+            if not instance.process.remains_still:
                 seconds = self._random.choice((1.0, 10.0, 20.0, 70.0))
                 self.trace.add(f"{instance.process} stands still for {seconds:g} s")
                 instance.stand_still()
                 self._loop.call_world(seconds, self._go_on, instance)
 
     def _go_on(self, instance: Instance) -> None:
-        if instance.process.stands_still:
+        if instance.process.remains_still:
             self.trace.add(f"{instance.process} goes on")
             instance.go_on()
 

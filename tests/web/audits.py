@@ -37,7 +37,7 @@ class Accessibility(msgspec.Struct, frozen=True):
 
 
 async def lighthouse_accessibility(debugging_port: int, url: str) -> Accessibility:
-    said = await asyncio.to_thread(
+    message = await asyncio.to_thread(
         run_on_node, _FOLDER / "lighthouse.js", str(debugging_port), url, timeout_s=_LIGHTHOUSE_S
     )
-    return msgspec.json.decode(said, type=Accessibility)
+    return msgspec.json.decode(message, type=Accessibility)

@@ -23,7 +23,7 @@ class PageErrors:
     another host, violations of the Content-Security-Policy: of all pages of a context."""
 
     def __init__(self) -> None:
-        self._seen: list[str] = []
+        self._observed: list[str] = []
         self._allowed: list[str] = []
 
     async def watch(self, context: BrowserContext) -> None:
@@ -42,21 +42,21 @@ class PageErrors:
     def unexpected(self) -> list[str]:
         return [
             error
-            for error in self._seen
+            for error in self._observed
             if not any(re.search(pattern, error) for pattern in self._allowed)
         ]
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning", "assert"):
-            self._seen.append(f"console: {message.text} ({message.location.get('url')})")
+            self._observed.append(f"console: {message.text} ({message.location.get('url')})")
 
     def _on_exception(self, error: WebError) -> None:
-        self._seen.append(f"exception: {error.error}")
+        self._observed.append(f"exception: {error.error}")
 
     def _on_request(self, request: Request) -> None:
         if urlsplit(request.url).hostname not in _LOCAL:
-            self._seen.append(f"request to another host: {request.url}")
+            self._observed.append(f"request to another host: {request.url}")
 
     def _on_failed_request(self, request: Request) -> None:
         if request.failure != _LEFT:
-            self._seen.append(f"request failed: {request.url}: {request.failure}")
+            self._observed.append(f"request failed: {request.url}: {request.failure}")

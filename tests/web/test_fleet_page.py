@@ -86,7 +86,7 @@ async def test_a_link_keeps_filter_and_order(
     await expect(another.header("Lag")).to_have_attribute("aria-sort", "descending")
 
 
-async def test_a_status_is_filtered_and_nothing_found_is_said(fleet: FleetPage) -> None:
+async def test_a_status_is_filtered_and_nothing_detected_is_reported(fleet: FleetPage) -> None:
     await fleet.open()
     status = fleet.page.get_by_role("combobox", name="Status")
     await status.select_option("FAILED")
@@ -250,5 +250,5 @@ async def test_axe_finds_nothing(
 async def test_lighthouse_finds_it_accessible(service: ServiceProcess, topics: list[str]) -> None:
     port = free_port()
     async with running_chromium(f"--remote-debugging-port={port}"):
-        found = await lighthouse_accessibility(port, f"{service.url}/")
-    assert found.score >= 95, found.failing
+        result = await lighthouse_accessibility(port, f"{service.url}/")
+    assert result.score >= 95, result.failing

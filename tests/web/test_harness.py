@@ -61,19 +61,19 @@ def serving(body: str, policy: str) -> HttpServer:
     ],
     ids=["script", "requests"],
 )
-async def test_an_error_of_a_page_is_found(
+async def test_an_error_of_a_page_is_detected(
     pages: Pages, page: Page, body: str, policy: str, errors: list[str]
 ) -> None:
-    def is_found(pattern: str) -> bool:
+    def is_detected(pattern: str) -> bool:
         return any(re.search(pattern, each) for each in pages.errors.unexpected)
 
     with serving(body, policy) as site:
         await page.goto(site.url)
         for pattern in errors:
-            await holds(partial(is_found, pattern), f"{pattern} is among the errors")
+            await holds(partial(is_detected, pattern), f"{pattern} is among the errors")
     for pattern in errors[1:]:
         pages.errors.allow(pattern)
-    assert is_found(errors[0])
+    assert is_detected(errors[0])
     pages.errors.allow("")
 
 
@@ -93,6 +93,6 @@ async def test_lighthouse_finds_what_is_wrong() -> None:
     port = free_port()
     async with running_chromium(f"--remote-debugging-port={port}"):
         with serving(BAD, "style-src 'unsafe-inline'") as site:
-            found = await lighthouse_accessibility(port, site.url)
-    assert found.score < 95
-    assert {each.partition(":")[0] for each in found.failing} >= WRONG
+            result = await lighthouse_accessibility(port, site.url)
+    assert result.score < 95
+    assert {each.partition(":")[0] for each in result.failing} >= WRONG

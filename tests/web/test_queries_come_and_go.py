@@ -66,7 +66,9 @@ async def runs_until(query: ReportedQuery, fleet: FleetPage, status: str) -> Non
     await eventually(is_shown, f"it is {status}")
 
 
-async def test_a_query_that_fails_says_why(page: Page, service: ServiceProcess, topic: str) -> None:
+async def test_a_query_that_fails_reports_why(
+    page: Page, service: ServiceProcess, topic: str
+) -> None:
     fleet = FleetPage(page, service.url)
     query = service.query(topic, topic)
     query.complete_batch(4)
@@ -77,7 +79,7 @@ async def test_a_query_that_fails_says_why(page: Page, service: ServiceProcess, 
     await expect(fleet.row(topic)).to_contain_text("the query failed: the disk is full")
 
 
-async def test_a_stream_that_is_cut_says_so_and_loses_nothing(
+async def test_a_stream_that_is_cut_reports_so_and_loses_nothing(
     pages: Pages, page: Page, service: ServiceProcess, topic: str
 ) -> None:
     pages.errors.allow(CUT)

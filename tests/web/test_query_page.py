@@ -118,7 +118,7 @@ async def test_of_two_queries_of_one_name_it_has_both(
 
 
 @pytest.mark.slow
-async def test_an_unknown_query_is_said_to_be_unknown(
+async def test_an_unknown_query_is_reported_to_be_unknown(
     pages: Pages, page: Page, service: ServiceProcess
 ) -> None:
     pages.errors.allow("404 ")
@@ -128,7 +128,7 @@ async def test_an_unknown_query_is_said_to_be_unknown(
 
 
 @pytest.mark.slow
-async def test_a_query_that_is_forgotten_meanwhile_is_said_to_be(
+async def test_a_query_that_is_forgotten_meanwhile_is_reported_to_be(
     pages: Pages, page: Page, service: ServiceProcess, topic: str
 ) -> None:
     pages.errors.allow("404 ")

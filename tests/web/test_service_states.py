@@ -19,7 +19,7 @@ from tests.web.service import ServiceProcess, service_process
 pytestmark = [pytest.mark.kafka, pytest.mark.packaging, pytest.mark.asyncio(loop_scope="module")]
 
 
-async def test_without_queries_it_says_how_to_begin_and_shows_the_first_by_itself(
+async def test_without_queries_it_reports_how_to_begin_and_shows_the_first_by_itself(
     page: Page, service: ServiceProcess, second_client: SecondClient, topic_name: str
 ) -> None:
     second_client.create(topic_name)
@@ -51,7 +51,7 @@ def own_service(own_kafka: LocalKafka, tmp_path: Path) -> Iterator[ServiceProces
         yield service
 
 
-async def test_a_service_that_fails_says_so_in_red_and_shows_what_it_knows(
+async def test_a_service_that_fails_reports_so_in_red_and_shows_what_it_knows(
     own_kafka: LocalKafka, own_service: ServiceProcess, pages: Pages, page: Page
 ) -> None:
     pages.errors.allow("503 .*/health/ready")

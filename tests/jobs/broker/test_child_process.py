@@ -47,7 +47,7 @@ def test_one_that_does_not_listen_is_ended_after_the_deadline(tmp_path: Path) ->
     child.stop()
 
 
-def test_a_frozen_one_ends_by_being_asked(tmp_path: Path) -> None:
+def test_a_frozen_one_ends_by_being_requested(tmp_path: Path) -> None:
     child = _child(tmp_path, "print('ready', flush=True); import time; time.sleep(600)")
     child.start()
     _first_line(child)
@@ -64,16 +64,16 @@ def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
     wait_for(lambda: process_is_gone(grandchild), what="the grandchild's end")
 
 
-def test_its_end_is_told_with_the_logs_last_lines(tmp_path: Path) -> None:
+def test_its_end_is_reported_with_the_logs_last_lines(tmp_path: Path) -> None:
     child = _child(tmp_path, "print('first', flush=True); raise SystemExit('it went wrong')")
     child.start()
     assert child.wait(DEADLINE_S)
-    told = child.describe_end()
-    assert told.startswith("the child ended with exit code 1")
-    assert told.endswith("  it went wrong")
+    output = child.describe_end()
+    assert output.startswith("the child ended with exit code 1")
+    assert output.endswith("  it went wrong")
 
 
-def test_a_command_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_command_that_is_not_there_is_reported(tmp_path: Path) -> None:
     child = ChildProcess("the child", ["/nothing/here"], log_path=tmp_path / "log")
     child.start()
     assert child.wait(DEADLINE_S)

@@ -46,7 +46,7 @@ def test_it_is_made_once_and_used(jar: Path) -> None:
     assert _FROM_ARCHIVE in _run(jar, [*archive.options(), "-Xlog:class+load"])
 
 
-def test_one_that_does_not_fit_or_is_broken_changes_nothing_and_says_nothing(jar: Path) -> None:
+def test_one_that_does_not_fit_or_is_broken_changes_nothing_and_reports_nothing(jar: Path) -> None:
     archive = _archive(jar)
     archive.make(lambda options: _run(jar, options))
     expected, options, size = _run(jar, ()), archive.options(), archive.path.stat().st_size
@@ -75,7 +75,7 @@ def test_a_new_one_removes_those_whose_class_path_has_changed(jar: Path) -> None
     )
 
 
-def test_a_java_that_writes_none_is_said(jar: Path) -> None:
+def test_a_java_that_writes_none_is_reported(jar: Path) -> None:
     with pytest.raises(ArchiveNotMade, match="class data of ivy"):
         _archive(jar).make(lambda options: None)
     assert not list((jar.parent / "cache" / "class-data").glob(".making-*"))

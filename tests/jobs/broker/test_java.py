@@ -11,26 +11,26 @@ from sparklag_jobs.errors import JavaMissing
 
 
 @pytest.fixture(autouse=True)
-def _forget_what_was_found() -> None:
+def _forget_what_was_detected() -> None:
     find_java.cache_clear()
 
 
-@pytest.mark.parametrize("says", ['openjdk version "21.0.3" 2024-04-16', "something else"])
+@pytest.mark.parametrize("reports", ['openjdk version "21.0.3" 2024-04-16', "something else"])
 def test_java_home_comes_before_path(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reports: str
 ) -> None:
-    _pretend_java(tmp_path / "bin", says)
+    _pretend_java(tmp_path / "bin", reports)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert find_java() == tmp_path / "bin" / "java"
 
 
 @pytest.mark.parametrize(
-    ("says", "version"), [("1.8.0_402", 8), ("25.0.1", 25), ("25-ea", 25)], ids=str
+    ("reports", "version"), [("1.8.0_402", 8), ("25.0.1", 25), ("25-ea", 25)], ids=str
 )
 def test_a_java_too_old_or_too_new_is_named_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, version: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reports: str, version: int
 ) -> None:
-    _pretend_java(tmp_path / "bin", f'java version "{says}"')
+    _pretend_java(tmp_path / "bin", f'java version "{reports}"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaMissing, match=rf"is Java {version}: install Java 17 to 22"):
         find_java()
@@ -50,8 +50,8 @@ def test_a_java_that_is_not_there_is_one_line_with_what_to_do(
     assert "\n" not in str(caught.value)
 
 
-def _pretend_java(folder: Path, says: str) -> None:
+def _pretend_java(folder: Path, reports: str) -> None:
     folder.mkdir(parents=True)
     java = folder / "java"
-    java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    java.write_text(f"#!/bin/sh\necho '{reports}' >&2\n")
     java.chmod(0o755)

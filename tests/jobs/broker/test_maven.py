@@ -40,9 +40,9 @@ def test_the_connector_comes_without_what_spark_has() -> None:
 def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
     command = resolving(tmp_path)
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate(timeout=120)[0] for process in both]
-    assert said[0] == said[1]
-    assert "slf4j-api-2.0.16.jar" in said[0]
+    message = [process.communicate(timeout=120)[0] for process in both]
+    assert message[0] == message[1]
+    assert "slf4j-api-2.0.16.jar" in message[0]
     assert not list((tmp_path / "jars").glob(".fetching-*"))
 
 
@@ -60,7 +60,7 @@ def test_without_pyspark_a_spark_at_spark_home_fetches_and_the_cache_needs_neith
 
 
 @pytest.mark.kafka
-def test_what_is_not_there_is_said_in_a_line_with_ivys_last_words(tmp_path: Path) -> None:
+def test_what_is_not_there_is_reported_in_a_line_with_ivys_last_words(tmp_path: Path) -> None:
     missing = Module("org.example.sparklag", "no-such-thing", "1.0")
     with pytest.raises(DownloadFailed) as caught:
         resolve_jars([missing], cache_dir=tmp_path)
@@ -70,7 +70,7 @@ def test_what_is_not_there_is_said_in_a_line_with_ivys_last_words(tmp_path: Path
     assert not [path for path in (tmp_path / "jars").iterdir() if path.is_dir()]
 
 
-def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DownloadFailed, match="cannot keep jars in"):
         resolve_jars([SMALL], cache_dir=tmp_path / "file")

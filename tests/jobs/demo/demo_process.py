@@ -75,7 +75,7 @@ class Demo:
 
     def processes(self) -> dict[int, str]:
         """What runs for it, itself excepted: by its folder, which all of them have or name."""
-        found = {}
+        result = {}
         for entry in Path("/proc").glob("[0-9]*"):
             pid = int(entry.name)
             try:
@@ -85,19 +85,19 @@ class Demo:
                 continue
             named = str(self.directory) in command or here == str(self.directory)
             if named and pid not in (self.process.pid, os.getpid()) and not process_is_gone(pid):
-                found[pid] = command
-        return found
+                result[pid] = command
+        return result
 
     def await_process(self, named: str) -> int:
         """The process whose command says `named`; a process in its exec says nothing yet."""
-        found: list[int] = []
+        result: list[int] = []
 
         def look() -> bool:
-            found[:] = [pid for pid, command in self.processes().items() if named in command]
-            return bool(found)
+            result[:] = [pid for pid, command in self.processes().items() if named in command]
+            return bool(result)
 
         wait_for(look, timeout_s=START_TIMEOUT_S, what=f"a process with {named}")
-        return found[0]
+        return result[0]
 
     def await_nothing_left(self) -> None:
         wait_for(lambda: not self.processes(), timeout_s=END_TIMEOUT_S, what="nothing left")

@@ -150,13 +150,13 @@ def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
 
 def _await_lag(url: str, condition: Callable[[LagEvent], bool]) -> LagEvent:
     """The first lag event of a query for which that holds."""
-    found: list[LagEvent] = []
+    results: list[LagEvent] = []
 
     def holds() -> bool:
         answer = httpx.get(url, timeout=END_TIMEOUT_S)
         if answer.is_success and condition(event := decode_lag_event(answer.content)):
-            found.append(event)
-        return bool(found)
+            results.append(event)
+        return bool(results)
 
     wait_for(holds, url, START_TIMEOUT_S)
-    return found[0]
+    return results[0]

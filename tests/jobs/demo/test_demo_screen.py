@@ -103,29 +103,29 @@ def _lags() -> list[QueryLag]:
 def test_a_row_for_each_query_and_the_addresses_fit_the_terminal(width: int, height: int) -> None:
     console = Console(file=io.StringIO(), width=width, record=True)
     console.print(lag_picture(_lags(), 4000, ADDRESSES))
-    seen = console.export_text().splitlines()
-    assert len(seen) < height
-    assert all(len(line.rstrip()) <= width for line in seen)
+    received = console.export_text().splitlines()
+    assert len(received) < height
+    assert all(len(line.rstrip()) <= width for line in received)
     for query, *cells in (
         ("orders", "OK", "1,234", "0: 1,234"),
         ("payments", "starting"),
         ("invoices", "FAILED", "1,234,567", "0: 1,234,567"),
     ):
-        (row,) = [line for line in seen if line.startswith(f"{query} ") and ": the" not in line]
+        (row,) = [line for line in received if line.startswith(f"{query} ") and ": the" not in line]
         assert all(cell in row for cell in cells), row
-    assert WHY in " ".join(" ".join(seen).split())
+    assert WHY in " ".join(" ".join(received).split())
     for text in ADDRESSES.values():
-        assert any(text in line for line in seen), seen
-    assert seen[-1] == "Ctrl-C ends everything"
+        assert any(text in line for line in received), received
+    assert received[-1] == "Ctrl-C ends everything"
 
 
 def test_a_query_name_neither_marks_up_nor_controls_the_terminal() -> None:
     console = Console(file=io.StringIO(), width=80, record=True, force_terminal=True)
     name = "[red]x[/red]\x1b[2J"
     console.print(lag_picture([_lag(name, lag_event(query=name))], 4000, {}))
-    seen = console.export_text()
-    assert "[red]x[/red]" in seen
-    assert "\x1b[2J" not in seen
+    received = console.export_text()
+    assert "[red]x[/red]" in received
+    assert "\x1b[2J" not in received
     assert "\x1b" not in plain_line(lag_event(query=name))
 
 
@@ -151,7 +151,7 @@ def test_a_terminal_gets_the_address_of_the_page_in_a_frame() -> None:
     assert len(text.getvalue().splitlines()) == 5
 
 
-def test_a_line_says_all_that_a_log_needs() -> None:
+def test_a_line_reports_all_that_a_log_needs() -> None:
     line = plain_line(lag_event(lag=1234))
     assert line.startswith("orders    OK")
     assert "1,234" in line

@@ -29,7 +29,7 @@ def _end(demo: Demo, number: signal.Signals = signal.SIGINT) -> None:
     assert "Traceback" not in demo.output
 
 
-def test_it_answers_where_it_says_and_the_next_run_has_its_topics(tmp_path: Path) -> None:
+def test_it_answers_where_it_reports_and_the_next_run_has_its_topics(tmp_path: Path) -> None:
     directory, port = tmp_path / "kept", free_port()
     with running_demo(directory, "--kafka-only", "--kafka-port", str(port)) as demo:
         demo.await_output(f"serve --bootstrap-servers {HOST}:{port}")

@@ -23,7 +23,7 @@ PROGRAM = (sys.executable, "-m", "sparklag_jobs.demo.order_producer", "--bootstr
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-def test_orders_are_where_the_partitioner_says_and_a_signal_ends_it_cleanly(
+def test_orders_are_where_the_partitioner_reports_and_a_signal_ends_it_cleanly(
     second_client: SecondClient, topic_name: str, tmp_path: Path, end: signal.Signals
 ) -> None:
     command = [*PROGRAM, second_client.bootstrap_servers, "--topic", topic_name]

@@ -110,7 +110,7 @@ def test_under_spark_submit_it_uses_the_session_it_is_given(
     assert "Traceback" not in query.log_path.read_text()
 
 
-def test_a_query_that_fails_says_why_and_exits_1(
+def test_a_query_that_fails_reports_why_and_exits_1(
     second_client: SecondClient, topic_name: str, tmp_path: Path
 ) -> None:
     topic = second_client.create(topic_name, 2)

@@ -20,16 +20,16 @@ def options(**fields: Any) -> dict[str, str]:
 
 
 def test_a_password_may_hold_quotes_and_backslashes() -> None:
-    found = options(
+    result = options(
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="SCRAM-SHA-512",
         sasl_username="me",
         sasl_password='a"b\\c;',
     )
-    assert found["kafka.bootstrap.servers"] == SERVERS
-    assert found["kafka.security.protocol"] == "SASL_PLAINTEXT"
-    assert found["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
-    assert found["kafka.sasl.jaas.config"] == (
+    assert result["kafka.bootstrap.servers"] == SERVERS
+    assert result["kafka.security.protocol"] == "SASL_PLAINTEXT"
+    assert result["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
+    assert result["kafka.sasl.jaas.config"] == (
         "org.apache.kafka.common.security.scram.ScramLoginModule required"
         ' username="me" password="a\\"b\\\\c;";'
     )
@@ -38,7 +38,7 @@ def test_a_password_may_hold_quotes_and_backslashes() -> None:
 def test_certificates_and_keys_go_as_their_text(tmp_path: Path) -> None:
     for name, text in (("ca.pem", "CA"), ("chain.pem", "CHAIN"), ("key.pem", KEY)):
         (tmp_path / name).write_text(text)
-    found = options(
+    result = options(
         security_protocol="SSL",
         ssl_cafile=str(tmp_path / "ca.pem"),
         ssl_certfile=str(tmp_path / "chain.pem"),
@@ -46,8 +46,8 @@ def test_certificates_and_keys_go_as_their_text(tmp_path: Path) -> None:
         ssl_key_password="secret",
         ssl_check_hostname=False,
     )
-    told = {name: value for name, value in found.items() if name.startswith("kafka.ssl.")}
-    assert told == {
+    output = {name: value for name, value in result.items() if name.startswith("kafka.ssl.")}
+    assert output == {
         "kafka.ssl.endpoint.identification.algorithm": "",
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.certificates": "CA",

@@ -30,7 +30,7 @@ class _Session:
         self.folder = folder
         self._servers = servers
         self.log = self.run(PROGRAM)
-        self.told: dict[str, Any] = json.loads((folder / "told.json").read_text())
+        self.output: dict[str, Any] = json.loads((folder / "told.json").read_text())
 
     def run(self, program: str) -> str:
         child = ChildProcess(
@@ -49,17 +49,17 @@ def session(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> _Ses
 
 
 def test_a_value_that_is_no_lag_event_is_known_with_its_reason(session: _Session) -> None:
-    found = {row["offset"]: row["unreadable"] for row in session.told["values"]["unreadable"]}
+    result = {row["offset"]: row["unreadable"] for row in session.output["values"]["unreadable"]}
     expected = {
         offset: why for offset, (value, why) in enumerate(cases.VALUES) if value is not None
     }
-    assert found == expected
+    assert result == expected
 
 
 def test_an_event_has_a_row_for_each_partition_or_one_and_one_of_them_is_its_first(
     session: _Session,
 ) -> None:
-    rows = session.told["values"]["rows"]
+    rows = session.output["values"]["rows"]
 
     places = [(row["event_id"], row["source"], row["topic"], row["partition"]) for row in rows]
     assert sorted(places, key=str) == sorted(
@@ -86,33 +86,33 @@ def test_an_event_has_a_row_for_each_partition_or_one_and_one_of_them_is_its_fir
 
 def test_a_row_is_the_same_from_avro_as_from_json(session: _Session) -> None:
     newer, in_avro = (
-        next(row for row in session.told["values"]["rows"] if row["event_id"] == event_id)
+        next(row for row in session.output["values"]["rows"] if row["event_id"] == event_id)
         for event_id in ("newer", "in avro")
     )
     assert in_avro == {**newer, "event_id": "in avro"}
 
 
-def test_a_schema_that_is_not_known_is_asked_for(session: _Session) -> None:
-    assert "sparklag: unknown schema id 4000000000" in session.told["asked"]
+def test_a_schema_that_is_not_known_is_requested_for(session: _Session) -> None:
+    assert "sparklag: unknown schema id 4000000000" in session.output["asked"]
 
 
 def test_targets_are_the_thresholds_of_the_settings_or_the_status(session: _Session) -> None:
-    found = {row["event_id"]: row["within_target"] for row in session.told["targets"]}
-    assert found == {event.event_id: expected for event, expected in cases.TARGETS}
+    result = {row["event_id"]: row["within_target"] for row in session.output["targets"]}
+    assert result == {event.event_id: expected for event, expected in cases.TARGETS}
 
 
 def test_a_pattern_that_only_python_takes_is_refused_at_the_start(session: _Session) -> None:
-    assert session.told["refused"].startswith(
+    assert session.output["refused"].startswith(
         "thresholds.'(?P<name>x)' is not a regular expression that Spark (Java) takes: "
     )
 
 
 def test_a_roll_up_weighs_by_time_and_counts_what_came(session: _Session) -> None:
-    found = {(row["query_id"], row["start_ms"]): row for row in session.told["rolled"]}
+    result = {(row["query_id"], row["start_ms"]): row for row in session.output["rolled"]}
     expected = cases.expected_rows()
-    assert found.keys() == expected.keys()
+    assert result.keys() == expected.keys()
     for key, row in expected.items():
-        got = {name: found[key][name] for name in row}
+        got = {name: result[key][name] for name in row}
         assert got == {
             name: pytest.approx(value) if value is not None else None for name, value in row.items()
         }, key
@@ -121,9 +121,9 @@ def test_a_roll_up_weighs_by_time_and_counts_what_came(session: _Session) -> Non
 def test_each_format_keeps_every_event_once_and_rolls_up_every_window_once(
     session: _Session,
 ) -> None:
-    assert session.told["formats"].keys() == set(FORMATS)
-    for told in session.told["formats"].values():
-        _every_event_and_window_is_there_once(*told["after"])
+    assert session.output["formats"].keys() == set(FORMATS)
+    for output in session.output["formats"].values():
+        _every_event_and_window_is_there_once(*output["after"])
 
 
 def _every_event_and_window_is_there_once(first: dict[str, Any], second: dict[str, Any]) -> None:
@@ -146,9 +146,9 @@ def _every_event_and_window_is_there_once(first: dict[str, Any], second: dict[st
     assert Counter(row["start_ms"] for row in second["hours"]) == {cases.MIDNIGHT_MS - 3_600_000: 2}
 
 
-def test_what_came_too_late_is_kept_is_in_no_roll_up_and_is_told(session: _Session) -> None:
-    for told in session.told["formats"].values():
-        _, second = told["after"]
+def test_what_came_too_late_is_kept_is_in_no_roll_up_and_is_reported(session: _Session) -> None:
+    for output in session.output["formats"].values():
+        _, second = output["after"]
         assert cases.LATE.event_id in {row["event_id"] for row in second["partitions"]}
         assert "id-late" not in {row["query_id"] for row in second["minutes"]}
     assert session.log.count("events came too late for 1 windows or more") >= len(FORMATS)

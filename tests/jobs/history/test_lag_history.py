@@ -177,15 +177,15 @@ def tables(kept: _Kept) -> _Rows:
         " 'minutes': read('minutes', 'query_id', start, 'events', 'known_s'),"
         " 'hours': read('hours', 'query_id', start, 'events', 'known_s')}))\n"
     )
-    told = succeed(sys.executable, "-c", program, kept.folder / "lag-history")
-    return dict(json.loads(told.splitlines()[-1]))
+    output = succeed(sys.executable, "-c", program, kept.folder / "lag-history")
+    return dict(json.loads(output.splitlines()[-1]))
 
 
 def test_however_often_it_is_killed_every_event_is_kept_exactly_once(
     kept: _Kept, tables: _Rows
 ) -> None:
-    found = Counter(row["event_id"] for row in tables["partitions"])
-    assert found == Counter(event.event_id for event in kept.events)
+    result = Counter(row["event_id"] for row in tables["partitions"])
+    assert result == Counter(event.event_id for event in kept.events)
 
 
 def test_however_often_it_is_killed_every_window_that_is_over_is_rolled_up_exactly_once(
@@ -209,7 +209,7 @@ def test_however_often_it_is_killed_every_window_that_is_over_is_rolled_up_exact
     }
 
 
-def test_what_is_no_lag_event_is_told_with_its_place_and_the_job_observes_itself(
+def test_what_is_no_lag_event_is_reported_with_its_place_and_the_job_observes_itself(
     kept: _Kept,
 ) -> None:
     assert f"values that are no lag event are left out: {kept.folder.name} " in kept.log
@@ -226,7 +226,7 @@ def _report(kept: _Kept, *arguments: str) -> CompletedProcess[str]:
     return run(sys.executable, "-m", "sparklag_service", "report", *arguments, cwd=kept.folder)
 
 
-def test_the_report_tells_who_missed_the_target_and_when(kept: _Kept) -> None:
+def test_the_report_reports_who_missed_the_target_and_when(kept: _Kept) -> None:
     done = _report(kept, "--since", "2026-09-21", "--until", "2026-09-23", "--format", "json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -255,7 +255,7 @@ def test_a_time_in_which_there_is_nothing_is_one_line_and_exit_code_1(kept: _Kep
         (["--since", "1h", "--until", "2h"], "sparklag: --since 1h is not before --until 2h\n"),
     ],
 )
-def test_without_a_history_or_a_time_it_says_so_at_once_and_exits_2(
+def test_without_a_history_or_a_time_it_reports_so_at_once_and_exits_2(
     kept: _Kept, arguments: list[str], line: str
 ) -> None:
     done = _report(kept, *arguments)

@@ -27,6 +27,6 @@ def test_a_wrong_argument_is_one_line_and_exit_code_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(line)
-    assert told.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith(line)
+    assert output.count("\n") == 1

@@ -27,24 +27,24 @@ def test_a_lag_events_schema_is_known_from_then_on(registry: SchemaRegistryServe
     settings = Settings(format="avro", registry=RegistrySettings(url=registry.url))
     asyncio.run(MessageFormats(settings).writer(LagEvent, topic).prepare())
     schema_id = registry.ask(f"/subjects/{topic}-value/versions/latest")["id"]
-    found = look_up(CACHED, schema_id, settings.registry)
-    assert set(found.schemas) == {1, schema_id}
-    assert found.refused == {2: "no"}
+    result = look_up(CACHED, schema_id, settings.registry)
+    assert set(result.schemas) == {1, schema_id}
+    assert result.refused == {2: "no"}
 
 
 def test_another_records_schema_is_refused_by_its_name(registry: SchemaRegistryServer) -> None:
     other = {**declared(LagEvent), "name": f"Order{uuid.uuid4().hex[:8]}"}
     schema_id = registry.register(f"{other['name']}-value", other)
-    found = look_up(CACHED, schema_id, RegistrySettings(url=registry.url))
-    assert found.refused[schema_id] == (
+    result = look_up(CACHED, schema_id, RegistrySettings(url=registry.url))
+    assert result.refused[schema_id] == (
         f"it is a sparklag.{other['name']}, expected sparklag.LagEvent"
     )
-    assert found.schemas == CACHED.schemas
+    assert result.schemas == CACHED.schemas
 
 
 def test_what_the_registry_does_not_have_is_refused(registry: SchemaRegistryServer) -> None:
-    found = look_up(CACHED, 2_000_000_000, RegistrySettings(url=registry.url))
-    assert "does not have it" in found.refused[2_000_000_000]
+    result = look_up(CACHED, 2_000_000_000, RegistrySettings(url=registry.url))
+    assert "does not have it" in result.refused[2_000_000_000]
 
 
 def test_a_registry_that_is_away_has_refused_nothing() -> None:

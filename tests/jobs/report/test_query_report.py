@@ -21,20 +21,20 @@ def test_minutes_that_missed_in_a_row_are_one_episode_and_a_hole_ends_it() -> No
         minute(7, **bad),
         minute(8, known_s=0.0, within_target_s=0.0),
     ]
-    found = episodes(rows, MINUTE_MS)
+    result = episodes(rows, MINUTE_MS)
     places = [
         ((one.from_ms - START_MS) // MINUTE_MS, (one.to_ms - START_MS) // MINUTE_MS)
-        for one in found
+        for one in result
     ]
     assert places == [(1, 4), (5, 6), (7, 8)]
-    assert (found[0].max_lag, found[0].max_time_lag_s, found[0].duration_s) == (50, 9.0, 180.0)
+    assert (result[0].max_lag, result[0].max_time_lag_s, result[0].duration_s) == (50, 9.0, 180.0)
 
 
 def test_percentiles_of_the_whole_are_upper_bounds_weighted_by_time() -> None:
-    found = spread([((10, 20, 30, 40), 60.0), ((1, 2, 3, 400), 180.0), (None, 60.0)])
-    assert found is not None
+    result = spread([((10, 20, 30, 40), 60.0), ((1, 2, 3, 400), 180.0), (None, 60.0)])
+    assert result is not None
     # Of 240 s: 90 lie at 1 or below, 171 at 2; 203 at 10, 230 at 20; 238 at 30.
-    assert (found.p50, found.p95, found.p99, found.max) == (2, 20, 30, 400)
+    assert (result.p50, result.p95, result.p99, result.max) == (2, 20, 30, 400)
     assert spread([(None, 60.0), ((1, 2, 3, 4), 0.0)]) is None
 
 
@@ -45,9 +45,9 @@ def test_the_worst_query_comes_first_and_one_of_which_nothing_is_known_last() ->
         minute(0, query_id="bad", within_target_s=0.0),
         dark(0, query_id="dark"),
     ]
-    found = query_reports(rows, [])
-    assert [report.query_id for report in found] == ["bad", "old", "well", "dark"]
-    last = found[-1]
+    result = query_reports(rows, [])
+    assert [report.query_id for report in result] == ["bad", "old", "well", "dark"]
+    last = result[-1]
     assert (last.share_within_target, last.lag) == (None, None)
     assert (last.produced, last.longest_episode_s) == (None, None)
 
@@ -59,21 +59,21 @@ def test_a_query_is_summed_over_its_minutes_and_its_worst_partitions_merged() ->
         minute(1, worst=(other, third), within_target_s=30.0, produced=None),
         minute(0, worst=(one,), query="before"),
     ]
-    (found,) = query_reports(rows, [])
-    assert found.display_name == "orders"
-    assert (found.known_s, found.within_target_s, found.produced) == (120.0, 90.0, 10)
-    assert found.share_within_target == pytest.approx(0.75)
-    assert found.worst == (third, WorstPartition(0, "t", 1, 50, 7.0))
+    (result,) = query_reports(rows, [])
+    assert result.display_name == "orders"
+    assert (result.known_s, result.within_target_s, result.produced) == (120.0, 90.0, 10)
+    assert result.share_within_target == pytest.approx(0.75)
+    assert result.worst == (third, WorstPartition(0, "t", 1, 50, 7.0))
 
 
 def test_capacity_is_passed_where_the_line_of_the_input_meets_what_the_query_can_do() -> None:
     hours = [hour(number, input_rate=100.0 + number, batch_rate=200.0) for number in range(24)]
-    (found,) = query_reports([minute(0)], hours)
-    assert found.capacity.utilisation == pytest.approx(123 / 200)
+    (result,) = query_reports([minute(0)], hours)
+    assert result.capacity.utilisation == pytest.approx(123 / 200)
     # The line is 124 at the end of the last hour: 76 hours more.
-    assert found.capacity.passed_at_ms == START_MS + (24 + 76) * HOUR_MS
-    assert found.trend is not None
-    assert found.trend.direction == "steady"
+    assert result.capacity.passed_at_ms == START_MS + (24 + 76) * HOUR_MS
+    assert result.trend is not None
+    assert result.trend.direction == "steady"
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_capacity_is_passed_where_the_line_of_the_input_meets_what_the_query_can
         ),
     ],
 )
-def test_where_no_date_can_be_told_the_reason_is(hours: list[object], reason: str) -> None:
-    (found,) = query_reports([minute(0)], hours)  # type: ignore[arg-type]  # parametrised
-    assert (found.capacity.passed_at_ms, found.capacity.reason) == (None, reason)
+def test_where_no_date_can_be_reported_the_reason_is(hours: list[object], reason: str) -> None:
+    (result,) = query_reports([minute(0)], hours)  # type: ignore[arg-type]  # parametrised
+    assert (result.capacity.passed_at_ms, result.capacity.reason) == (None, reason)
 
 
 def test_what_comes_beyond_what_it_can_do_already_is_passed_now() -> None:
     hours = [hour(number, input_rate=300.0, batch_rate=200.0) for number in range(24)]
-    (found,) = query_reports([minute(0)], hours)
-    assert found.capacity.passed_at_ms == START_MS + 24 * HOUR_MS
+    (result,) = query_reports([minute(0)], hours)
+    assert result.capacity.passed_at_ms == START_MS + 24 * HOUR_MS

@@ -68,7 +68,7 @@ class _Page(HTMLParser):
         self.text += data
 
 
-def test_the_page_stands_alone_and_shows_names_as_text(reports: list[QueryReport]) -> None:
+def test_the_page_remains_alone_and_shows_names_as_text(reports: list[QueryReport]) -> None:
     html = as_html(reports, START_MS, UNTIL_MS)
     page = _Page()
     page.feed(html)
@@ -86,9 +86,13 @@ def test_the_page_stands_alone_and_shows_names_as_text(reports: list[QueryReport
 
 
 def test_the_document_names_every_number_and_leaves_out_none(reports: list[QueryReport]) -> None:
-    found = json.loads(as_json(reports, START_MS, UNTIL_MS))
-    assert (found["format_version"], found["since"], found["until"]) == ("1.0", START_MS, UNTIL_MS)
-    bad, unknown = found["queries"]
+    result = json.loads(as_json(reports, START_MS, UNTIL_MS))
+    assert (result["format_version"], result["since"], result["until"]) == (
+        "1.0",
+        START_MS,
+        UNTIL_MS,
+    )
+    bad, unknown = result["queries"]
     assert bad["episodes"] == [
         {
             "from": START_MS + 21 * MINUTE_MS,

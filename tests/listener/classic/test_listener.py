@@ -45,7 +45,7 @@ class Heard:
 
 
 @pytest.fixture
-def heard() -> Heard:
+def received() -> Heard:
     return Heard()
 
 
@@ -64,12 +64,12 @@ def heard() -> Heard:
         ),
     ],
 )
-def test_an_event_is_handed_over_with_what_it_says(
-    heard: Heard, callback: str, event: FakeEvent, expected: Any
+def test_an_event_is_handed_over_with_what_it_reports(
+    received: Heard, callback: str, event: FakeEvent, expected: Any
 ) -> None:
-    getattr(heard.listener, callback)(event)
-    assert heard.errors == []
-    (given,) = heard.events
+    getattr(received.listener, callback)(event)
+    assert received.errors == []
+    (given,) = received.events
     assert abs(given.at_ms - time.time() * 1000) < 60_000
     assert replace(given, at_ms=0) == expected
 
@@ -83,16 +83,16 @@ def test_an_event_is_handed_over_with_what_it_says(
         lambda: TypeError("'JavaPackage' object is not callable"),
     ],
 )
-def test_an_event_that_fails_is_told_and_not_raised_into_spark(
-    heard: Heard, callback: str, make_error: Callable[[], Exception]
+def test_an_event_that_fails_is_reported_and_not_raised_into_spark(
+    received: Heard, callback: str, make_error: Callable[[], Exception]
 ) -> None:
-    getattr(heard.listener, callback)(FailingEvent(make_error))
-    assert heard.events == []
-    (error,) = heard.errors
+    getattr(received.listener, callback)(FailingEvent(make_error))
+    assert received.events == []
+    (error,) = received.errors
     assert isinstance(error, type(make_error()))
     # And the next event is taken as if nothing had been.
-    getattr(heard.listener, callback)(FakeEvent())
-    assert len(heard.events) == 1
+    getattr(received.listener, callback)(FakeEvent())
+    assert len(received.events) == 1
 
 
 @pytest.mark.parametrize("callback", CALLBACKS)

@@ -53,18 +53,18 @@ REFUSED: list[tuple[Any, type[ListenerError], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("spark", "error", "says"), REFUSED)
+@pytest.mark.parametrize(("spark", "error", "reports"), REFUSED)
 def test_a_session_that_cannot_be_observed_is_refused_in_one_line(
-    spark: Any, error: type[ListenerError], says: str
+    spark: Any, error: type[ListenerError], reports: str
 ) -> None:
-    with pytest.raises(error, match=says) as raised:
+    with pytest.raises(error, match=reports) as raised:
         observe(spark)
     assert type(raised.value) is error
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("spark", "method", "says"),
+    ("spark", "method", "reports"),
     [
         (connect_session(), "listener", "needs a classic Spark session.*'connect' or 'poll'"),
         (FakeSession(), "connect", "needs a Spark Connect session.*'listener' or 'poll'"),
@@ -73,9 +73,9 @@ def test_a_session_that_cannot_be_observed_is_refused_in_one_line(
     ],
 )
 def test_a_method_that_is_not_for_this_session_is_refused_in_one_line(
-    spark: Any, method: Any, says: str
+    spark: Any, method: Any, reports: str
 ) -> None:
-    with pytest.raises(ListenerError, match=says) as raised:
+    with pytest.raises(ListenerError, match=reports) as raised:
         observe(spark, "broker:9092", method=method)
     assert "\n" not in str(raised.value)
 
@@ -163,17 +163,17 @@ def test_assigned_partitions_are_read_and_what_spark_would_refuse_is_not(
     assert "S3CRET" not in repr(source)
 
 
-def test_an_error_of_the_jvm_is_told_without_its_frames_and_secrets() -> None:
+def test_an_error_of_the_jvm_is_reported_without_its_frames_and_secrets() -> None:
     error = ValueError(
         "An error occurred while calling o12.addListener.\n: java.lang.Error: password=S3CRET\n"
         "\tat org.apache.spark.Here(Here.scala:1)\n\tat There"
     )
-    told = brief(error)
-    assert "java.lang.Error" in told
-    assert "S3CRET" not in told
-    assert "\n" not in told
-    assert "Here.scala" not in told
+    output = brief(error)
+    assert "java.lang.Error" in output
+    assert "S3CRET" not in output
+    assert "\n" not in output
+    assert "Here.scala" not in output
 
 
-def test_an_error_without_words_is_told_by_its_name() -> None:
+def test_an_error_without_words_is_reported_by_its_name() -> None:
     assert brief(TimeoutError()) == "TimeoutError"

@@ -69,9 +69,9 @@ def test_tasks_whose_pace_is_not_known_have_no_end() -> None:
 
 def test_a_stage_that_waits_hides_the_end() -> None:
     tasks = BatchTasks(None, NOW_MS)
-    seen = tasks.observe([job()], [stage(8, 1.0, 2.0)], lambda stage: None, NOW_MS)
-    assert seen.remaining_s is not None
-    assert seen.started_at == 40_000
+    received = tasks.observe([job()], [stage(8, 1.0, 2.0)], lambda stage: None, NOW_MS)
+    assert received.remaining_s is not None
+    assert received.started_at == 40_000
     waits = tasks.observe(
         [job(stage_ids=[3, 4])], [stage(8, 1.0, 2.0)], lambda stage: None, NOW_MS + 1
     )
@@ -96,9 +96,9 @@ def test_a_straggler_runs_three_times_as_long_as_others_did(
 ) -> None:
     oldest = OldestTask(5, 1, "2", "worker", NOW_MS - int(age_s * 1000))
     tasks = BatchTasks(None, NOW_MS)
-    seen = tasks.observe([job()], [stage(96, 2.0, 60.0)], lambda stage: oldest, NOW_MS)
-    assert (seen.straggler is not None) == is_straggler
-    assert (seen.remaining_s is None) == is_straggler
+    received = tasks.observe([job()], [stage(96, 2.0, 60.0)], lambda stage: oldest, NOW_MS)
+    assert (received.straggler is not None) == is_straggler
+    assert (received.remaining_s is None) == is_straggler
 
 
 def test_the_oldest_task_is_looked_up_only_where_it_can_be_one() -> None:

@@ -86,9 +86,9 @@ async def test_starts_and_ends_stay_and_what_is_left_keeps_its_order() -> None:
     for run in range(30):
         first = Started(*run_ids(run), "orders", 1)
         last = Terminated(*run_ids(run), "it broke", 9)
-        found = PolledEvent(progress(run, 5))
-        put_all(queue, [first, *(progress(run, batch) for batch in range(50)), found, last])
-        kept += [first, found, last]
+        result = PolledEvent(progress(run, 5))
+        put_all(queue, [first, *(progress(run, batch) for batch in range(50)), result, last])
+        kept += [first, result, last]
     left = await taken(queue)
     assert [event for event in left if not isinstance(event, Progressed)] == kept
     assert [event for event in left if isinstance(event, Progressed)][-1] == progress(29, 49)
@@ -96,7 +96,7 @@ async def test_starts_and_ends_stay_and_what_is_left_keeps_its_order() -> None:
         assert left.index(Started(*run_ids(run), "orders", 1)) < left.index(progress(run, 49))
 
 
-async def test_of_what_only_says_that_a_run_goes_on_the_newest_stays() -> None:
+async def test_of_what_only_reports_that_a_run_goes_on_the_newest_stays() -> None:
     queue = EventQueue(4)
     for at_ms in range(50):
         put_all(queue, [Idled(*run_ids(1), at_ms), Refreshed(*run_ids(2), at_ms)])
@@ -124,7 +124,7 @@ async def test_where_nothing_is_superfluous_it_grows_and_does_not_look_each_time
     assert looked < 10
 
 
-async def test_a_text_that_says_no_run_is_bounded_too() -> None:
+async def test_a_text_that_reports_no_run_is_bounded_too() -> None:
     queue = EventQueue(10)
     put_all(queue, [Progressed("{", n) for n in range(100)])
     assert queue.qsize() <= 10
@@ -143,7 +143,7 @@ async def test_it_is_joined_once_what_was_taken_is_done_though_some_gave_way() -
     await asyncio.wait_for(joining, DEADLINE_S)
 
 
-def test_once_the_loop_is_closed_putting_says_so() -> None:
+def test_once_the_loop_is_closed_putting_reports_so() -> None:
     async def make() -> EventQueue:
         return EventQueue(10)
 

@@ -20,12 +20,12 @@ def test_every_kafka_source_of_the_samples_is_named() -> None:
     for name in samples.PROGRESS:
         for index, source in enumerate(samples.progress_document(name)["sources"]):
             if source["description"].startswith("Kafka"):
-                found = parse_source_description(index, source["description"])
-                assert found is not None, source["description"]
-                assert found.source == index
-                assert (found.topics is None) == (found.topic_pattern is not None)
+                result = parse_source_description(index, source["description"])
+                assert result is not None, source["description"]
+                assert result.source == index
+                assert (result.topics is None) == (result.topic_pattern is not None)
                 if source["endOffset"]:
-                    assert reads(found, set(source["endOffset"])), source
+                    assert reads(result, set(source["endOffset"])), source
                 named.add(source["description"].split("[")[1])
     assert named == {"Subscribe", "SubscribePattern", "Assign"}
 
@@ -33,26 +33,26 @@ def test_every_kafka_source_of_the_samples_is_named() -> None:
 @pytest.mark.parametrize("kind", ["KafkaV2", "KafkaSource"])  # the second of older Sparks
 @given(topics=TOPICS)
 def test_subscribed_topics_are_read(kind: str, topics: list[str]) -> None:
-    found = parse_source_description(3, f"{kind}[Subscribe[{', '.join(topics)}]]")
-    assert found == SourcePosition(source=3, topics=topics)
+    result = parse_source_description(3, f"{kind}[Subscribe[{', '.join(topics)}]]")
+    assert result == SourcePosition(source=3, topics=topics)
 
 
 @given(TOPICS, st.lists(st.integers(0, 3000), min_size=1, max_size=4, unique=True))
 def test_assigned_partitions_are_read_whatever_their_order(
     topics: list[str], partitions: list[int]
 ) -> None:
-    told = ", ".join(f"{topic}-{number}" for number in partitions for topic in topics)
-    found = parse_source_description(0, f"KafkaV2[Assign[{told}]]")
-    assert found is not None
-    assert found.assigned == {topic: sorted(partitions) for topic in topics}
-    assert set(found.topics or ()) == set(topics)
+    output = ", ".join(f"{topic}-{number}" for number in partitions for topic in topics)
+    result = parse_source_description(0, f"KafkaV2[Assign[{output}]]")
+    assert result is not None
+    assert result.assigned == {topic: sorted(partitions) for topic in topics}
+    assert set(result.topics or ()) == set(topics)
 
 
 @pytest.mark.parametrize("pattern", ["orders.*", "a[bc]d, e", "x]]", "(?i)o.{2,3}"])
 def test_a_pattern_is_taken_as_it_is(pattern: str) -> None:
-    found = parse_source_description(0, f"KafkaV2[SubscribePattern[{pattern}]]")
-    assert found is not None
-    assert (found.topics, found.topic_pattern, found.assigned) == (None, pattern, None)
+    result = parse_source_description(0, f"KafkaV2[SubscribePattern[{pattern}]]")
+    assert result is not None
+    assert (result.topics, result.topic_pattern, result.assigned) == (None, pattern, None)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_names_no_topic_is_left_alone(description: str) -> None:
     assert parse_source_description(0, description) is None
 
 
-def test_partitions_that_cannot_be_told_apart_name_nothing() -> None:
-    found = parse_source_description(0, "KafkaV2[Assign[orders]]")
-    assert found is not None
-    assert (found.topics, found.assigned) == (None, None)
+def test_partitions_that_cannot_be_reported_apart_name_nothing() -> None:
+    result = parse_source_description(0, "KafkaV2[Assign[orders]]")
+    assert result is not None
+    assert (result.topics, result.assigned) == (None, None)

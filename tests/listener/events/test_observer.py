@@ -95,7 +95,7 @@ def observer(*sources: SourcePosition, checkpoint: str | None = "file:/checkpoin
     return made
 
 
-def seen(observer: Observer, event: QueryEvent) -> Observation:
+def received(observer: Observer, event: QueryEvent) -> Observation:
     observation = observer.observe(event)
     assert observation is not None
     # Whatever is made can be sent: it keeps its own contract.
@@ -107,9 +107,9 @@ def processed(observation: Observation) -> list[Any]:
     return [source.processed for source in observation.sources]
 
 
-def test_a_started_query_says_what_it_reads_and_that_its_position_is_not_known() -> None:
+def test_a_started_query_reports_what_it_reads_and_that_its_position_is_not_known() -> None:
     source = kafka_source("orders", isolation_level="read_committed")
-    observation = seen(observer(source), started())
+    observation = received(observer(source), started())
     assert (observation.cause, observation.observed_at) == ("started", 10)
     assert (observation.query_id, observation.run_id, observation.query) == (QUERY, RUN, "orders")
     assert (observation.batch_id, observation.processed_at) == (None, None)
@@ -118,8 +118,8 @@ def test_a_started_query_says_what_it_reads_and_that_its_position_is_not_known()
     assert observation.sources == [source]
 
 
-def test_a_progress_says_the_position_and_its_batch() -> None:
-    observation = seen(observer(kafka_source("orders")), progress(7, {"orders": {0: 5, 1: 8}}))
+def test_a_progress_reports_the_position_and_its_batch() -> None:
+    observation = received(observer(kafka_source("orders")), progress(7, {"orders": {0: 5, 1: 8}}))
     assert (observation.cause, observation.batch_id) == ("progress", 7)
     assert processed(observation) == [{"orders": {0: 5, 1: 8}}]
     assert observation.batch is not None
@@ -128,18 +128,18 @@ def test_a_progress_says_the_position_and_its_batch() -> None:
 
 
 @pytest.mark.parametrize("activity", [None, "running", "waiting"])
-def test_a_refresh_says_what_the_query_does_and_nothing_else_does(activity: Any) -> None:
+def test_a_refresh_reports_what_the_query_does_and_nothing_else_does(activity: Any) -> None:
     watching = observer(kafka_source("orders"))
-    assert seen(watching, started()).activity is None
-    assert seen(watching, Refreshed(QUERY, RUN, 20, activity)).activity == activity
-    assert seen(watching, progress(7, {"orders": {0: 5}})).activity is None
+    assert received(watching, started()).activity is None
+    assert received(watching, Refreshed(QUERY, RUN, 20, activity)).activity == activity
+    assert received(watching, progress(7, {"orders": {0: 5}})).activity is None
 
 
 @pytest.mark.parametrize("event", [idled(), refreshed(), terminated()])
 def test_what_is_no_progress_repeats_the_position(event: QueryEvent) -> None:
     watching = observer(kafka_source("orders"))
-    before = seen(watching, progress(7, {"orders": {0: 5}}))
-    observation = seen(watching, event)
+    before = received(watching, progress(7, {"orders": {0: 5}}))
+    observation = received(watching, event)
     assert observation.sources == before.sources
     assert observation.batch_id == 7
     assert observation.processed_at == before.processed_at
@@ -149,26 +149,26 @@ def test_what_is_no_progress_repeats_the_position(event: QueryEvent) -> None:
     assert observation.observation_id != before.observation_id
 
 
-def test_a_progress_of_no_batch_is_idle_and_says_where_the_query_stands() -> None:
+def test_a_progress_of_no_batch_is_idle_and_reports_where_the_query_remains() -> None:
     # Spark gives it the number of the batch to come. Before 3.5 it is an event.
     watching = observer(kafka_source("orders"))
-    before = seen(watching, progress(7, {"orders": {0: 5}}))
-    observation = seen(watching, idle_progress(8, {"orders": {0: 5}}))
+    before = received(watching, progress(7, {"orders": {0: 5}}))
+    observation = received(watching, idle_progress(8, {"orders": {0: 5}}))
     assert (observation.cause, observation.batch_id, observation.batch) == ("idle", 7, None)
     assert observation.processed_at == before.processed_at
     assert processed(observation) == [{"orders": {0: 5}}]
     assert watching.batch_of(QUERY, RUN) == 7
     assert watching.observe(idle_progress(7, {"orders": {0: 4}})) is None, "it is older"
-    assert seen(watching, progress(8, {"orders": {0: 6}})).batch_id == 8
+    assert received(watching, progress(8, {"orders": {0: 6}})).batch_id == 8
 
 
-def test_started_again_without_new_data_a_query_says_where_it_stands() -> None:
+def test_started_again_without_new_data_a_query_reports_where_it_remains() -> None:
     watching = observer(kafka_source("orders"))
-    seen(watching, started())
-    observation = seen(watching, idle_progress(8, {"orders": {0: 5}}))
+    received(watching, started())
+    observation = received(watching, idle_progress(8, {"orders": {0: 5}}))
     assert processed(observation) == [{"orders": {0: 5}}]
     assert (observation.batch_id, observation.processed_at) == (7, None)
-    first = seen(observer(kafka_source("orders")), idle_progress(0, None))
+    first = received(observer(kafka_source("orders")), idle_progress(0, None))
     assert (first.batch_id, processed(first)) == (None, [None])
 
 
@@ -182,25 +182,25 @@ def test_in_whatever_order_progress_comes_the_position_never_goes_back(seed: int
         observation = watching.observe(progress(batch, {"orders": {0: batch * 10}}))
         assert (observation is None) == (batch <= newest)
         newest = max(newest, batch)
-        assert processed(seen(watching, idled())) == [{"orders": {0: newest * 10}}]
+        assert processed(received(watching, idled())) == [{"orders": {0: newest * 10}}]
 
 
 def test_a_source_that_a_batch_skips_is_there_and_keeps_its_position() -> None:
     watching = observer(kafka_source("a"), kafka_source("b", index=1))
-    first = seen(watching, progress(0, None, {"b": {0: 9}}))
+    first = received(watching, progress(0, None, {"b": {0: 9}}))
     assert processed(first) == [None, {"b": {0: 9}}]
     assert first.sources[0].topics == ["a"]
-    seen(watching, progress(1, {"a": {0: 5}}, {"b": {0: 9}}))
-    later = seen(watching, progress(2, None, {"b": {0: 12}}))
+    received(watching, progress(1, {"a": {0: 5}}, {"b": {0: 9}}))
+    later = received(watching, progress(2, None, {"b": {0: 12}}))
     assert processed(later) == [{"a": {0: 5}}, {"b": {0: 12}}]
 
 
-def test_sources_numbered_otherwise_than_they_stand_are_told_apart_by_their_topics() -> None:
+def test_sources_numbered_otherwise_than_they_stand_are_reported_apart_by_their_topics() -> None:
     watching = observer(
         kafka_source("a", isolation_level="read_committed"),
         kafka_source("b", index=1, bootstrap_servers="elsewhere:9092"),
     )
-    observation = seen(watching, progress(1, {"b": {0: 9}}, {"a": {0: 5}}))
+    observation = received(watching, progress(1, {"b": {0: 9}}, {"a": {0: 5}}))
     assert processed(observation) == [{"b": {0: 9}}, {"a": {0: 5}}]
     assert [
         (source.source, source.isolation_level, source.bootstrap_servers)
@@ -210,22 +210,22 @@ def test_sources_numbered_otherwise_than_they_stand_are_told_apart_by_their_topi
 
 def test_one_topic_read_twice_is_two_sources() -> None:
     watching = observer(kafka_source("a"), kafka_source("a", index=1))
-    observation = seen(watching, progress(1, {"a": {0: 9}}, {"a": {0: 5}}))
+    observation = received(watching, progress(1, {"a": {0: 9}}, {"a": {0: 5}}))
     assert processed(observation) == [{"a": {0: 9}}, {"a": {0: 5}}]
     assert [source.topics for source in observation.sources] == [["a"], ["a"]]
 
 
 def test_one_source_that_spark_reads_twice_describes_both() -> None:
     watching = observer(kafka_source("a"))
-    observation = seen(watching, progress(1, {"a": {0: 9}}, {"a": {0: 5}}))
+    observation = received(watching, progress(1, {"a": {0: 9}}, {"a": {0: 5}}))
     assert [source.bootstrap_servers for source in observation.sources] == ["broker:9092"] * 2
 
 
-def test_topics_of_a_pattern_are_found_by_it() -> None:
+def test_topics_of_a_pattern_are_detected_by_it() -> None:
     watching = observer(
         kafka_source("other"), kafka_source(index=1, pattern=r"orders-\d+", topics=None)
     )
-    observation = seen(watching, progress(1, {"orders-1": {0: 1}, "orders-22": {0: 2}}))
+    observation = received(watching, progress(1, {"orders-1": {0: 1}, "orders-22": {0: 2}}))
     (source,) = observation.sources
     assert source.topic_pattern == r"orders-\d+"
     assert source.topics is None
@@ -233,40 +233,40 @@ def test_topics_of_a_pattern_are_found_by_it() -> None:
 
 def test_a_pattern_that_only_java_understands_is_taken_at_its_word() -> None:
     watching = observer(kafka_source(pattern=r"\p{Alpha}++", topics=None))
-    observation = seen(watching, progress(1, {"orders": {0: 1}}))
+    observation = received(watching, progress(1, {"orders": {0: 1}}))
     assert observation.sources[0].topic_pattern == r"\p{Alpha}++"
 
 
 def test_the_only_source_there_is_is_it_whatever_its_topics() -> None:
     watching = observer(kafka_source("orders"))
-    observation = seen(watching, progress(1, {"renamed": {0: 1}}))
+    observation = received(watching, progress(1, {"renamed": {0: 1}}))
     assert observation.sources[0].bootstrap_servers == "broker:9092"
 
 
 def test_a_source_nobody_described_still_has_its_position() -> None:
-    observation = seen(Observer("default"), progress(1, {"orders": {0: 5}}))
+    observation = received(Observer("default"), progress(1, {"orders": {0: 5}}))
     (source,) = observation.sources
     assert source.processed == {"orders": {0: 5}}
     assert source.topics is None
     assert source.bootstrap_servers is None
 
 
-def test_a_run_too_short_to_be_asked_reads_what_the_one_before_it_did() -> None:
+def test_a_run_too_short_to_be_requested_reads_what_the_one_before_it_did() -> None:
     watching = observer(kafka_source("orders"))
-    seen(watching, terminated())
+    received(watching, terminated())
     watching.describe(QUERY, NEXT_RUN, QueryDescription())
-    observation = seen(watching, started(NEXT_RUN))
+    observation = received(watching, started(NEXT_RUN))
     assert [source.topics for source in observation.sources] == [["orders"]]
     assert processed(observation) == [None]
-    assert seen(watching, terminated(NEXT_RUN)).checkpoint_location == "file:/checkpoint"
+    assert received(watching, terminated(NEXT_RUN)).checkpoint_location == "file:/checkpoint"
 
 
 def test_a_restart_after_its_end_begins_without_a_position() -> None:
     watching = observer(kafka_source("orders"))
-    seen(watching, progress(7, {"orders": {0: 5}}))
-    seen(watching, terminated())
+    received(watching, progress(7, {"orders": {0: 5}}))
+    received(watching, terminated())
     watching.describe(QUERY, NEXT_RUN, QueryDescription((kafka_source("orders"),)))
-    observation = seen(watching, started(NEXT_RUN))
+    observation = received(watching, started(NEXT_RUN))
     assert observation.run_id == NEXT_RUN
     assert processed(observation) == [None]
     assert observation.batch_id is None
@@ -275,9 +275,9 @@ def test_a_restart_after_its_end_begins_without_a_position() -> None:
 def restarted() -> Observer:
     """One whose query was started again before Spark told of the earlier run's end."""
     watching = observer(kafka_source("orders"))
-    seen(watching, progress(7, {"orders": {0: 5}}))
+    received(watching, progress(7, {"orders": {0: 5}}))
     watching.describe(QUERY, NEXT_RUN, QueryDescription((kafka_source("orders"),)))
-    observation = seen(watching, started(NEXT_RUN))
+    observation = received(watching, started(NEXT_RUN))
     assert processed(observation) == [{"orders": {0: 5}}]
     return watching
 
@@ -285,34 +285,34 @@ def restarted() -> Observer:
 def test_the_end_of_an_earlier_run_is_not_the_end_of_the_query() -> None:
     watching = restarted()
     assert watching.observe(terminated(RUN, "stopped")) is None
-    observation = seen(watching, idled(NEXT_RUN))
+    observation = received(watching, idled(NEXT_RUN))
     assert observation.run_id == NEXT_RUN
     assert observation.sources[0].topics == ["orders"], "it is still described"
     assert processed(observation) == [{"orders": {0: 5}}]
 
 
 def test_the_last_batch_of_an_earlier_run_still_counts_as_position() -> None:
-    observation = seen(restarted(), progress(8, {"orders": {0: 6}}))
+    observation = received(restarted(), progress(8, {"orders": {0: 6}}))
     assert observation.run_id == NEXT_RUN
     assert processed(observation) == [{"orders": {0: 6}}]
 
 
 def test_once_the_new_run_has_a_batch_the_earlier_one_has_nothing_to_add() -> None:
     watching = restarted()
-    seen(watching, progress(8, {"orders": {0: 6}}, run_id=NEXT_RUN))
+    received(watching, progress(8, {"orders": {0: 6}}, run_id=NEXT_RUN))
     assert watching.observe(progress(9, {"orders": {0: 7}}, run_id=RUN)) is None
 
 
 def test_a_new_run_may_begin_with_an_earlier_batch() -> None:
     # Somebody put the query back by taking commits away.
-    observation = seen(restarted(), progress(3, {"orders": {0: 2}}, run_id=NEXT_RUN))
+    observation = received(restarted(), progress(3, {"orders": {0: 2}}, run_id=NEXT_RUN))
     assert processed(observation) == [{"orders": {0: 2}}]
 
 
 @pytest.mark.parametrize("event", [started(), idled(), terminated(), progress(9, {"a": {0: 1}})])
 def test_nothing_that_comes_after_its_end_brings_a_run_back(event: QueryEvent) -> None:
     watching = observer(kafka_source("a"))
-    seen(watching, terminated())
+    received(watching, terminated())
     assert watching.has_run(QUERY, RUN), "there is nothing more to learn of it"
     assert watching.observe(event) is None
 
@@ -328,11 +328,11 @@ def test_a_driver_of_many_short_queries_does_not_fill_its_memory() -> None:
     assert len(watching._ended_runs) <= 1_000
 
 
-def test_a_refresh_says_what_goes_on_and_not_which_of_two_runs_is_the_later() -> None:
+def test_a_refresh_reports_what_goes_on_and_not_which_of_two_runs_is_the_later() -> None:
     watching = observer(kafka_source("orders"))
     assert Observer("default").observe(refreshed()) is None
     assert watching.observe(refreshed(NEXT_RUN)) is None
-    observation = seen(watching, refreshed())
+    observation = received(watching, refreshed())
     assert (observation.cause, observation.run_id) == ("refresh", RUN)
 
 
@@ -340,12 +340,12 @@ def test_the_runs_that_go_on_are_known_with_their_last_batch() -> None:
     watching = observer(kafka_source("orders"))
     assert watching.runs() == {RUN: QUERY}
     assert watching.batch_of(QUERY, RUN) is None
-    seen(watching, progress(7, {"orders": {0: 5}}))
+    received(watching, progress(7, {"orders": {0: 5}}))
     assert watching.batch_of(QUERY, RUN) == 7
-    seen(watching, started(NEXT_RUN))
+    received(watching, started(NEXT_RUN))
     assert watching.runs() == {NEXT_RUN: QUERY}
     assert watching.batch_of(QUERY, NEXT_RUN) is None, "that batch was an earlier run's"
-    seen(watching, terminated(NEXT_RUN))
+    received(watching, terminated(NEXT_RUN))
     assert watching.runs() == {}
 
 
@@ -359,36 +359,36 @@ def test_observed_at_never_goes_back_though_the_clock_does() -> None:
         terminated(at_ms=2),
         started(NEXT_RUN, at_ms=3),
     ]
-    seen_at = [seen(watching, event).observed_at for event in events]
-    assert seen_at == [1_000, 1_000, 1_000, 1_001, 1_001, 1_001]
+    observed_at = [received(watching, event).observed_at for event in events]
+    assert observed_at == [1_000, 1_000, 1_000, 1_001, 1_001, 1_001]
 
 
 def test_a_query_started_again_under_another_name_has_that_name() -> None:
     watching = observer(kafka_source("orders"))
-    seen(watching, progress(7, {"orders": {0: 5}}))
-    renamed = seen(watching, Started(QUERY, NEXT_RUN, "orders-2", 10))
+    received(watching, progress(7, {"orders": {0: 5}}))
+    renamed = received(watching, Started(QUERY, NEXT_RUN, "orders-2", 10))
     assert (renamed.query_id, renamed.query) == (QUERY, "orders-2")
     # The earlier run's last batch comes late: the position counts, the name does not.
-    late = seen(watching, progress(8, {"orders": {0: 6}}))
+    late = received(watching, progress(8, {"orders": {0: 6}}))
     assert late.query == "orders-2"
-    nameless = seen(watching, progress(9, {"orders": {0: 7}}, run_id=NEXT_RUN, name=None))
+    nameless = received(watching, progress(9, {"orders": {0: 7}}, run_id=NEXT_RUN, name=None))
     assert nameless.query is None
 
 
-def test_assigned_partitions_are_part_of_what_a_source_says() -> None:
+def test_assigned_partitions_are_part_of_what_a_source_reports() -> None:
     watching = observer(kafka_source("a", assigned={"a": [0, 2]}), kafka_source("b", index=1))
-    observation = seen(watching, started())
+    observation = received(watching, started())
     assert [source.assigned for source in observation.sources] == [{"a": [0, 2]}, None]
-    observation = seen(watching, progress(1, {"a": {0: 1, 2: 1}}, {"b": {0: 1}}))
+    observation = received(watching, progress(1, {"a": {0: 1, 2: 1}}, {"b": {0: 1}}))
     assert [source.assigned for source in observation.sources] == [{"a": [0, 2]}, None]
 
 
 def test_a_progress_that_cannot_be_read_is_an_error_and_changes_nothing() -> None:
     watching = observer(kafka_source("orders"))
-    seen(watching, progress(7, {"orders": {0: 5}}))
+    received(watching, progress(7, {"orders": {0: 5}}))
     with pytest.raises(MalformedMessage):
         watching.observe(Progressed("{", 1))
-    assert processed(seen(watching, idled())) == [{"orders": {0: 5}}]
+    assert processed(received(watching, idled())) == [{"orders": {0: 5}}]
 
 
 @pytest.mark.parametrize("name", samples.PROGRESS)
@@ -402,19 +402,19 @@ def test_every_sample_makes_an_observation_that_can_be_sent(name: str) -> None:
         assert len(observation.sources) == len(kafka)
 
 
-def test_without_a_description_a_progress_says_what_its_sources_read() -> None:
+def test_without_a_description_a_progress_reports_what_its_sources_read() -> None:
     watching = Observer("default", origin="connect")
     assert watching.observe(started()) is None
     text = progress(1, {"orders": {0: 5}}, None).text
-    first = seen(watching, Progressed(text.replace("[...]", "[Subscribe[orders, b]]"), 50))
+    first = received(watching, Progressed(text.replace("[...]", "[Subscribe[orders, b]]"), 50))
     assert first.origin == "connect"
     assert [source.topics for source in first.sources] == [["orders", "b"]] * 2
     assert processed(first) == [{"orders": {0: 5}}, None]
     assert [source.bootstrap_servers for source in first.sources] == [None, None]
-    assert seen(watching, refreshed()).sources == first.sources
+    assert received(watching, refreshed()).sources == first.sources
 
 
-def test_a_description_counts_for_more_than_what_a_progress_says() -> None:
+def test_a_description_counts_for_more_than_what_a_progress_reports() -> None:
     watching = observer(kafka_source("orders", isolation_level="read_committed"))
     text = progress(1, {"orders": {0: 5}}).text.replace("[...]", "[Subscribe[orders]]")
-    assert seen(watching, Progressed(text, 50)).sources[0].isolation_level == "read_committed"
+    assert received(watching, Progressed(text, 50)).sources[0].isolation_level == "read_committed"

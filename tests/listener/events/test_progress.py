@@ -27,7 +27,7 @@ def kafka_offsets(end_offset: Any) -> Offsets | None:
 
 
 @pytest.mark.parametrize("name", samples.PROGRESS)
-def test_every_sample_says_what_the_standard_library_reads_in_it(name: str) -> None:
+def test_every_sample_reports_what_the_standard_library_reads_in_it(name: str) -> None:
     document = samples.progress_document(name)
     progress = parse_progress(samples.progress_text(name))
     assert progress.query_id == document["id"]
@@ -113,7 +113,7 @@ def test_rows_are_never_negative() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "reports"),
     [
         ("", "progress of a query"),
         ("{", "progress of a query"),
@@ -126,8 +126,8 @@ def test_rows_are_never_negative() -> None:
         (document(sources=None), "sources"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_what_is_wrong(text: str, says: str) -> None:
-    with pytest.raises(MalformedMessage, match=says):
+def test_what_cannot_be_read_is_refused_with_what_is_wrong(text: str, reports: str) -> None:
+    with pytest.raises(MalformedMessage, match=reports):
         parse_progress(text)
 
 
@@ -162,7 +162,7 @@ def test_every_sample_is_limited_where_a_batch_ends_before_the_log_did(name: str
         for source in samples.progress_document(name)["sources"]
         if source["description"].startswith("Kafka")
     ]
-    said = [
+    message = [
         any(
             end[topic][number] < latest[topic][number]
             for topic, numbers in end.items()
@@ -171,21 +171,21 @@ def test_every_sample_is_limited_where_a_batch_ends_before_the_log_did(name: str
         for end, latest in ends
         if latest is not None
     ]
-    expected = any(said) if said else None
+    expected = any(message) if message else None
     assert parse_progress(samples.progress_text(name)).batch.rate_limited is expected
 
 
 @pytest.mark.parametrize("name", samples.PROGRESS)
-def test_every_sample_says_its_state_and_its_event_time(name: str) -> None:
+def test_every_sample_reports_its_state_and_its_event_time(name: str) -> None:
     document = samples.progress_document(name)
-    found = parse_progress(samples.progress_text(name)).batch
+    result = parse_progress(samples.progress_text(name)).batch
     operators = document["stateOperators"]
     rows = sum(one["numRowsTotal"] for one in operators) if operators else None
     memory = sum(one["memoryUsedBytes"] for one in operators) if operators else None
-    assert (found.state_rows, found.state_memory_bytes) == (rows, memory)
+    assert (result.state_rows, result.state_memory_bytes) == (rows, memory)
     times = document.get("eventTime") or {}
-    assert found.max_event_time_at == ms(times.get("max"))
-    assert found.watermark_at == (ms(times.get("watermark")) or None)
+    assert result.max_event_time_at == ms(times.get("max"))
+    assert result.watermark_at == (ms(times.get("watermark")) or None)
     assert (operators != []) == name.startswith("stateful"), "the samples have both kinds"
 
 
@@ -195,17 +195,17 @@ def test_one_partition_that_had_more_is_enough() -> None:
     assert batch(sources=[kafka_source(json.dumps(end), json.dumps(latest))]).rate_limited is True
 
 
-def test_the_order_in_which_spark_writes_the_partitions_says_nothing() -> None:
+def test_the_order_in_which_spark_writes_the_partitions_reports_nothing() -> None:
     end, latest = {"s1": {"0": 5, "1": 6}}, {"s1": {"1": 6, "0": 5}}
     assert batch(sources=[kafka_source(end, latest)]).rate_limited is False
 
 
-def test_a_partition_that_only_one_side_names_says_nothing() -> None:
+def test_a_partition_that_only_one_side_names_reports_nothing() -> None:
     end, latest = {"s1": {"0": 5, "7": 1}}, {"s1": {"0": 5, "2": 9}, "s2": {"0": 1}}
     assert batch(sources=[kafka_source(end, latest)]).rate_limited is False
 
 
-def test_of_two_sources_either_may_be_limited_and_one_that_says_nothing_is_left_out() -> None:
+def test_of_two_sources_either_may_be_limited_and_one_that_reports_nothing_is_left_out() -> None:
     full = kafka_source({"s1": {"0": 5}}, {"s1": {"0": 5}})
     limited = kafka_source({"s2": {"0": 5}}, {"s2": {"0": 6}})
     silent = kafka_source({"s3": {"0": 5}}, None)
@@ -218,10 +218,10 @@ def test_of_two_sources_either_may_be_limited_and_one_that_says_nothing_is_left_
 
 def test_state_of_several_operators_is_their_sum_and_memory_may_be_left_out() -> None:
     both = [{"numRowsTotal": 3, "memoryUsedBytes": 70}, {"numRowsTotal": 4}]
-    found = batch(stateOperators=both)
-    assert (found.state_rows, found.state_memory_bytes) == (7, 70)
-    found = batch(stateOperators=both[1:])
-    assert (found.state_rows, found.state_memory_bytes) == (4, None)
+    result = batch(stateOperators=both)
+    assert (result.state_rows, result.state_memory_bytes) == (7, 70)
+    result = batch(stateOperators=both[1:])
+    assert (result.state_rows, result.state_memory_bytes) == (4, None)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_state_of_several_operators_is_their_sum_and_memory_may_be_left_out() ->
     ],
 )
 def test_what_cannot_be_read_of_it_costs_no_observation(fields: dict[str, Any]) -> None:
-    found = batch(**fields)
-    assert found.rows == 6
-    assert not found.rate_limited
-    assert found.state_rows is found.watermark_at is found.max_event_time_at is None
+    result = batch(**fields)
+    assert result.rows == 6
+    assert not result.rate_limited
+    assert result.state_rows is result.watermark_at is result.max_event_time_at is None

@@ -45,7 +45,7 @@ class Counted:
         self.queries = self.session.queries
         self.observer = Observer("default")
         self.stats = Stats()
-        self.told: list[QueuedEvent] = []
+        self.output: list[QueuedEvent] = []
         self.poller = QueryPoller(
             self.session, self.observer, self._put, self.stats, heartbeat_s, poll_interval_s
         )
@@ -63,21 +63,21 @@ class Counted:
             if observation is not None:
                 self.poller.mark_observed(observation.query_id)
 
-    def found(self) -> list[QueryEvent]:
-        return [each.event for each in self.told if isinstance(each, PolledEvent)]
+    def events(self) -> list[QueryEvent]:
+        return [each.event for each in self.output if isinstance(each, PolledEvent)]
 
     def refreshed(self) -> list[str]:
-        return [each.run_id for each in self.told if isinstance(each, Refreshed)]
+        return [each.run_id for each in self.output if isinstance(each, Refreshed)]
 
     async def polls(self, times: int) -> None:
         """Wait until Spark was asked so many times more, and the poller is done with it."""
         wanted = self.queries.polls + times + 1
         await holds(lambda: self.queries.polls >= wanted, f"{times} more polls")
 
-    def _put(self, told: QueuedEvent) -> None:
-        self.told.append(told)
+    def _put(self, output: QueuedEvent) -> None:
+        self.output.append(output)
         with suppress(MalformedMessage):
-            self.observe(told.event if isinstance(told, PolledEvent) else told)
+            self.observe(output.event if isinstance(output, PolledEvent) else output)
 
 
 @asynccontextmanager
@@ -98,7 +98,7 @@ async def counting(
             await made.task
 
 
-async def test_a_query_nothing_is_heard_of_is_refreshed_with_what_it_does() -> None:
+async def test_a_query_nothing_is_received_of_is_refreshed_with_what_it_does() -> None:
     async with counting() as driver:
         driver.observe(STARTED, PROGRESS)
         driver.queries.runs(QUERY, RUN, BATCH)
@@ -106,10 +106,10 @@ async def test_a_query_nothing_is_heard_of_is_refreshed_with_what_it_does() -> N
             if activity is not None:
                 driver.queries.activities[RUN] = activity
             await driver.polls(2)
-            last = driver.told[-1]
+            last = driver.output[-1]
             assert isinstance(last, Refreshed)
             assert (last.run_id, last.activity) == (RUN, activity)
-        assert driver.found() == []
+        assert driver.events() == []
 
 
 async def test_a_query_that_was_just_observed_is_not() -> None:
@@ -122,12 +122,12 @@ async def test_a_query_that_was_just_observed_is_not() -> None:
         assert driver.queries.asked == 0, "nor is it asked what it does"
 
 
-async def test_a_progress_the_bus_lost_is_found_and_one_that_only_came_late_is_not() -> None:
+async def test_a_progress_the_bus_lost_is_detected_and_one_that_only_came_late_is_not() -> None:
     async with counting() as driver:
         driver.starts(BATCH, PROGRESS.text)
-        await holds(lambda: bool(driver.found()), "it is found")
+        await holds(lambda: bool(driver.events()), "it is found")
         await driver.polls(3)
-        assert [type(event) for event in driver.found()] == [Progressed]
+        assert [type(event) for event in driver.events()] == [Progressed]
         assert driver.observer.batch_of(QUERY, RUN) == BATCH
         assert driver.queries.texts_read == 1, "the text is not fetched where the batch is known"
     async with counting(heartbeat_s=1.0) as driver:
@@ -136,7 +136,7 @@ async def test_a_progress_the_bus_lost_is_found_and_one_that_only_came_late_is_n
         await holds(lambda: driver.queries.polls > 0, "Spark is asked")
         driver.observe(PROGRESS)
         await driver.polls(0)
-        assert driver.found() == []
+        assert driver.events() == []
         assert driver.queries.texts_read == 0
 
 
@@ -152,40 +152,40 @@ async def test_a_batch_completed_while_another_is_fetched_is_left_to_its_event()
 
         driver.queries.await_events = events_come  # type: ignore[method-assign]
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
-        await holds(lambda: bool(driver.found()), "it is found")
+        await holds(lambda: bool(driver.events()), "it is found")
         assert waits == 2, "before it is fetched, and before it is told"
 
 
-async def test_a_run_nobody_told_of_is_found_with_its_position() -> None:
+async def test_a_run_nobody_reported_of_is_detected_with_its_position() -> None:
     async with counting() as driver:
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
-        await holds(lambda: len(driver.found()) == 2, "it is found")
-        started, progress = driver.found()
+        await holds(lambda: len(driver.events()) == 2, "it is found")
+        started, progress = driver.events()
         assert isinstance(started, Started)
         assert replace(started, at_ms=10) == STARTED
         assert isinstance(progress, Progressed)
         await driver.polls(3)
-        assert len(driver.found()) == 2
+        assert len(driver.events()) == 2
         assert driver.refreshed().count(RUN) >= 2
 
 
-async def test_a_run_nobody_told_of_that_is_over_already_is_left_to_its_events() -> None:
+async def test_a_run_nobody_reported_of_that_is_over_already_is_left_to_its_events() -> None:
     async with counting() as driver:
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
         driver.queries.stopping.add(RUN)
         await driver.polls(3)
-        assert driver.found() == []
+        assert driver.events() == []
 
 
-async def test_what_runs_before_spark_answers_is_told_at_once_and_none_of_it_was_lost() -> None:
+async def test_what_runs_before_spark_answers_is_reported_at_once_and_none_of_it_was_lost() -> None:
     async with counting(has_polled=False) as driver:
-        driver.queries.await_events = never_asked  # type: ignore[method-assign]
+        driver.queries.await_events = never_requested  # type: ignore[method-assign]
         driver.queries.fail_once = SparkUnavailable("it will not say")
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
         driver.queries.stopping.add(RUN)
-        await holds(lambda: len(driver.found()) == 2, "it is found")
-        assert [type(event) for event in driver.found()] == [Started, Progressed]
-        assert not any(each.lost for each in driver.told if isinstance(each, PolledEvent))
+        await holds(lambda: len(driver.events()) == 2, "it is found")
+        assert [type(event) for event in driver.events()] == [Started, Progressed]
+        assert not any(each.lost for each in driver.output if isinstance(each, PolledEvent))
         assert driver.stats.failed == 1
 
 
@@ -194,34 +194,34 @@ async def test_where_its_progress_came_before_the_first_poll_only_its_start_is_p
         driver.observe(PROGRESS)
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
         await driver.polls(3)
-        assert [type(event) for event in driver.found()] == [Started]
-        assert not any(each.lost for each in driver.told if isinstance(each, PolledEvent))
+        assert [type(event) for event in driver.events()] == [Started]
+        assert not any(each.lost for each in driver.output if isinstance(each, PolledEvent))
 
 
-async def test_an_end_the_bus_lost_is_found_with_its_last_batch_and_its_exception() -> None:
+async def test_an_end_the_bus_lost_is_detected_with_its_last_batch_and_its_exception() -> None:
     async with counting() as driver:
         driver.starts()
         await driver.polls(1)
         driver.queries.ends(RUN, "it broke", BATCH, PROGRESS.text)
-        await holds(lambda: len(driver.found()) == 2, "it is found")
-        progress, ended = driver.found()
+        await holds(lambda: len(driver.events()) == 2, "it is found")
+        progress, ended = driver.events()
         assert isinstance(progress, Progressed)
         assert isinstance(ended, Terminated)
         assert (ended.query_id, ended.run_id, ended.exception) == (QUERY, RUN, "it broke")
         assert driver.observer.observe(PROGRESS) is None, "what comes late is not news"
         assert driver.observer.observe(Terminated(QUERY, RUN, None, 99)) is None
         await driver.polls(3)
-        assert len(driver.found()) == 2
+        assert len(driver.events()) == 2
 
 
-async def test_an_end_that_is_told_while_the_query_leaves_is_not_found_again() -> None:
+async def test_an_end_that_is_reported_while_the_query_leaves_is_not_detected_again() -> None:
     async with counting(heartbeat_s=0.5) as driver:
         driver.queries.bus = None
         # Before it has left.
         driver.starts()
         driver.observe(Terminated(QUERY, RUN, None, 30))
         await driver.polls(0)
-        assert driver.told == [] or driver.refreshed() == [RUN]
+        assert driver.output == [] or driver.refreshed() == [RUN]
         # After it has left, within the grace.
         driver.observe(Started(QUERY, "run-2", "orders", 40))
         driver.queries.ends(RUN, None)
@@ -229,10 +229,10 @@ async def test_an_end_that_is_told_while_the_query_leaves_is_not_found_again() -
         await holds(lambda: driver.queries.polls > polls, "Spark is asked")
         driver.observe(Terminated(QUERY, "run-2", None, 50))
         await driver.polls(0)
-        assert driver.found() == []
+        assert driver.events() == []
 
 
-async def test_a_run_that_starts_while_spark_is_asked_has_not_ended() -> None:
+async def test_a_run_that_starts_while_spark_is_requested_has_not_ended() -> None:
     async with counting() as driver:
         driver.queries.answering.clear()
         await holds(lambda: driver.queries.polls == 1, "Spark is asked")
@@ -240,7 +240,7 @@ async def test_a_run_that_starts_while_spark_is_asked_has_not_ended() -> None:
         driver.queries.answering.set()
         driver.queries.runs(QUERY, RUN, None)
         await driver.polls(3)
-        assert driver.found() == []
+        assert driver.events() == []
 
 
 async def test_a_text_that_cannot_be_read_is_fetched_once() -> None:
@@ -254,7 +254,7 @@ async def test_a_text_that_cannot_be_read_is_fetched_once() -> None:
 
 
 @pytest.mark.parametrize(("poll_interval_s", "exception"), [(None, None), (0.02, "no session")])
-async def test_a_session_that_is_over_is_asked_no_more_and_its_queries_have_ended(
+async def test_a_session_that_is_over_is_requested_no_more_and_its_queries_have_ended(
     poll_interval_s: float | None, exception: str | None
 ) -> None:
     """What fails as Spark is stopped is no failure where a listener has those before."""
@@ -264,7 +264,7 @@ async def test_a_session_that_is_over_is_asked_no_more_and_its_queries_have_ende
         driver.queries.ends(RUN, "no session")
         driver.queries.is_session_stopped = True
         await asyncio.wait_for(driver.task, DEADLINE_S)
-        (ended,) = (each for each in driver.told if isinstance(each, PolledEvent))
+        (ended,) = (each for each in driver.output if isinstance(each, PolledEvent))
         assert isinstance(ended.event, Terminated)
         assert (ended.event.exception, ended.lost) == (exception, False)
 
@@ -281,10 +281,10 @@ async def test_while_spark_stops_it_waits_to_see_who_has_stopped_it(
         driver.queries.is_session_stopped = driver.queries.is_stopping = True
         if by_driver:
             await driver.polls(3)
-            assert driver.found() == []
+            assert driver.events() == []
             driver.queries.is_stopping = False
         await asyncio.wait_for(driver.task, DEADLINE_S)
-        assert [type(event) for event in driver.found()] == [Terminated]
+        assert [type(event) for event in driver.events()] == [Terminated]
 
 
 async def test_a_jvm_that_is_gone_ends_it_quietly(caplog: pytest.LogCaptureFixture) -> None:
@@ -293,7 +293,7 @@ async def test_a_jvm_that_is_gone_ends_it_quietly(caplog: pytest.LogCaptureFixtu
         driver.observe(STARTED)
         driver.queries.fail = lambda: ConnectionLost("gone")
         await asyncio.wait_for(driver.task, DEADLINE_S)
-        assert driver.told == []
+        assert driver.output == []
         assert driver.stats.failed == 0
     assert logged(caplog) == []
 
@@ -307,7 +307,7 @@ async def test_one_lost_connection_is_not_the_end() -> None:
         assert not driver.task.done()
 
 
-async def test_errors_of_spark_are_told_once_and_it_asks_on(
+async def test_errors_of_spark_are_reported_once_and_it_asks_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with counting() as driver:
@@ -317,11 +317,11 @@ async def test_errors_of_spark_are_told_once_and_it_asks_on(
         driver.queries.fail = None
         driver.starts()
         await holds(lambda: bool(driver.refreshed()), "it goes on")
-    (told,) = logged(caplog)
-    assert "does not list its active queries: it will not say" in told
+    (output,) = logged(caplog)
+    assert "does not list its active queries: it will not say" in output
 
 
-async def test_a_jvm_that_hangs_is_asked_one_question_and_nothing_is_said_of_its_queries(
+async def test_a_jvm_that_hangs_is_requested_one_question_and_nothing_is_reported_of_its_queries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(query_poller, "_CALL_TIMEOUT_S", 0.02)
@@ -330,11 +330,11 @@ async def test_a_jvm_that_hangs_is_asked_one_question_and_nothing_is_said_of_its
         driver.starts()
         driver.queries.answering.clear()
         await holds(lambda: driver.stats.failed == 1, "it is told")
-        driver.told.clear()
+        driver.output.clear()
         await asyncio.sleep(0.3)
         assert driver.queries.polls == 1
         assert threading.active_count() <= threads + 1
-        assert driver.told == []
+        assert driver.output == []
         driver.queries.answering.set()
         monkeypatch.undo()
         await holds(lambda: bool(driver.refreshed()), "it goes on")
@@ -366,15 +366,15 @@ async def test_what_it_remembers_goes_with_the_queries() -> None:
 
 async def test_polling_it_asks_at_once_waits_for_no_events_and_nothing_it_finds_was_lost() -> None:
     async with counting(heartbeat_s=60.0, poll_interval_s=0.02) as driver:
-        driver.queries.await_events = never_asked  # type: ignore[method-assign]
+        driver.queries.await_events = never_requested  # type: ignore[method-assign]
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
-        await holds(lambda: len(driver.found()) == 2, "it is found")
+        await holds(lambda: len(driver.events()) == 2, "it is found")
         await driver.polls(3)
         assert driver.refreshed() == [], "it was just observed"
         driver.queries.ends(RUN, "it broke")
-        await holds(lambda: len(driver.found()) == 3, "its end is found")
-        assert [type(event) for event in driver.found()] == [Started, Progressed, Terminated]
-        assert not any(each.lost for each in driver.told if isinstance(each, PolledEvent))
+        await holds(lambda: len(driver.events()) == 3, "its end is found")
+        assert [type(event) for event in driver.events()] == [Started, Progressed, Terminated]
+        assert not any(each.lost for each in driver.output if isinstance(each, PolledEvent))
         assert driver.queries.texts_read == 1
 
 
@@ -386,7 +386,7 @@ async def test_polling_it_refreshes_at_the_heartbeat_and_not_at_every_look() -> 
         assert driver.queries.polls > 6
 
 
-def never_asked(timeout_s: float) -> bool | None:
+def never_requested(timeout_s: float) -> bool | None:
     raise AssertionError("there is no listener bus to wait for")
 
 
@@ -400,7 +400,7 @@ async def watching(listener: FakeListener) -> AsyncIterator[Counted]:
             listener.answering.set()
 
 
-async def test_a_listener_that_is_dropped_is_registered_again_counted_and_told(
+async def test_a_listener_that_is_dropped_is_registered_again_counted_and_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     listener = FakeListener()
@@ -415,7 +415,7 @@ async def test_a_listener_that_is_dropped_is_registered_again_counted_and_told(
     assert sum("registered again" in line for line in logged(caplog)) == 2
 
 
-async def test_a_listener_that_is_refused_is_told_once_and_tried_at_every_heartbeat(
+async def test_a_listener_that_is_refused_is_reported_once_and_tried_at_every_heartbeat(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     listener = FakeListener(registered=False, refusals=1_000_000)
@@ -430,7 +430,7 @@ async def test_a_listener_that_is_refused_is_told_once_and_tried_at_every_heartb
     assert len(logged(caplog, logging.WARNING)) == 2
 
 
-async def test_one_refusal_alone_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_refusal_alone_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     """As of a session that is being stopped."""
     listener = FakeListener(registered=False, refusals=1)
     async with watching(listener) as driver:
@@ -439,7 +439,7 @@ async def test_one_refusal_alone_is_not_told(caplog: pytest.LogCaptureFixture) -
     assert "does not take ours" not in caplog.text
 
 
-async def test_a_client_that_hangs_is_asked_once_and_does_not_hold_up_the_end() -> None:
+async def test_a_client_that_hangs_is_requested_once_and_does_not_hold_up_the_end() -> None:
     listener = FakeListener(registered=False)
     listener.answering.clear()
     async with watching(listener):

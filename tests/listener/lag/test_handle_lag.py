@@ -104,7 +104,7 @@ def test_a_service_answers_by_rest_where_its_address_is_known_else_the_topic_doe
 
 
 @pytest.mark.parametrize("is_embedded", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_with_kafka_away_the_error_says_why_and_the_query_goes_on(
+def test_with_kafka_away_the_error_reports_why_and_the_query_goes_on(
     driver: Driver, is_embedded: bool
 ) -> None:
     port = free_port()
@@ -113,12 +113,12 @@ def test_with_kafka_away_the_error_says_why_and_the_query_goes_on(
     query.processAllAvailable()
     wait_for(lambda: handle.stats().observed > 0, "it is observed")
 
-    def tells_why() -> bool:
+    def reports_why() -> bool:
         with pytest.raises(LagUnavailable) as unavailable:
             handle.lags(timeout_s=3.0)
         return "connection refused" in str(unavailable.value)
 
-    wait_for(tells_why, "the cause is named")
+    wait_for(reports_why, "the cause is named")
     assert "connection refused" in handle._repr_html_()
     assert query.isActive
 
@@ -147,7 +147,7 @@ def test_a_closed_handle_and_a_fork_say_so_at_once(driver: Driver) -> None:
     assert "closed application" in handle._repr_html_()
 
 
-def test_what_cannot_be_asked_for_is_refused_in_a_line(driver: Driver) -> None:
+def test_what_cannot_be_requested_for_is_refused_in_a_line(driver: Driver) -> None:
     handle = driver.observe()
     with pytest.raises(LagUnavailable, match="pass bootstrap_servers to observe"):
         handle.lags()

@@ -48,7 +48,7 @@ class Table(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_a_row_says_how_far_behind_a_query_is() -> None:
+def test_a_row_reports_how_far_behind_a_query_is() -> None:
     event = lag_event(max_time_lag_s=1.8, lag_trend=-5.0, catch_up_s=13.0)
     heading, row = Table(lag_table([event], NOW_MS)).rows
     assert dict(zip(heading, row, strict=True)) == {
@@ -93,7 +93,7 @@ def test_the_worst_come_first_and_no_more_than_fit_a_cell() -> None:
     assert "10 more queries" in html
 
 
-def test_no_query_is_said_in_words() -> None:
+def test_no_query_is_reported_in_words() -> None:
     assert "no lag is published yet" in lag_table([], NOW_MS)
 
 
@@ -228,8 +228,8 @@ class Shown:
         return not any(thread.name == "sparklag-table" for thread in threading.enumerate())
 
     def refreshes(self) -> None:
-        seen = len(self.outputs)
-        wait_for(lambda: len(self.outputs) > seen + 1, "it is refreshed")
+        received = len(self.outputs)
+        wait_for(lambda: len(self.outputs) > received + 1, "it is refreshed")
 
     def ends(self) -> str:
         wait_for(self.is_done, "its thread has ended")

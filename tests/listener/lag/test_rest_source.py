@@ -72,13 +72,13 @@ def test_what_is_no_lag_is_one_line_that_names_the_service(
     assert str(refused.value).isprintable()
 
 
-def test_no_service_there_is_said_with_its_address() -> None:
+def test_no_service_there_is_reported_with_its_address() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(LagUnavailable, match=f"{url} does not answer: .*refused"):
         RestSource(url).find("orders", DEADLINE_S)
 
 
-def test_a_service_that_says_nothing_is_not_waited_for() -> None:
+def test_a_service_that_reports_nothing_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(LagUnavailable, match=r"does not answer|did not answer within 0\.5 s"):

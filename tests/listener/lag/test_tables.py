@@ -76,7 +76,7 @@ def test_no_query_is_a_frame_without_rows_and_with_the_same_types() -> None:
         assert list(empty.dtypes) == list(full.dtypes)
 
 
-def test_without_pandas_one_line_says_what_to_install() -> None:
+def test_without_pandas_one_line_reports_what_to_install() -> None:
     done = run_script(WITHOUT_PANDAS)
     assert done.lines == ["to_pandas() needs pandas: pip install pandas"], done.errors
 

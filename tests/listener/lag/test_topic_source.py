@@ -52,7 +52,7 @@ def topic(second_client: SecondClient, topic_name: str) -> LagTopic:
     return LagTopic(second_client, topic_name)
 
 
-def test_a_query_is_found_by_name_by_id_and_by_the_beginning_of_that(topic: LagTopic) -> None:
+def test_a_query_is_detected_by_name_by_id_and_by_the_beginning_of_that(topic: LagTopic) -> None:
     now_ms = epoch_ms()
     topic.write("abcdef-1", now_ms, total_lag=7)
     topic.write("abcdef-1", now_ms - 1_000, total_lag=9)
@@ -75,7 +75,7 @@ def test_a_name_means_its_live_query_else_its_newest(topic: LagTopic) -> None:
     assert str(error.value).endswith(": live, live-2")
 
 
-def test_a_query_that_is_unknown_renamed_or_forgotten_is_not_found(topic: LagTopic) -> None:
+def test_a_query_that_is_unknown_renamed_or_forgotten_is_not_detected(topic: LagTopic) -> None:
     topic.write("a")
     topic.write("a", query="renamed")
     topic.write("b", query="forgotten")
@@ -88,8 +88,8 @@ def test_a_query_that_is_unknown_renamed_or_forgotten_is_not_found(topic: LagTop
 def test_of_many_those_wanted_are_read_and_those_without_a_lag_left_out(topic: LagTopic) -> None:
     for number in range(5):
         topic.write(f"query-{number}")
-    found = topic.source.newest(["query-1", "query-3", "new"], DEADLINE_S)
-    assert {event.query_id for event in found} == {"query-1", "query-3"}
+    result = topic.source.newest(["query-1", "query-3", "new"], DEADLINE_S)
+    assert {event.query_id for event in result} == {"query-1", "query-3"}
     assert topic.source.newest([], DEADLINE_S) == []
 
 
@@ -110,10 +110,10 @@ def test_what_nobody_can_read_or_is_in_a_wrong_place_is_skipped_and_logged_once(
     topic.write_raw("a", b"{}")
     topic.write_raw("a", encode(lag_event(query_id="b")))
     assert topic.find("a").total_lag == 3
-    told = logged(caplog)
-    assert len(told) == 2
-    assert all(line.startswith("sparklag: skipped a message at") for line in told)
-    assert all(line.isprintable() for line in told)
+    output = logged(caplog)
+    assert len(output) == 2
+    assert all(line.startswith("sparklag: skipped a message at") for line in output)
+    assert all(line.isprintable() for line in output)
 
 
 def test_secrets_that_others_wrote_are_not_shown(topic: LagTopic) -> None:
@@ -138,7 +138,7 @@ def test_events_in_avro_are_read_beside_those_in_json(
     assert source.find("orders", DEADLINE_S).total_lag == 7
 
 
-def test_a_missing_topic_is_said_and_not_created(
+def test_a_missing_topic_is_reported_and_not_created(
     kafka: LocalKafka, second_client: SecondClient
 ) -> None:
     name = f"missing-{uuid.uuid4().hex[:8]}"
@@ -148,7 +148,7 @@ def test_a_missing_topic_is_said_and_not_created(
     assert name not in second_client.topics()
 
 
-def test_with_kafka_away_the_cause_is_said_in_time() -> None:
+def test_with_kafka_away_the_cause_is_reported_in_time() -> None:
     source = TopicSource(Settings().resolved(f"127.0.0.1:{free_port()}"))
     with pytest.raises(LagUnavailable, match="connection refused: is a broker listening there"):
         source.newest(["a"], DEADLINE_S)

@@ -60,12 +60,12 @@ def batches(position: CheckpointPosition | None) -> tuple[int | None, int | None
     return None if position is None else (position.batch_id, position.planned_batch_id)
 
 
-def check_is_sample(found: CheckpointPosition, sample: str) -> None:
+def check_is_sample(result: CheckpointPosition, sample: str) -> None:
     """What is read elsewhere is what is read of the sample here, but for the times of its files."""
     here = read_checkpoint(CheckpointStore({}, 1.0), str(SAMPLES / sample))
-    assert found.committed_at_ms is not None
+    assert result.committed_at_ms is not None
     committed_at_ms, planned_at_ms = here.committed_at_ms, here.planned_at_ms
-    assert replace(found, committed_at_ms=committed_at_ms, planned_at_ms=planned_at_ms) == here
+    assert replace(result, committed_at_ms=committed_at_ms, planned_at_ms=planned_at_ms) == here
 
 
 class Checkpoint:

@@ -85,7 +85,7 @@ def test_a_name_node_that_is_not_there_is_named() -> None:
     assert "topsecret" not in str(caught.value)
 
 
-def test_without_webhdfs_and_hadoops_library_the_line_says_what_to_set() -> None:
+def test_without_webhdfs_and_hadoops_library_the_line_reports_what_to_set() -> None:
     with pytest.raises(CheckpointAway, match=r"hdfs:// needs .* webhdfs = .*pyarrow") as caught:
         read_checkpoint(CheckpointStore({}, 10.0), "hdfs://namenode:8020/cp")
     assert "\n" not in str(caught.value)

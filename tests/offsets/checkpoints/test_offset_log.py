@@ -61,7 +61,7 @@ def test_what_was_written_in_the_second_format_is_read_in_any_order(
 
 
 @given(st.lists(lines, min_size=1, max_size=4), st.data())
-def test_a_file_cut_anywhere_is_broken_or_says_the_same_of_the_sources_it_names(
+def test_a_file_cut_anywhere_is_broken_or_reports_the_same_of_the_sources_it_names(
     written: list[Line], data: st.DataObject
 ) -> None:
     versions = (v1(*written), v2({str(number): line for number, line in enumerate(written)}))
@@ -72,10 +72,10 @@ def test_a_file_cut_anywhere_is_broken_or_says_the_same_of_the_sources_it_names(
             file = parse_offsets(content[:cut], "offsets/7")
         except CheckpointError:
             continue
-        for source, found in kafka(file).items():
-            assert found is None or found == whole[source]
+        for source, result in kafka(file).items():
+            assert result is None or result == whole[source]
             # A number may have lost digits: that is no source of Kafka's.
-            assert isinstance(written[source], int | None) or found == whole[source]
+            assert isinstance(written[source], int | None) or result == whole[source]
 
 
 def test_every_cut_of_a_real_file_is_broken() -> None:

@@ -83,16 +83,16 @@ def at(offset: int) -> Line:
     return {"orders": {0: offset}}
 
 
-def test_samples_are_read_as_on_a_disk_and_found_by_a_pattern(
+def test_samples_are_read_as_on_a_disk_and_detected_by_a_pattern(
     bucket: Bucket, store: CheckpointStore
 ) -> None:
     names = ["batch_fails", "continuous", "offsets_v2_named_sources", "union_two_kafka"]
     for name in names:
         bucket.put(name, f"team/a b/{name}")
     bucket.write("team/a b/something/else", b"x")
-    found = store.find(f"s3a://{bucket.name}/team/*/*")
-    assert found == [f"s3://{bucket.name}/team/a b/{name}" for name in names]
-    for name, location in zip(names, found, strict=True):
+    result = store.find(f"s3a://{bucket.name}/team/*/*")
+    assert result == [f"s3://{bucket.name}/team/a b/{name}" for name in names]
+    for name, location in zip(names, result, strict=True):
         check_is_sample(read_checkpoint(store, location.replace("s3://", "s3n://")), name)
 
 
@@ -235,7 +235,7 @@ def test_a_log_of_more_files_than_one_answer_lists_is_read_to_its_end(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"secret": "another-secret"}, "the credentials are wrong: the secret does not fit"),
         ({"key": "another-key"}, "the credentials are wrong: the store does not know"),
@@ -245,11 +245,11 @@ def test_a_log_of_more_files_than_one_answer_lists_is_read_to_its_end(
     ],
 )
 def test_credentials_that_do_not_do_are_named_and_never_shown(
-    bucket: Bucket, options: dict[str, Any], said: str
+    bucket: Bucket, options: dict[str, Any], message: str
 ) -> None:
     location = bucket.put("batch_fails", "cp")
     store = CheckpointStore(bucket.server.storage(**options), 60.0)
-    with pytest.raises(CheckpointAway, match=f"^{location}: .*{said}") as caught:
+    with pytest.raises(CheckpointAway, match=f"^{location}: .*{message}") as caught:
         read_checkpoint(store, location)
     line = str(caught.value)
     assert "\n" not in line

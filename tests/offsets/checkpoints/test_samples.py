@@ -62,7 +62,7 @@ EXPECTED: dict[str, tuple[int | None, int | None, Sources]] = {
 
 
 def test_there_is_an_expectation_for_every_sample() -> None:
-    assert {Path(found).name for found in STORE.find(f"{SAMPLES}/*")} == EXPECTED.keys()
+    assert {Path(result).name for result in STORE.find(f"{SAMPLES}/*")} == EXPECTED.keys()
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -79,7 +79,7 @@ def test_a_checkpoint_that_spark_wrote_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_read_while_it_grows_every_batch_is_seen_planned_and_then_committed(
+def test_read_while_it_grows_every_batch_is_observed_planned_and_then_committed(
     name: str, tmp_path: Path
 ) -> None:
     sample, grown = SAMPLES / name, tmp_path / "grown"
@@ -115,15 +115,15 @@ def test_read_while_it_grows_every_batch_is_seen_planned_and_then_committed(
 
 def progress_events() -> list[tuple[str, dict[str, Any]]]:
     """Of Spark 4.0 itself: what it said beside what it wrote."""
-    found = []
+    result = []
     for file in sorted((SAMPLES.parent / "progress").glob("*.progress*.json")):
         sample = file.name.partition(".")[0]
         event = json.loads(file.read_text())
         checkpoint = SAMPLES / sample.partition("_restart")[0].removesuffix("_replay")
         wrote = checkpoint / "offsets" / str(event["batchId"])
         if wrote.exists() and event["id"] in (checkpoint / "metadata").read_text():
-            found.append((str(wrote), event))
-    return found
+            result.append((str(wrote), event))
+    return result
 
 
 def test_offsets_files_agree_with_the_end_offsets_of_the_progress_events() -> None:
@@ -138,9 +138,9 @@ def test_offsets_files_agree_with_the_end_offsets_of_the_progress_events() -> No
             if line.kafka is None:
                 assert not source["description"].startswith("KafkaV2")
                 continue
-            said = source["endOffset"]
-            said = json.loads(said) if isinstance(said, str) else said
+            message = source["endOffset"]
+            message = json.loads(message) if isinstance(message, str) else message
             assert line.kafka == {
                 topic: {int(partition): offset for partition, offset in partitions.items()}
-                for topic, partitions in said.items()
+                for topic, partitions in message.items()
             }

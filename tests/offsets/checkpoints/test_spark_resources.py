@@ -68,8 +68,8 @@ def test_every_offsets_file_has_the_sources_that_spark_finds_in_it(resources: Pa
         parsed = parse_offsets(file.read_bytes(), str(file))
         if version == "v2":
             lines = [line.partition(":")[2] for line in sorted(lines)]
-        found = [line.kafka for line in parsed.lines.values()]
-        assert found == [plain_kafka(line) for line in lines], file
+        result = [line.kafka for line in parsed.lines.values()]
+        assert result == [plain_kafka(line) for line in lines], file
         assert [line.is_absent for line in parsed.lines.values()] == [x == "-" for x in lines]
         newlines += file.read_bytes().endswith(b"\n")
     assert len(files) > 90

@@ -96,10 +96,10 @@ def test_a_pattern_that_matches_nothing_is_named(tmp_path: Path, memory: str) ->
 
 
 def test_stores_of_fsspec_are_searched_and_read_alike(memory: str) -> None:
-    found = STORE.find(f"{memory}/cps/*")
-    assert found == [f"{memory}/cps/batch_fails", f"{memory}/cps/union_two_kafka"]
-    assert STORE.find(f"{memory}/*/batch*") == found[:1]
-    for location in found:
+    result = STORE.find(f"{memory}/cps/*")
+    assert result == [f"{memory}/cps/batch_fails", f"{memory}/cps/union_two_kafka"]
+    assert STORE.find(f"{memory}/*/batch*") == result[:1]
+    for location in result:
         check_is_sample(read_checkpoint(STORE, location), os.path.basename(location))
 
 
@@ -195,7 +195,7 @@ def answered(code: str) -> ClientError:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "printed"),
     [
         (answered("ExpiredToken"), "the credentials have expired (ExpiredToken)"),
         (answered("RequestTimeTooSkewed"), "the clock of this machine differs"),
@@ -209,14 +209,14 @@ def answered(code: str) -> ClientError:
         (KeyError("topsecret"), "the store failed (KeyError)"),
     ],
 )
-def test_a_failure_is_one_clause_without_credentials(error: Exception, said: str) -> None:
+def test_a_failure_is_one_clause_without_credentials(error: Exception, printed: str) -> None:
     options = {"key": "AKIASECRET", "client_kwargs": {"token": "topsecret"}}
-    found = explain_store_failure(error, options, 3.0)
-    assert found is not None
-    assert said in found
-    assert "topsecret" not in found
-    assert "AKIASECRET" not in found
-    assert "\n" not in found
+    result = explain_store_failure(error, options, 3.0)
+    assert result is not None
+    assert printed in result
+    assert "topsecret" not in result
+    assert "AKIASECRET" not in result
+    assert "\n" not in result
 
 
 def test_a_file_that_is_not_there_is_no_failure_of_the_store() -> None:

@@ -22,22 +22,22 @@ def read(topic: str, *untils: int, source: int = 0, topic_id: str | None = None)
 
 
 def test_the_second_is_behind_by_what_the_first_has_read_and_it_has_not() -> None:
-    found = compare(at("blue", read("orders", 70, 50, 9)), at("green", read("orders", 40, 60, 9)))
-    assert [place.behind for place in found.partitions] == [30, -10, 0]
-    assert (found.behind, found.caught_up) == (30, False)
-    assert found.summary("blue", "green") == "green is 30 records behind blue"
+    result = compare(at("blue", read("orders", 70, 50, 9)), at("green", read("orders", 40, 60, 9)))
+    assert [place.behind for place in result.partitions] == [30, -10, 0]
+    assert (result.behind, result.caught_up) == (30, False)
+    assert result.summary("blue", "green") == "green is 30 records behind blue"
 
 
 def test_it_has_caught_up_where_it_is_behind_nowhere() -> None:
-    found = compare(at("blue", read("orders", 70)), at("green", read("orders", 71)))
-    assert found.caught_up
-    assert found.summary("blue", "green") == "green has caught up with blue"
+    result = compare(at("blue", read("orders", 70)), at("green", read("orders", 71)))
+    assert result.caught_up
+    assert result.summary("blue", "green") == "green has caught up with blue"
 
 
 def test_a_partition_that_only_the_first_reads_is_not_caught_up_with() -> None:
-    found = compare(at("blue", read("orders", 5, 5)), at("green", read("orders", 5)))
-    assert (found.behind, found.unknown, found.caught_up) == (0, 1, False)
-    assert "no position in 1 of its partitions" in found.summary("blue", "green")
+    result = compare(at("blue", read("orders", 5, 5)), at("green", read("orders", 5)))
+    assert (result.behind, result.unknown, result.caught_up) == (0, 1, False)
+    assert "no position in 1 of its partitions" in result.summary("blue", "green")
     # What the second reads besides is its own affair.
     assert compare(at("green", read("orders", 5)), at("blue", read("orders", 5, 5))).caught_up
 
@@ -48,11 +48,11 @@ def test_a_query_that_reads_a_topic_twice_is_where_the_slower_source_is() -> Non
 
 
 def test_topics_of_the_second_alone_do_not_count() -> None:
-    found = compare(at("blue", read("a", 5)), at("green", read("a", 5), read("b", 1)))
-    assert [place.topic for place in found.partitions] == ["a"]
+    result = compare(at("blue", read("a", 5)), at("green", read("a", 5), read("b", 1)))
+    assert [place.topic for place in result.partitions] == ["a"]
 
 
-def test_no_topic_in_common_is_said_with_those_that_there_are() -> None:
+def test_no_topic_in_common_is_reported_with_those_that_there_are() -> None:
     with pytest.raises(RestoreError, match=r"^blue and green have no topic in common: a; b$"):
         compare(at("blue", read("a", 5)), at("green", read("b", 5)))
 

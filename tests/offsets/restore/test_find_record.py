@@ -20,11 +20,11 @@ def later(batch_id: int, at: int) -> BatchRecord:
     return record(batch_id, query_id=OTHER_ID, processed_at=at_ms(at))
 
 
-async def test_a_query_is_found_by_name_and_by_id(sqlite_store: OffsetStore) -> None:
+async def test_a_query_is_detected_by_name_and_by_id(sqlite_store: OffsetStore) -> None:
     await sqlite_store.write([record(0), record(1), record(2)])
-    for asked in ("orders", QUERY_ID, QUERY_ID[:4]):
-        assert (await find_record(sqlite_store, asked, None)).batch_id == 2
-        assert (await find_record(sqlite_store, asked, at_ms(1))).batch_id == 1
+    for requested in ("orders", QUERY_ID, QUERY_ID[:4]):
+        assert (await find_record(sqlite_store, requested, None)).batch_id == 2
+        assert (await find_record(sqlite_store, requested, at_ms(1))).batch_id == 1
 
 
 async def test_the_beginning_of_several_ids_lists_them(sqlite_store: OffsetStore) -> None:
@@ -38,13 +38,15 @@ async def test_the_beginning_of_several_ids_lists_them(sqlite_store: OffsetStore
         await find_record(sqlite_store, "dd8", None)
 
 
-async def test_a_query_nobody_kept_is_told_with_the_store(sqlite_store: OffsetStore) -> None:
+async def test_a_query_nobody_kept_is_reported_with_the_store(sqlite_store: OffsetStore) -> None:
     with pytest.raises(UnknownQuery) as raised:
         await find_record(sqlite_store, "Orders", None)
     assert str(raised.value) == f"query 'Orders' is not in the offset store {sqlite_store.shown}"
 
 
-async def test_a_moment_before_the_first_batch_is_told_with_that(sqlite_store: OffsetStore) -> None:
+async def test_a_moment_before_the_first_batch_is_reported_with_that(
+    sqlite_store: OffsetStore,
+) -> None:
     await sqlite_store.write([record(0), later(0, 9)])
     with pytest.raises(BeforeFirstBatch) as raised:
         await find_record(sqlite_store, "orders", at_ms(0) - 1)
@@ -61,16 +63,16 @@ async def test_of_two_that_bore_the_name_one_after_the_other_it_is_that_of_the_m
 ) -> None:
     await sqlite_store.write([record(0), record(1), later(0, 5), later(1, 6)])
 
-    async def found(at: int | None) -> tuple[str, int]:
+    async def result(at: int | None) -> tuple[str, int]:
         kept = await find_record(sqlite_store, "orders", at_ms(at) if at is not None else None)
         return kept.query_id, kept.batch_id
 
-    assert await found(None) == (OTHER_ID, 1)
-    assert await found(6) == (OTHER_ID, 1)
-    assert await found(5) == (OTHER_ID, 0)
+    assert await result(None) == (OTHER_ID, 1)
+    assert await result(6) == (OTHER_ID, 1)
+    assert await result(5) == (OTHER_ID, 0)
     # Between the two lives.
-    assert await found(4) == (QUERY_ID, 1)
-    assert await found(0) == (QUERY_ID, 0)
+    assert await result(4) == (QUERY_ID, 1)
+    assert await result(0) == (QUERY_ID, 0)
 
 
 async def test_two_that_bear_the_name_at_the_same_time_are_listed(

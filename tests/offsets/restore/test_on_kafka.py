@@ -29,7 +29,7 @@ from tests.databases.server import HOST
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.offsets.checkpoints.folders import SAMPLES
-from tests.offsets.store.batches import source, told
+from tests.offsets.store.batches import output, source
 from tests.second_client import SecondClient
 
 HOUR_MS = 3_600_000
@@ -49,7 +49,7 @@ class Keeper:
             source(offsets, source=number, bootstrap_servers=self.bootstrap_servers)
             for number, offsets in enumerate(sources)
         ]
-        asyncio.run(self._write(told(fields.pop("batch_id", 0), *positions, **fields)))
+        asyncio.run(self._write(output(fields.pop("batch_id", 0), *positions, **fields)))
 
     async def _write(self, observation: Observation) -> None:
         store = open_store(self.url, create=True)
@@ -137,7 +137,7 @@ class TestOnKafka:
                 started(keeper, on_deleted=on_deleted)
             assert f"topic {topic} was recreated since: the recorded offsets are" in line(raised)
 
-    def test_a_topic_that_is_gone_is_told(
+    def test_a_topic_that_is_gone_is_reported(
         self, keeper: Keeper, topic: str, second_client: SecondClient
     ) -> None:
         keeper.keep({topic: {0: 5}})
@@ -232,15 +232,15 @@ def test_unchecked_asks_kafka_nothing(away: Keeper) -> None:
     assert started(away, source=1, on_deleted="unchecked") == {"users": {"0": 7, "1": 6}}
 
 
-def test_brokers_that_are_away_are_told(away: Keeper) -> None:
+def test_brokers_that_are_away_are_reported(away: Keeper) -> None:
     with pytest.raises(KafkaUnavailable, match=f"Kafka at {NOWHERE}: ") as raised:
         started(away, source=0)
     line(raised)
 
 
 def test_a_checkpoint_is_read_without_kafka_where_it_is_not_to_be_checked() -> None:
-    found = starting_offsets(checkpoint=str(SAMPLES / "single_kafka"), on_deleted="unchecked")
-    assert json.loads(found) == {"s1": {"0": 10, "1": 10}}
+    result = starting_offsets(checkpoint=str(SAMPLES / "single_kafka"), on_deleted="unchecked")
+    assert json.loads(result) == {"s1": {"0": 10, "1": 10}}
 
 
 def test_a_checkpoint_does_not_say_where_its_topics_are() -> None:
@@ -250,7 +250,7 @@ def test_a_checkpoint_does_not_say_where_its_topics_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "reports"),
     [
         ({}, "starting_offsets() takes a query, or checkpoint=, and not both"),
         ({"query": "orders", "checkpoint": "/c"}, "and not both"),
@@ -263,10 +263,10 @@ def test_a_checkpoint_does_not_say_where_its_topics_are() -> None:
         ({"query": "orders"}, "needs store=, or setting store.url"),
     ],
 )
-def test_a_wrong_argument_is_told_in_one_line(arguments: dict[str, Any], says: str) -> None:
+def test_a_wrong_argument_is_reported_in_one_line(arguments: dict[str, Any], reports: str) -> None:
     with pytest.raises(RestoreError) as raised:
         starting_offsets(**arguments)
-    assert says in line(raised)
+    assert reports in line(raised)
 
 
 @pytest.mark.parametrize("topics", ["orders", [], ""])
@@ -276,7 +276,7 @@ def test_topics_are_a_list_of_names(away: Keeper, topics: Any) -> None:
     line(raised)
 
 
-def test_a_query_nobody_kept_is_told(away: Keeper) -> None:
+def test_a_query_nobody_kept_is_reported(away: Keeper) -> None:
     with pytest.raises(UnknownQuery, match="query 'clicks' is not in") as raised:
         starting_offsets("clicks", store=away.url)
     line(raised)
@@ -284,5 +284,5 @@ def test_a_query_nobody_kept_is_told(away: Keeper) -> None:
 
 def test_the_url_may_be_a_setting(away: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARKLAG_STORE__URL", away.url)
-    found = starting_offsets("orders", source=0, on_deleted="unchecked")
-    assert json.loads(found) == {"orders": {"0": 5}}
+    result = starting_offsets("orders", source=0, on_deleted="unchecked")
+    assert json.loads(result) == {"orders": {"0": 5}}

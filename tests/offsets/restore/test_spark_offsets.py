@@ -31,7 +31,7 @@ def at(*topics: TopicRanges) -> RestorePosition:
     return RestorePosition(QUERY_ID, "orders", 4, at_ms(4), topics)
 
 
-def test_a_record_says_where_it_ends() -> None:
+def test_a_record_reports_where_it_ends() -> None:
     topics = (
         TopicRanges(0, "orders", "an-id", "b:9092", [(0, 1, 5), (1, None, 6)]),
         TopicRanges(1, "users", None, None, [(0, 2, 2)], assigned=True),
@@ -39,20 +39,20 @@ def test_a_record_says_where_it_ends() -> None:
     assert position_of_record(record(4, ranges=encode_ranges(topics))) == at(*topics)
 
 
-def test_a_checkpoint_says_where_its_newest_committed_batch_ends() -> None:
+def test_a_checkpoint_reports_where_its_newest_committed_batch_ends() -> None:
     sources = (
         SourceOffsets(0, {"orders": {0: 5}}, {"orders": {0: 9}}, True),
         SourceOffsets(1, None, None, False),
     )
-    found = position_of_checkpoint(
+    result = position_of_checkpoint(
         CheckpointPosition(QUERY_ID, 4, 5, at_ms(4), None, sources), "/here"
     )
-    assert found == RestorePosition(QUERY_ID, None, 4, at_ms(4), (ORDERS,))
-    assert found.shown == f"query {QUERY_ID}"
+    assert result == RestorePosition(QUERY_ID, None, 4, at_ms(4), (ORDERS,))
+    assert result.shown == f"query {QUERY_ID}"
 
 
 @pytest.mark.parametrize("batch_id", [None, 0])
-def test_a_checkpoint_without_a_batch_of_kafka_is_told(batch_id: int | None) -> None:
+def test_a_checkpoint_without_a_batch_of_kafka_is_reported(batch_id: int | None) -> None:
     sources = (SourceOffsets(0, None, {"orders": {0: 5}}, True),)
     nothing = CheckpointPosition(QUERY_ID, batch_id, 0, None, None, sources)
     with pytest.raises(BeforeFirstBatch, match=r"/here: no batch with a Kafka source"):
@@ -75,7 +75,7 @@ def test_of_several_it_is_named_by_its_number_or_by_a_topic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topics", "source", "named", "asked"),
+    ("topics", "source", "named", "requested"),
     [
         ((ORDERS, USERS), None, None, "several Kafka sources"),
         ((ORDERS, USERS), None, ["new"], "several Kafka sources"),
@@ -86,17 +86,13 @@ def test_of_several_it_is_named_by_its_number_or_by_a_topic() -> None:
     ],
 )
 def test_else_they_are_listed(
-    topics: tuple[TopicRanges, ...], source: int | None, named: list[str] | None, asked: str
+    topics: tuple[TopicRanges, ...], source: int | None, named: list[str] | None, requested: str
 ) -> None:
     with pytest.raises(SourceNotNamed) as raised:
         at(*topics).of_source(source, named)
     text = str(raised.value)
-    assert text.startswith(f"query orders has {asked}: name one of them (0: orders")
+    assert text.startswith(f"query orders has {requested}: name one of them (0: orders")
     assert "\n" not in text
-
-
-def at(*topics: TopicRanges) -> RestorePosition:
-    return RestorePosition(QUERY_ID, "orders", 4, 0, topics)
 
 
 def of(
@@ -188,7 +184,7 @@ def test_of_many_partitions_three_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "bounds", "says"),
+    ("position", "bounds", "reports"),
     [
         (
             of({0: 5}, topic_id="old"),
@@ -203,11 +199,11 @@ def test_of_many_partitions_three_are_named() -> None:
     ids=["another id", "shorter", "fewer partitions", "gone"],
 )
 def test_a_topic_of_another_life_is_refused(
-    position: TopicRanges, bounds: TopicBounds, says: str
+    position: TopicRanges, bounds: TopicBounds, reports: str
 ) -> None:
     with pytest.raises(TopicChanged) as raised:
         checked_offsets(at(position), {"orders": bounds}, "starting", "earliest", None)
-    assert says in str(raised.value)
+    assert reports in str(raised.value)
     assert "\n" not in str(raised.value)
 
 

@@ -27,7 +27,7 @@ def source(processed: Offsets | None, began: Offsets | None = None, **fields: An
     return SourcePosition(**{"source": 0, "processed": processed, "began": began, **fields})
 
 
-def told(batch_id: int | None, *sources: SourcePosition, **fields: Any) -> Observation:
+def output(batch_id: int | None, *sources: SourcePosition, **fields: Any) -> Observation:
     """What the driver says when that batch has completed, a tenth of a second later. Without
     sources: of `orders` 0 the batch has read ten records."""
     completed = at_ms(batch_id or 0)
@@ -54,7 +54,7 @@ def repeated(batch_id: int, cause: str = "idle", **fields: Any) -> Observation:
         "observed_at": at_ms(batch_id) + 500,
         "sources": [source({"orders": {0: 10 * batch_id + 10}})],
     }
-    return told(batch_id, **{**later, **fields})
+    return output(batch_id, **{**later, **fields})
 
 
 def linked(chain: BatchSequence, observation: Observation) -> tuple[BatchSequence, NewRecords]:
@@ -83,9 +83,9 @@ def ranges(record: BatchRecord, topic: str = "orders", number: int = 0) -> dict[
     """By partition: from and until."""
     return {
         partition: (begin, until)
-        for found in record.topics
-        if (found.source, found.topic) == (number, topic)
-        for partition, begin, until in found.ranges
+        for result in record.topics
+        if (result.source, result.topic) == (number, topic)
+        for partition, begin, until in result.ranges
     }
 
 
@@ -113,17 +113,17 @@ def record(batch_id: int = 0, **fields: Any) -> BatchRecord:
 
 async def records_of(store: OffsetStore, query_id: str = QUERY_ID) -> list[BatchRecord]:
     """All records of a query, of which no two completed at once."""
-    found: list[BatchRecord] = []
+    result: list[BatchRecord] = []
     newest = await store.as_of(query_id, None)
     while newest is not None:
-        found.insert(0, newest)
+        result.insert(0, newest)
         newest = await store.as_of(query_id, newest.processed_at - 1)
-    return found
+    return result
 
 
 async def places(store: OffsetStore, query_id: str = QUERY_ID) -> list[tuple[int, int]]:
     """Generation and batch of all its records."""
-    return [(found.generation, found.batch_id) for found in await records_of(store, query_id)]
+    return [(result.generation, result.batch_id) for result in await records_of(store, query_id)]
 
 
 def new_query() -> str:

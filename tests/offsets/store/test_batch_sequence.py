@@ -14,44 +14,44 @@ from tests.offsets.store.batches import (
     START_MS,
     at_ms,
     linked,
+    output,
     ranges,
     recorded,
     repeated,
     source,
     spans,
-    told,
 )
 
 
-def test_the_first_batch_that_is_seen_begins_the_records() -> None:
-    (first,) = recorded([told(7)])
+def test_the_first_batch_that_is_observed_begins_the_records() -> None:
+    (first,) = recorded([output(7)])
     assert spans([first]) == [(0, 7, 7)]
     assert ranges(first) == {0: (70, 80)}
     assert (first.run_id, first.processed_at, first.is_inferred) == (RUN_ID, at_ms(7), False)
 
 
-def test_the_first_that_is_seen_may_not_say_where_it_began() -> None:
+def test_the_first_that_is_observed_may_not_say_where_it_began() -> None:
     (first,) = recorded([repeated(7)])
     assert ranges(first) == {0: (None, 80)}
 
 
 @pytest.mark.parametrize("cause", ["idle", "refresh", "terminated"])
-def test_a_position_that_is_said_again_adds_nothing(cause: str) -> None:
-    assert spans(recorded([told(0), told(0), repeated(0, cause), told(0)])) == [(0, 0, 0)]
+def test_a_position_that_is_reported_again_adds_nothing(cause: str) -> None:
+    assert spans(recorded([output(0), output(0), repeated(0, cause), output(0)])) == [(0, 0, 0)]
 
 
 @pytest.mark.parametrize("cause", ["idle", "refresh", "terminated"])
 def test_a_batch_whose_progress_is_lost_is_known_by_what_comes_after(cause: str) -> None:
-    records = recorded([told(0), repeated(1, cause), told(2)])
+    records = recorded([output(0), repeated(1, cause), output(2)])
     assert spans(records) == [(0, 0, 0), (0, 1, 1), (0, 2, 2)]
     assert [ranges(r)[0] for r in records] == [(0, 10), (10, 20), (20, 30)]
 
 
 @pytest.mark.parametrize("newest", [2, 9])
-def test_batches_nobody_told_of_are_one_record_where_the_next_says_its_beginning(
+def test_batches_nobody_reported_of_are_one_record_where_the_next_reports_its_beginning(
     newest: int,
 ) -> None:
-    records = recorded([told(0), told(newest)])
+    records = recorded([output(0), output(newest)])
     assert spans(records) == [(0, 0, 0), (0, 1, newest - 1), (0, newest, newest)]
     between = records[1]
     assert ranges(between) == {0: (10, 10 * newest)}
@@ -63,18 +63,18 @@ def test_batches_nobody_told_of_are_one_record_where_the_next_says_its_beginning
 
 @pytest.mark.parametrize("newest", [2, 9])
 def test_they_are_one_with_the_next_where_it_does_not_say_its_beginning(newest: int) -> None:
-    records = recorded([told(0), repeated(newest)])
+    records = recorded([output(0), repeated(newest)])
     assert spans(records) == [(0, 0, 0), (0, 1, newest)]
     assert ranges(records[1]) == {0: (10, 10 * newest + 10)}
     assert not records[1].is_inferred
 
 
-def test_what_says_nothing_of_a_position_adds_nothing() -> None:
+def test_what_reports_nothing_of_a_position_adds_nothing() -> None:
     nothing = [
-        told(None),
-        told(0, source(None)),
-        told(0, source({})),
-        told(0, origin="group", run_id=None),
+        output(None),
+        output(0, source(None)),
+        output(0, source({})),
+        output(0, origin="group", run_id=None),
     ]
     assert recorded(nothing) == []
 
@@ -84,8 +84,8 @@ def test_sources_are_kept_apart() -> None:
     other: dict[str, Any] = {"source": 1, "bootstrap_servers": "b:9092"}
     first, second = recorded(
         [
-            told(0, source({"orders": {0: 5}}, **one), source({"orders": {0: 7}}, **other)),
-            told(1, source({"orders": {0: 6}}, **one), source({"orders": {0: 9}}, **other)),
+            output(0, source({"orders": {0: 5}}, **one), source({"orders": {0: 7}}, **other)),
+            output(1, source({"orders": {0: 6}}, **one), source({"orders": {0: 9}}, **other)),
         ]
     )
     assert ranges(second, number=0) == {0: (5, 6)}
@@ -94,26 +94,26 @@ def test_sources_are_kept_apart() -> None:
 
 
 def test_a_source_of_which_nothing_is_known_since_a_restart_is_where_it_was() -> None:
-    both = told(0, source({"a": {0: 5}}), source({"b": {0: 7}}, source=1))
-    one = told(1, source({"a": {0: 6}}, {"a": {0: 5}}), source(None, source=1), run_id=OTHER_RUN)
-    again = told(2, source({"a": {0: 6}}), source({"b": {0: 8}}, source=1), run_id=OTHER_RUN)
+    both = output(0, source({"a": {0: 5}}), source({"b": {0: 7}}, source=1))
+    one = output(1, source({"a": {0: 6}}, {"a": {0: 5}}), source(None, source=1), run_id=OTHER_RUN)
+    again = output(2, source({"a": {0: 6}}), source({"b": {0: 8}}, source=1), run_id=OTHER_RUN)
     records = recorded([both, one, again])
     assert spans(records) == [(0, 0, 0), (0, 1, 1), (0, 2, 2)]
     assert ranges(records[1], "b", 1) == {0: (7, 7)}
     assert ranges(records[2], "b", 1) == {0: (7, 8)}
 
 
-def test_a_source_without_data_stays_where_it_was_through_batches_nobody_told_of() -> None:
-    both = told(0, source({"a": {0: 5}}), source({"b": {0: 7}}, source=1))
-    later = told(3, source({"a": {0: 9}}, {"a": {0: 8}}), source({"b": {0: 7}}, source=1))
+def test_a_source_without_data_stays_where_it_was_through_batches_nobody_reported_of() -> None:
+    both = output(0, source({"a": {0: 5}}), source({"b": {0: 7}}, source=1))
+    later = output(3, source({"a": {0: 9}}, {"a": {0: 8}}), source({"b": {0: 7}}, source=1))
     _, between, last = recorded([both, later])
     assert (ranges(between, "a"), ranges(between, "b", 1)) == ({0: (5, 8)}, {0: (7, 7)})
     assert (ranges(last, "a"), ranges(last, "b", 1)) == ({0: (8, 9)}, {0: (7, 7)})
 
 
-def test_partitions_and_topics_that_were_added_begin_where_their_batch_says() -> None:
+def test_partitions_and_topics_that_were_added_begin_where_their_batch_reports() -> None:
     grown = source({"new": {0: 4}, "orders": {0: 12, 1: 3}}, {"orders": {0: 10, 1: 2}})
-    _, second = recorded([told(0), told(1, grown)])
+    _, second = recorded([output(0), output(1, grown)])
     assert ranges(second) == {0: (10, 12), 1: (2, 3)}
     # Where it began nobody said.
     assert ranges(second, "new") == {0: (None, 4)}
@@ -121,33 +121,33 @@ def test_partitions_and_topics_that_were_added_begin_where_their_batch_says() ->
 
 def test_a_query_that_names_its_partitions_is_known_by_it() -> None:
     named = source({"orders": {0: 5}}, assigned={"orders": [0]})
-    (first,) = recorded([told(0, named)])
+    (first,) = recorded([output(0, named)])
     assert [topic.assigned for topic in first.topics] == [True]
 
 
 def test_kafkas_id_of_the_topic_and_its_brokers_are_kept() -> None:
     position = source({"orders": {0: 5}}, bootstrap_servers="b:9092")
     (first,) = next_records(
-        told(0, position), BatchSequence(), lambda at, topic: f"{topic} at {at}"
+        output(0, position), BatchSequence(), lambda at, topic: f"{topic} at {at}"
     ).records
     assert [topic.topic_id for topic in first.topics] == ["orders at b:9092"]
 
 
 def test_another_run_that_repeats_the_last_batch_as_it_was_planned_adds_nothing() -> None:
-    again = told(1, run_id=OTHER_RUN, observed_at=at_ms(5))
-    assert spans(recorded([told(0), told(1), again])) == [(0, 0, 0), (0, 1, 1)]
+    again = output(1, run_id=OTHER_RUN, observed_at=at_ms(5))
+    assert spans(recorded([output(0), output(1), again])) == [(0, 0, 0), (0, 1, 1)]
 
 
 def test_another_run_that_did_the_last_batch_otherwise_begins_a_generation() -> None:
-    otherwise = told(1, source({"orders": {0: 17}}), run_id=OTHER_RUN, observed_at=at_ms(5))
-    records = recorded([told(0), told(1), otherwise])
+    otherwise = output(1, source({"orders": {0: 17}}), run_id=OTHER_RUN, observed_at=at_ms(5))
+    records = recorded([output(0), output(1), otherwise])
     assert spans(records) == [(0, 0, 0), (0, 1, 1), (1, 1, 1)]
     assert ranges(records[2]) == {0: (None, 17)}
 
 
 def test_a_run_from_an_earlier_batch_begins_a_generation_and_goes_on_there() -> None:
-    back = [told(n, run_id=OTHER_RUN, observed_at=at_ms(20 + n)) for n in (3, 4, 6)]
-    records = recorded([*(told(n) for n in range(8)), *back])
+    back = [output(n, run_id=OTHER_RUN, observed_at=at_ms(20 + n)) for n in (3, 4, 6)]
+    records = recorded([*(output(n) for n in range(8)), *back])
     assert spans(records)[8:] == [(1, 3, 3), (1, 4, 4), (1, 5, 5), (1, 6, 6)]
     assert ranges(records[8]) == {0: (30, 40)}
     # The batch completes now, not when its number did the first time.
@@ -155,111 +155,113 @@ def test_a_run_from_an_earlier_batch_begins_a_generation_and_goes_on_there() -> 
 
 
 def test_a_run_that_contradicts_its_last_record_did_not_write_that() -> None:
-    forged = told(6, source({"orders": {0: 900}}, {"orders": {0: 40}}))
-    records = recorded([told(3), told(4), forged, told(5), told(5, observed_at=at_ms(7)), told(8)])
+    forged = output(6, source({"orders": {0: 900}}, {"orders": {0: 40}}))
+    records = recorded(
+        [output(3), output(4), forged, output(5), output(5, observed_at=at_ms(7)), output(8)]
+    )
     assert spans(records)[2:] == [(0, 5, 5), (0, 6, 6), (1, 5, 5), (1, 6, 7), (1, 8, 8)]
     assert ranges(records[4]) == {0: (50, 60)}
     # What it repeats late it has not taken back.
-    assert spans(recorded([told(5), told(3, observed_at=at_ms(4))])) == [(0, 5, 5)]
+    assert spans(recorded([output(5), output(3, observed_at=at_ms(4))])) == [(0, 5, 5)]
 
 
 def test_a_batch_that_leaps_is_refused_and_the_next_is_recorded() -> None:
-    chain = linked(BatchSequence(), told(4))[0]
+    chain = linked(BatchSequence(), output(4))[0]
     for batch_id in (4 + 2_001, 10**15):
-        leap = told(batch_id, observed_at=at_ms(6) + 100)
+        leap = output(batch_id, observed_at=at_ms(6) + 100)
         with pytest.raises(RecordRefused, match="no query is so fast"):
             linked(chain, leap)
-    assert linked(chain, told(5))[1].records
+    assert linked(chain, output(5))[1].records
 
 
 def test_one_record_of_another_run_holds_up_no_query_that_goes_on() -> None:
-    forged = told(1, source({"orders": {0: 900}}), run_id=OTHER_RUN)
-    ours = [told(n, batch=Batch(started_at=at_ms(n) + 200, rows=1)) for n in (2, 3)]
-    records = recorded([told(0), forged, *ours, told(4, run_id=OTHER_RUN)])
+    forged = output(1, source({"orders": {0: 900}}), run_id=OTHER_RUN)
+    ours = [output(n, batch=Batch(started_at=at_ms(n) + 200, rows=1)) for n in (2, 3)]
+    records = recorded([output(0), forged, *ours, output(4, run_id=OTHER_RUN)])
     assert spans(records) == [(0, 0, 0), (0, 1, 1), (1, 2, 2), (1, 3, 3)]
     assert ranges(records[-1]) == {0: (30, 40)}
 
 
-def test_what_an_older_run_said_and_comes_late_adds_nothing() -> None:
-    records = recorded([told(0), told(1, run_id=OTHER_RUN), told(0), told(2), repeated(9)])
+def test_what_an_older_run_reported_and_comes_late_adds_nothing() -> None:
+    records = recorded([output(0), output(1, run_id=OTHER_RUN), output(0), output(2), repeated(9)])
     assert spans(records) == [(0, 0, 0), (0, 1, 1)]
 
 
-def test_the_runs_before_a_query_went_back_may_be_heard_again() -> None:
-    early = [told(n) for n in range(9)]
-    back = [told(n, run_id=OTHER_RUN, observed_at=at_ms(20 + n)) for n in (3, 4)]
+def test_the_runs_before_a_query_went_back_may_be_received_again() -> None:
+    early = [output(n) for n in range(9)]
+    back = [output(n, run_id=OTHER_RUN, observed_at=at_ms(20 + n)) for n in (3, 4)]
     records = recorded([*early, *back])
     # A recorder that has just started knows the newest record, and no runs.
     again = BatchSequence.ending_with(records[-1])
     assert recorded([*early, *back], again) == []
 
 
-def test_a_run_beside_a_newer_one_is_told_and_not_recorded() -> None:
+def test_a_run_beside_a_newer_one_is_reported_and_not_recorded() -> None:
     chain = BatchSequence()
-    for one in (told(0), told(1, run_id=OTHER_RUN), told(2, run_id=OTHER_RUN)):
+    for one in (output(0), output(1, run_id=OTHER_RUN), output(2, run_id=OTHER_RUN)):
         chain, _ = linked(chain, one)
-    beside = told(3, batch=Batch(started_at=at_ms(9), rows=1))
+    beside = output(3, batch=Batch(started_at=at_ms(9), rows=1))
     chain, added = linked(chain, beside)
     assert (added.records, added.past_run_id) == ((), RUN_ID)
-    assert linked(chain, told(3, run_id=OTHER_RUN))[1].records
+    assert linked(chain, output(3, run_id=OTHER_RUN))[1].records
 
 
 def test_a_clock_that_steps_back_does_not_take_processed_at_back() -> None:
-    early = told(1, processed_at=START_MS - 50_000, observed_at=START_MS - 49_900)
-    records = recorded([told(0), early, told(2)])
+    early = output(1, processed_at=START_MS - 50_000, observed_at=START_MS - 49_900)
+    records = recorded([output(0), early, output(2)])
     assert spans(records) == [(0, 0, 0), (0, 1, 1), (0, 2, 2)]
     assert [r.processed_at for r in records] == [at_ms(0), at_ms(0), at_ms(2)]
 
 
 def test_a_batch_in_between_never_completes_before_the_one_before_it() -> None:
-    slow = told(3, batch=Batch(started_at=START_MS - 50_000, rows=1))
-    records = recorded([told(0), slow])
+    slow = output(3, batch=Batch(started_at=START_MS - 50_000, rows=1))
+    records = recorded([output(0), slow])
     assert [r.processed_at for r in records] == [at_ms(0), at_ms(0), at_ms(3)]
 
 
-def test_where_nobody_says_when_a_batch_completed_it_is_when_it_was_seen() -> None:
-    (first,) = recorded([told(0, processed_at=None)])
+def test_where_nobody_reports_when_a_batch_completed_it_is_when_it_was_observed() -> None:
+    (first,) = recorded([output(0, processed_at=None)])
     assert first.processed_at == first.observed_at
 
 
 class TestOfACheckpoint:
     """Its words name no run, and are as late as the look."""
 
-    def test_it_says_what_a_driver_had_not_said_yet_and_the_driver_goes_on(self) -> None:
+    def test_it_reports_what_a_driver_had_not_reported_yet_and_the_driver_goes_on(self) -> None:
         looked = repeated(1, "checkpoint", run_id=None, origin="checkpoint")
-        records = recorded([told(0), looked, told(1), told(2)])
+        records = recorded([output(0), looked, output(1), output(2)])
         assert spans(records) == [(0, 0, 0), (0, 1, 1), (0, 2, 2)]
         assert [r.run_id for r in records] == [RUN_ID, None, RUN_ID]
 
     def test_a_driver_that_repeats_itself_after_it_has_not_gone_back(self) -> None:
         looked = repeated(1, "checkpoint", run_id=None, origin="checkpoint")
         behind = repeated(0, "refresh", observed_at=at_ms(5))
-        assert spans(recorded([told(0), looked, behind])) == [(0, 0, 0), (0, 1, 1)]
+        assert spans(recorded([output(0), looked, behind])) == [(0, 0, 0), (0, 1, 1)]
 
     def test_one_that_is_behind_its_driver_has_not_gone_back(self) -> None:
         looked = repeated(1, run_id=None, origin="checkpoint", observed_at=at_ms(9))
-        assert spans(recorded([told(1), told(2), looked, told(3)])) == [
+        assert spans(recorded([output(1), output(2), looked, output(3)])) == [
             (0, 1, 1),
             (0, 2, 2),
             (0, 3, 3),
         ]
 
-    def test_one_that_says_less_than_it_said_was_set_back(self) -> None:
+    def test_one_that_reports_less_than_it_reported_was_set_back(self) -> None:
         looks = [
-            repeated(n, run_id=None, origin="checkpoint", observed_at=at_ms(10 + seen))
-            for seen, n in enumerate([4, 5, 2, 3])
+            repeated(n, run_id=None, origin="checkpoint", observed_at=at_ms(10 + received))
+            for received, n in enumerate([4, 5, 2, 3])
         ]
         assert spans(recorded(looks)) == [(0, 4, 4), (0, 5, 5), (1, 2, 2), (1, 3, 3)]
 
     def test_one_that_knows_less_of_a_batch_than_its_driver_changes_nothing(self) -> None:
         looked = repeated(1, run_id=None, origin="checkpoint")
-        whole = told(1, source({"orders": {0: 20}}), source({"b": {0: 1}}, source=1))
-        assert spans(recorded([told(0), looked, whole])) == [(0, 0, 0), (0, 1, 1)]
+        whole = output(1, source({"orders": {0: 20}}), source({"b": {0: 1}}, source=1))
+        assert spans(recorded([output(0), looked, whole])) == [(0, 0, 0), (0, 1, 1)]
 
 
 def test_of_a_query_that_restarts_for_ever_the_last_hundred_runs_are_remembered() -> None:
     chain = BatchSequence()
     for n in range(200):
-        chain, _ = linked(chain, told(n, run_id=f"run-{n}"))
+        chain, _ = linked(chain, output(n, run_id=f"run-{n}"))
     assert chain.run_id == "run-199"
     assert chain.past_runs == tuple(f"run-{n}" for n in range(99, 199))

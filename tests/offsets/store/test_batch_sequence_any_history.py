@@ -15,10 +15,10 @@ from tests.offsets.store.batches import (
     START_MS,
     check_whole,
     linked,
+    output,
     recorded,
     repeated,
     source,
-    told,
 )
 
 
@@ -28,7 +28,7 @@ class Done(NamedTuple):
     rows: tuple[int, int]
     """In each of two partitions."""
     is_lost: bool
-    says_again: bool
+    reports_again: bool
     """Whether its position is said again, as an idle query does."""
     again_is_lost: bool
 
@@ -71,22 +71,22 @@ repeats = st.builds(Again, st.integers(0, 60), st.integers(0, 60), st.booleans()
 def test_records_are_whole_and_do_not_depend_on_what_was_repeated(
     runs: list[Run], repeats: list[Again]
 ) -> None:
-    heard, ends = _played(runs)
-    records = recorded(heard)
+    received, ends = _played(runs)
+    records = recorded(received)
     check_whole(records)
     for record in records:
         if not record.is_inferred:
             assert record.end_offsets() == {
                 (0, "orders"): ends[str(record.run_id), record.batch_id]
             }
-    if heard:
-        assert records[-1].batch_id == heard[-1].batch_id
-    assert _recorded_with(repeats, heard) == records
+    if received:
+        assert records[-1].batch_id == received[-1].batch_id
+    assert _recorded_with(repeats, received) == records
 
 
 def _played(runs: list[Run]) -> tuple[list[Observation], dict[tuple[str, int], dict[int, int]]]:
     """What is heard of them, and where each batch truly ended."""
-    heard: list[Observation] = []
+    received: list[Observation] = []
     truth: dict[tuple[str, int], dict[int, int]] = {}
     path = [{0: 0, 1: 0}]
     """Where each batch began that counts, and the next one begins."""
@@ -107,10 +107,10 @@ def _played(runs: list[Run]) -> tuple[list[Observation], dict[tuple[str, int], d
             clock_ms += 1_000
             # Nobody can know that a query went back before he is told.
             if not batch.is_lost or (goes_back and batch_id == first):
-                heard.append(_said(batch_id, run_id, began, ended, clock_ms, run.clock_ms))
-            if batch.says_again and not batch.again_is_lost:
+                received.append(_said(batch_id, run_id, began, ended, clock_ms, run.clock_ms))
+            if batch.reports_again and not batch.again_is_lost:
                 position = source({"orders": ended})
-                heard.append(
+                received.append(
                     repeated(
                         batch_id,
                         run_id=run_id,
@@ -119,7 +119,7 @@ def _played(runs: list[Run]) -> tuple[list[Observation], dict[tuple[str, int], d
                         processed_at=clock_ms + run.clock_ms,
                     )
                 )
-    return heard, truth
+    return received, truth
 
 
 def _said(
@@ -130,7 +130,7 @@ def _said(
     clock_ms: int,
     wrong_ms: int,
 ) -> Observation:
-    return told(
+    return output(
         batch_id,
         source({"orders": ended}, {"orders": began}),
         run_id=run_id,
@@ -140,10 +140,10 @@ def _said(
     )
 
 
-def _recorded_with(repeats: list[Again], heard: list[Observation]) -> list[BatchRecord]:
+def _recorded_with(repeats: list[Again], received: list[Observation]) -> list[BatchRecord]:
     chain = BatchSequence()
     records: list[BatchRecord] = []
-    for number, one in enumerate(heard):
+    for number, one in enumerate(received):
         chain, added = linked(chain, one)
         records += added.records
         for again in repeats:
@@ -151,7 +151,7 @@ def _recorded_with(repeats: list[Again], heard: list[Observation]) -> list[Batch
                 continue
             if again.restarted:
                 chain = BatchSequence.ending_with(records[-1] if records else None)
-            for repeated_one in heard[min(again.since, number) : number + 1]:
+            for repeated_one in received[min(again.since, number) : number + 1]:
                 chain, added = linked(chain, repeated_one)
                 records += added.records
     return records

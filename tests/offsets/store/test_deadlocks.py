@@ -73,7 +73,9 @@ async def test_it_writes_again(url: str, store: OffsetStore, other: Connection) 
     other.commit()
     await keeping
     newest = await store.newest(["first", "last"])
-    assert {query_id: (found.generation, found.batch_id) for query_id, found in newest.items()} == {
+    assert {
+        query_id: (result.generation, result.batch_id) for query_id, result in newest.items()
+    } == {
         "first": (0, 1),
         "last": (0, 1),
     }

@@ -10,20 +10,20 @@ from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
 from tests.fuzz.extremes import extremes_of, taken
-from tests.offsets.store.batches import new_query, told
+from tests.offsets.store.batches import new_query, output
 from tests.waiting import DEADLINE_S
 
 
 async def test_a_store_takes_them_or_refuses_each_by_itself(store: OffsetStore) -> None:
     # Each of a query of its own.
     extremes = [
-        msgspec.structs.replace(found, query_id=new_query())
+        msgspec.structs.replace(result, query_id=new_query())
         for every in extremes_of(Observation).values()
         for written in every
-        if (found := taken(Observation, written)) is not None
+        if (result := taken(Observation, written)) is not None
     ]
     assert len(extremes) > 50
-    ordinary = told(0, query_id=new_query())
+    ordinary = output(0, query_id=new_query())
     for _ in range(2):
         # The second is one that is started anew, and goes on from what is in the store.
         writer = StoreWriter(store, Settings())

@@ -34,12 +34,12 @@ def wrapped(text: str, sqlstate: str | None = None) -> DBAPIError:
         wrapped("in any language", "40P01"),
     ],
 )
-def test_a_deadlock_is_told_apart(error: DBAPIError) -> None:
+def test_a_deadlock_is_reported_apart(error: DBAPIError) -> None:
     with pytest.raises(Deadlock), errors_translated(STORE):
         raise error
 
 
-def test_what_mongodb_refuses_is_told() -> None:
+def test_what_mongodb_refuses_is_reported() -> None:
     with (
         pytest.raises(StoreAway, match=f"^the offset store at {STORE}: No space left on device"),
         mongo_errors_translated(STORE),
@@ -48,7 +48,7 @@ def test_what_mongodb_refuses_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("error", "reports"),
     [
         (wrapped("the server\n\tclosed  the connection"), ": the server closed the connection"),
         (wrapped("database or disk is full"), ": database or disk is full"),
@@ -59,10 +59,10 @@ def test_what_mongodb_refuses_is_told() -> None:
         (asyncio.TimeoutError(), " does not answer"),
     ],
 )
-def test_all_else_is_one_short_line(error: Exception, says: str) -> None:
+def test_all_else_is_one_short_line(error: Exception, reports: str) -> None:
     with pytest.raises(StoreAway) as raised, errors_translated(STORE):
         raise error
-    assert str(raised.value) == f"the offset store at {STORE}{says}"
+    assert str(raised.value) == f"the offset store at {STORE}{reports}"
 
 
 def test_our_own_errors_stay_as_they_are() -> None:

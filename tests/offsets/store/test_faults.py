@@ -27,7 +27,7 @@ from tests.databases.postgresql import PostgreSQLServer
 from tests.databases.server import HOST, PASSWORD, DatabaseServer
 from tests.messages import QUERY_ID
 from tests.offsets.conftest import open_until_end
-from tests.offsets.store.batches import check_whole, places, record, spans, told
+from tests.offsets.store.batches import check_whole, output, places, record, spans
 from tests.waiting import DEADLINE_S, holds
 
 WRONG = "an@ther:p/w?#&+ %42"
@@ -76,7 +76,7 @@ def promise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb", "mongodb"])
-async def test_a_server_that_is_away_is_told_in_one_line(
+async def test_a_server_that_is_away_is_reported_in_one_line(
     scheme: str, opened: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     promise(monkeypatch)
@@ -104,11 +104,11 @@ async def test_a_password_is_in_no_text_and_no_log(
     with pytest.raises(StoreAway) as raised:
         await store.prepare()
     check_line(str(raised.value), url)
-    told = [repr(store), *map(repr, vars(store).values()), repr(raised.value)]
-    told += traceback.format_exception(raised.value)
-    told += [entry.getMessage() + str(entry.exc_text) for entry in caplog.records]
+    output = [repr(store), *map(repr, vars(store).values()), repr(raised.value)]
+    output += traceback.format_exception(raised.value)
+    output += [entry.getMessage() + str(entry.exc_text) for entry in caplog.records]
     for secret in (WRONG, quote(WRONG), quote(WRONG, safe=""), quote(WRONG, safe="/")):
-        assert not [text for text in told if secret in text]
+        assert not [text for text in output if secret in text]
 
 
 @pytest.mark.packaging
@@ -161,7 +161,7 @@ async def test_a_server_killed_while_batches_are_written_has_all_of_them_once(
         nonlocal total
         while not is_over:
             # Some at a time, some of them again, as after a failure of who tells.
-            await batches.write([told(n) for n in range(max(total - 3, 0), total + 4)])
+            await batches.write([output(n) for n in range(max(total - 3, 0), total + 4)])
             total += 4
             await asyncio.sleep(0.02)  # batches take a while
 
@@ -175,7 +175,7 @@ async def test_a_server_killed_while_batches_are_written_has_all_of_them_once(
     is_over = True
     await asyncio.wait_for(writing, DEADLINE_S)
     assert batches.counts.batches == total
-    records = [await store.as_of(QUERY_ID, told(n).processed_at) for n in range(total)]
+    records = [await store.as_of(QUERY_ID, output(n).processed_at) for n in range(total)]
     whole = [one for one in records if one is not None]
     check_whole(whole)
     assert spans(whole) == [(0, n, n) for n in range(total)]

@@ -32,14 +32,14 @@ async def test_the_view_shows_every_range_as_a_row(sql_url: str, store: OffsetSt
     kept = record(4, generation=2, first_batch_id=3, is_inferred=True, ranges=encode_ranges(topics))
     await store.prepare()
     await store.write([kept])
-    found = rows(
+    result = rows(
         sql_url,
         "SELECT query_id, query, run_id, generation, first_batch_id, batch_id, processed_at,"
         " is_inferred, source, topic, topic_id, partition_id, from_offset, until_offset"
         " FROM sparklag_ranges ORDER BY source, partition_id",
     )
     batch = (QUERY_ID, "orders", RUN_ID, 2, 3, 4, at_ms(4), True)
-    assert found == [
+    assert result == [
         (*batch, 0, "Orders", "AbCdEfGhIjKlMnOpQrStUv", 0, 10, LARGEST),
         (*batch, 1, "clicks-🚀", None, 0, None, 7),
         (*batch, 1, "clicks-🚀", None, 1, 0, 0),
@@ -100,15 +100,15 @@ async def test_tables_whose_maker_was_killed_are_made_whole(
     assert rows(sql_url, "SHOW CREATE TABLE sparklag_batches") == whole
 
 
-async def test_ranges_that_somebody_broke_are_told_in_one_line(
+async def test_ranges_that_somebody_broke_are_reported_in_one_line(
     sql_url: str, store: OffsetStore
 ) -> None:
     await store.prepare()
     await store.write([record(3)])
     run(sql_url, "DROP VIEW sparklag_ranges", "UPDATE sparklag_batches SET ranges = '[7]'")
-    (found,) = (await store.newest([QUERY_ID])).values()
+    (result,) = (await store.newest([QUERY_ID])).values()
     with pytest.raises(StoreError, match=f"query {QUERY_ID}, batch 3, are broken") as raised:
-        found.end_offsets()
+        result.end_offsets()
     assert "\n" not in str(raised.value)
 
 
@@ -116,6 +116,6 @@ async def test_the_newest_of_more_queries_than_go_into_one_statement(store: Offs
     await store.prepare()
     many = [record(0, query_id=f"query-{n}", query=f"name-{n}") for n in range(1_100)]
     await store.write(many)
-    found = await store.newest([one.query_id for one in many])
-    assert len(found) == 1_100
-    assert found["query-1099"] == many[-1]
+    result = await store.newest([one.query_id for one in many])
+    assert len(result) == 1_100
+    assert result["query-1099"] == many[-1]

@@ -81,7 +81,7 @@ def folder_for_all() -> Iterator[Path]:
         yield Path(folder)
 
 
-async def test_a_full_disk_is_told_and_what_was_written_stays(
+async def test_a_full_disk_is_reported_and_what_was_written_stays(
     sqlite_store: OffsetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # SQLite's own limit: it says the same as when the disk has no room.
@@ -106,7 +106,7 @@ async def test_a_full_disk_is_told_and_what_was_written_stays(
     assert [batch_id for _, batch_id in await places(sqlite_store)] == [0, 1, 2]
 
 
-async def test_another_that_writes_for_too_long_is_told_and_then_it_goes_on(
+async def test_another_that_writes_for_too_long_is_reported_and_then_it_goes_on(
     sqlite_store: OffsetStore, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql_engine, "_BUSY_MS", 50)
@@ -120,7 +120,9 @@ async def test_another_that_writes_for_too_long_is_told_and_then_it_goes_on(
     assert len(await places(sqlite_store)) == 1
 
 
-async def test_a_file_that_is_no_database_is_told(tmp_path: Path, opened: AsyncExitStack) -> None:
+async def test_a_file_that_is_no_database_is_reported(
+    tmp_path: Path, opened: AsyncExitStack
+) -> None:
     letter = tmp_path / "letter"
     letter.write_text("not a database, " * 100)
     store = open_until_end(f"sqlite:///{letter}", opened)
@@ -135,7 +137,7 @@ async def test_a_folder_is_no_database(tmp_path: Path, opened: AsyncExitStack) -
         await open_until_end(f"sqlite:///{tmp_path}", opened).queries()
 
 
-def test_what_may_not_be_written_is_told(folder_for_all: Path) -> None:
+def test_what_may_not_be_written_is_reported(folder_for_all: Path) -> None:
     ended = run_script(f"FOLDER = {str(folder_for_all)!r}\n{READ_ONLY}")
     folder_for_all.chmod(0o755)
     assert ended.exit_code == 0, ended.errors
@@ -157,7 +159,7 @@ def test_a_package_that_is_missing_is_named_with_what_brings_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "reports"),
     [
         ("", "begins with sqlite://"),
         ("offsets.db", "begins with sqlite://"),
@@ -178,11 +180,11 @@ def test_a_package_that_is_missing_is_named_with_what_brings_it() -> None:
         ("mongodb://h", "No default database"),
     ],
 )
-def test_a_url_that_is_none_is_told_in_one_line(url: str, says: str) -> None:
+def test_a_url_that_is_none_is_reported_in_one_line(url: str, reports: str) -> None:
     with pytest.raises(UnusableStore) as raised:
         open_store(url, create=True)
     text = str(raised.value)
-    assert says in text
+    assert reports in text
     assert shown_url(url) in text
     assert "\n" not in text
     assert "secret" not in text + repr(raised.value.__cause__)

@@ -39,7 +39,7 @@ async def test_six_prepare_it_at_once(another: Opening) -> None:
     assert await stores[5].newest([QUERY_ID]) == {QUERY_ID: record(0)}
 
 
-async def test_who_asks_before_it_is_prepared_is_told_of_no_queries(another: Opening) -> None:
+async def test_who_asks_before_it_is_prepared_is_reported_of_no_queries(another: Opening) -> None:
     store = await another(prepared=False)
     assert await store.queries() == []
     assert await store.queries("orders") == []
@@ -71,9 +71,9 @@ async def test_what_is_kept_is_given_back_as_it_was(store: OffsetStore) -> None:
         ranges=encode_ranges(topics),
     )
     await store.write([whole])
-    (found,) = (await store.newest([QUERY_ID])).values()
-    assert found == whole
-    assert found.topics == topics
+    (result,) = (await store.newest([QUERY_ID])).values()
+    assert result == whole
+    assert result.topics == topics
     assert await store.as_of(QUERY_ID, None) == whole
 
 
@@ -89,8 +89,8 @@ async def test_the_record_of_a_moment_is_the_last_that_had_completed(store: Offs
     await store.write([record(n) for n in (2, 3, 4)])
 
     async def batch_at(timestamp_ms: int | None) -> int | None:
-        found = await store.as_of(QUERY_ID, timestamp_ms)
-        return found.batch_id if found is not None else None
+        result = await store.as_of(QUERY_ID, timestamp_ms)
+        return result.batch_id if result is not None else None
 
     assert await batch_at(at_ms(2) - 1) is None
     assert await batch_at(at_ms(2)) == 2
@@ -111,7 +111,7 @@ async def test_of_several_that_completed_at_once_it_is_the_later(store: OffsetSt
     assert await store.as_of(QUERY_ID, at_ms(5) - 1) is None
 
 
-async def test_queries_are_found_by_id_and_by_exactly_their_name(store: OffsetStore) -> None:
+async def test_queries_are_detected_by_id_and_by_exactly_their_name(store: OffsetStore) -> None:
     named = {name: record(0, query_id=new_query(), query=name) for name in NAMES}
     unnamed = record(0, query_id=new_query(), query=None)
     await store.write([*named.values(), unnamed])
@@ -134,7 +134,7 @@ async def test_queries_come_by_name_with_their_first_and_last_moment(store: Offs
             record(9, query_id=other, query="clicks"),
         ]
     )
-    assert [tuple(found) for found in await store.queries()] == [
+    assert [tuple(result) for result in await store.queries()] == [
         (other, "clicks", at_ms(9), at_ms(9)),
         (one, "orders", at_ms(0), at_ms(2)),
         (two, "orders", at_ms(3), at_ms(4)),
@@ -214,7 +214,7 @@ async def test_by_count_the_last_ones_stay_through_generations(store: OffsetStor
     assert await store.prune(Retention(keep_batches=3)) == 0
 
 
-async def test_by_both_goes_what_either_says(store: OffsetStore) -> None:
+async def test_by_both_goes_what_either_reports(store: OffsetStore) -> None:
     await store.write([record(n) for n in range(6)])
     assert await store.prune(Retention(before_ms=at_ms(1), keep_batches=4)) == 2
     assert await store.prune(Retention(before_ms=at_ms(4), keep_batches=4)) == 2

@@ -56,8 +56,8 @@ def batch(
     """Each has ten records of the only partition."""
     ends = 10 * (number + 1) if ends is None else ends
     where = position({"orders": {0: ends}}, began={"orders": {0: 10 * number}})
-    told = {"sources": [where], "observed_at": 1_000 + number, "processed_at": 1_000 + number}
-    return observation(**{"batch_id": number, "run_id": run_id, "batch": None, **told, **fields})
+    output = {"sources": [where], "observed_at": 1_000 + number, "processed_at": 1_000 + number}
+    return observation(**{"batch_id": number, "run_id": run_id, "batch": None, **output, **fields})
 
 
 def no_id(bootstrap_servers: str | None, topic: str) -> None:
@@ -128,10 +128,10 @@ def test_a_batch_that_was_written_is_not_written_again(engine: Engine, run_id: s
 
 def test_a_batch_with_other_ends_is_refused(engine: Engine) -> None:
     write(engine, batch(0))
-    told = refused(engine, batch(0, ends=7, run_id="run-2"))
-    assert "query orders: batch 0 is recorded already, by run run-1, with other ends" in told
-    assert "two drivers run the query, or its checkpoint went back" in told
-    assert "starting_offsets('orders', store=…)" in told
+    output = refused(engine, batch(0, ends=7, run_id="run-2"))
+    assert "query orders: batch 0 is recorded already, by run run-1, with other ends" in output
+    assert "two drivers run the query, or its checkpoint went back" in output
+    assert "starting_offsets('orders', store=…)" in output
 
 
 def test_a_checkpoint_that_went_back_is_refused(engine: Engine) -> None:
@@ -144,18 +144,18 @@ def test_a_run_that_was_followed_is_refused_whatever_it_comes_with(engine: Engin
     write(engine, batch(0, run_id="zombie"))
     write(engine, batch(1, run_id="its heir"))
     for number in (1, 2, 5):
-        told = refused(engine, batch(number, run_id="zombie"))
-        assert "run zombie continues after run its heir has followed it" in told
+        output = refused(engine, batch(number, run_id="zombie"))
+        assert "run zombie continues after run its heir has followed it" in output
     assert write(engine, batch(2, run_id="its heir"))
 
 
 def test_a_batch_that_begins_elsewhere_than_the_one_before_ended_is_refused(engine: Engine) -> None:
     write(engine, batch(0, ends=12))
-    told = refused(engine, batch(1, run_id="run-2"))
-    assert "batch 1 begins at orders[0] 10, and batch 0 ended at 12" in told
+    output = refused(engine, batch(1, run_id="run-2"))
+    assert "batch 1 begins at orders[0] 10, and batch 0 ended at 12" in output
 
 
-def test_a_hole_before_a_batch_is_filled_and_told(
+def test_a_hole_before_a_batch_is_filled_and_reported(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(engine, batch(0))
@@ -208,8 +208,8 @@ def test_of_two_that_plan_a_batch_otherwise_one_writes_it(engine: Engine) -> Non
         return write(engine, batch(1, ends=ends, run_id=f"run-{ends}"))
 
     both = [in_thread(partial(write_one, ends)) for ends in (15, 17)]
-    told = [future.exception(DEADLINE_S) for future in both]
-    assert [type(error) for error in told if error is not None] == [BatchConflict]
+    output = [future.exception(DEADLINE_S) for future in both]
+    assert [type(error) for error in output if error is not None] == [BatchConflict]
     assert written(engine) == [0, 1]
 
 
@@ -223,7 +223,7 @@ def test_who_began_to_read_before_it_had_the_lock_does_not_write_twice(engine: E
     assert "\n" not in str(refusal.value)
 
 
-def test_without_tables_it_says_what_makes_them(empty: Engine) -> None:
+def test_without_tables_it_reports_what_makes_them(empty: Engine) -> None:
     for number in (0, 1):
         with pytest.raises(StoreError, match=r"sparklag_queries.*: prepare_store\(\) makes"):
             write(empty, batch(number))

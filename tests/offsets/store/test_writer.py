@@ -21,7 +21,7 @@ from sparklag_schemas.timestamps import epoch_ms
 from tests.logged import logged
 from tests.messages import QUERY_ID
 from tests.offsets.conftest import open_until_end
-from tests.offsets.store.batches import new_query, records_of, spans, told
+from tests.offsets.store.batches import new_query, output, records_of, spans
 from tests.offsets.store.faulty_store import FaultyStore
 from tests.waiting import DEADLINE_S, eventually, holds
 
@@ -39,7 +39,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "_PRUNE_S", 0.05)
 
 
-async def test_it_tries_until_it_is_written_and_says_so_once_each(
+async def test_it_tries_until_it_is_written_and_reports_so_once_each(
     store: FaultyStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "sparklag")
@@ -47,7 +47,7 @@ async def test_it_tries_until_it_is_written_and_says_so_once_each(
     writer = StoreWriter(store, Settings(), reasons.append)
     for first in (0, 1):
         store.away = True
-        writing = asyncio.create_task(writer.write([told(first)]))
+        writing = asyncio.create_task(writer.write([output(first)]))
         await holds(lambda: writer.counts.failures >= 3 * (first + 1), "it fails again")  # noqa: B023
         assert writer.failing == reasons[-1]
         assert not writing.done()
@@ -66,10 +66,10 @@ async def test_it_tries_until_it_is_written_and_says_so_once_each(
 
 async def test_after_another_has_written_it_goes_on_from_there(store: FaultyStore) -> None:
     writer, other = (StoreWriter(store, Settings()) for _ in range(2))
-    await writer.write([told(0)])
-    await other.write([told(1), told(2)])
+    await writer.write([output(0)])
+    await other.write([output(1), output(2)])
     writer.forget()
-    await writer.write([told(5)])
+    await writer.write([output(5)])
     assert spans(await records_of(store)) == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 3, 4), (0, 5, 5)]
 
 
@@ -79,12 +79,12 @@ async def test_it_prunes_again_and_again(store: FaultyStore) -> None:
     pruning = asyncio.create_task(writer.prune_regularly())
     try:
         for batches in (range(5), range(5, 10)):
-            await writer.write([told(n) for n in batches])
+            await writer.write([output(n) for n in batches])
             await eventually(lambda: _are_left(store, 2), "the older ones are deleted")
         store.away = True
         await holds(lambda: writer.failing == "it cannot be pruned", "it cannot")
         store.away = False
-        await writer.write([told(n) for n in range(10, 15)])
+        await writer.write([output(n) for n in range(10, 15)])
         await eventually(lambda: _are_left(store, 2), "the older ones are deleted")
     finally:
         pruning.cancel()
@@ -97,7 +97,7 @@ async def test_it_prunes_again_and_again(store: FaultyStore) -> None:
 async def test_it_prunes_what_is_older_than_it_is_to_be_kept(store: FaultyStore) -> None:
     writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=3_600)))
     now_ms = epoch_ms()
-    hours = [told(n, processed_at=now_ms - (3 - n) * 3_000_000) for n in range(4)]
+    hours = [output(n, processed_at=now_ms - (3 - n) * 3_000_000) for n in range(4)]
     pruning = asyncio.create_task(writer.prune_regularly())
     try:
         await writer.write(hours)
@@ -122,13 +122,13 @@ async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_
     recording = asyncio.create_task(record_offsets(store, Settings(), queue, stats))
     other = new_query()
     try:
-        queue.put_nowait(told(0))
+        queue.put_nowait(output(0))
         await asyncio.wait_for(queue.join(), DEADLINE_S)
         store.away = True
         for n in range(1, 30):
-            queue.put_nowait(told(n, query_id=other))
+            queue.put_nowait(output(n, query_id=other))
         for n in range(1, 30):
-            queue.put_nowait(told(n))
+            queue.put_nowait(output(n))
         await holds(lambda: stats.last_error is not None, "it fails")
         store.away = False
         await asyncio.wait_for(queue.join(), DEADLINE_S)
@@ -158,8 +158,8 @@ async def test_what_a_database_does_not_take_holds_up_nothing(
 ) -> None:
     store = open_until_end(request.getfixturevalue(kind).new_database(), opened)
     writer = StoreWriter(store, Settings())
-    others = [told(number, query_id=new_query()) for number in range(3)]
-    too_long = told(1, query_id="x" * 300, query="long")
+    others = [output(number, query_id=new_query()) for number in range(3)]
+    too_long = output(1, query_id="x" * 300, query="long")
     await writer.write([others[0], too_long, *others[1:]])
     assert (writer.counts.batches, writer.counts.refused) == (3, 1)
     assert len(await store.newest([other.query_id for other in others])) == 3

@@ -12,7 +12,7 @@ from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Batch, Observation, Settings
 from tests.logged import logged
 from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID
-from tests.offsets.store.batches import at_ms, check_whole, new_query, records_of, spans, told
+from tests.offsets.store.batches import at_ms, check_whole, new_query, output, records_of, spans
 from tests.offsets.store.faulty_store import FaultyStore
 from tests.waiting import DEADLINE_S, holds
 
@@ -24,10 +24,10 @@ async def record(writer: StoreWriter, *observations: Observation) -> int:
     return writer.counts.batches - before
 
 
-async def test_a_run_goes_on_after_batches_nobody_told_of(sqlite_store: OffsetStore) -> None:
+async def test_a_run_goes_on_after_batches_nobody_reported_of(sqlite_store: OffsetStore) -> None:
     writer = StoreWriter(sqlite_store, Settings())
-    assert await record(writer, told(0), told(3)) == 3
-    assert await record(writer, told(4), told(5)) == 2
+    assert await record(writer, output(0), output(3)) == 3
+    assert await record(writer, output(4), output(5)) == 2
     records = await records_of(sqlite_store)
     assert spans(records) == [(0, 0, 0), (0, 1, 2), (0, 3, 3), (0, 4, 4), (0, 5, 5)]
 
@@ -35,8 +35,8 @@ async def test_a_run_goes_on_after_batches_nobody_told_of(sqlite_store: OffsetSt
 async def test_after_a_restart_it_goes_on_from_what_is_in_the_store(
     sqlite_store: OffsetStore,
 ) -> None:
-    await record(StoreWriter(sqlite_store, Settings()), *(told(n) for n in range(4)))
-    added = await record(StoreWriter(sqlite_store, Settings()), *(told(n) for n in range(6)))
+    await record(StoreWriter(sqlite_store, Settings()), *(output(n) for n in range(4)))
+    added = await record(StoreWriter(sqlite_store, Settings()), *(output(n) for n in range(6)))
     assert added == 2
     records = await records_of(sqlite_store)
     check_whole(records)
@@ -50,26 +50,26 @@ async def test_what_failed_is_repeated_and_is_there_once(
     monkeypatch.setattr(writer_module, "_FIRST_PAUSE_S", 0.01)
     failing = FaultyStore(sqlite_store)
     writer = StoreWriter(failing, Settings())
-    await record(writer, told(0))
+    await record(writer, output(0))
     setattr(failing, fault, True)
-    writing = asyncio.create_task(record(writer, told(1), told(4)))
+    writing = asyncio.create_task(record(writer, output(1), output(4)))
     await holds(lambda: writer.counts.failures >= 2, "it fails again")
     setattr(failing, fault, False)
     await writing
-    await record(writer, told(1), told(4), told(5))
+    await record(writer, output(1), output(4), output(5))
     records = await records_of(sqlite_store)
     check_whole(records)
     assert spans(records) == [(0, 0, 0), (0, 1, 1), (0, 2, 3), (0, 4, 4), (0, 5, 5)]
 
 
-async def test_the_store_is_asked_once_of_each_query(sqlite_store: OffsetStore) -> None:
-    asked = FaultyStore(sqlite_store)
-    writer = StoreWriter(asked, Settings())
+async def test_the_store_is_requested_once_of_each_query(sqlite_store: OffsetStore) -> None:
+    requested = FaultyStore(sqlite_store)
+    writer = StoreWriter(requested, Settings())
     other = new_query()
-    await record(writer, told(0))
-    await record(writer, told(1), told(0, query_id=other))
-    await record(writer, told(2), told(1, query_id=other))
-    assert asked.asked == [{QUERY_ID}, {other}]
+    await record(writer, output(0))
+    await record(writer, output(1), output(0, query_id=other))
+    await record(writer, output(2), output(1, query_id=other))
+    assert requested.asked == [{QUERY_ID}, {other}]
 
 
 async def test_of_the_queries_it_forgot_it_asks_again(
@@ -80,21 +80,21 @@ async def test_of_the_queries_it_forgot_it_asks_again(
     query_ids = [new_query() for _ in range(5)]
     for batch_id in range(3):
         for query_id in query_ids:
-            await record(writer, told(batch_id, query_id=query_id))
+            await record(writer, output(batch_id, query_id=query_id))
     for query_id in query_ids:
         assert spans(await records_of(sqlite_store, query_id)) == [(0, n, n) for n in range(3)]
 
 
-async def test_two_drivers_of_a_query_are_told_of_once(
+async def test_two_drivers_of_a_query_are_reported_of_once(
     sqlite_store: OffsetStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = StoreWriter(sqlite_store, Settings())
-    await record(writer, told(0), *(told(n, run_id=OTHER_RUN) for n in (1, 2)))
+    await record(writer, output(0), *(output(n, run_id=OTHER_RUN) for n in (1, 2)))
     for n in range(3, 6):
-        beside = told(n, batch=Batch(started_at=at_ms(n + 10), rows=1))
-        assert await record(writer, beside, told(n, run_id=OTHER_RUN)) == 1
-    (said,) = logged(caplog)
-    assert said == (
+        beside = output(n, batch=Batch(started_at=at_ms(n + 10), rows=1))
+        assert await record(writer, beside, output(n, run_id=OTHER_RUN)) == 1
+    (message,) = logged(caplog)
+    assert message == (
         f"query orders is run by two drivers: run {RUN_ID} continues beside run {OTHER_RUN}, and"
         " sparklag records the latter alone"
     )
@@ -104,7 +104,7 @@ async def test_two_drivers_of_a_query_are_told_of_once(
 async def test_nothing_to_add_writes_nothing(sqlite_store: OffsetStore) -> None:
     failing = FaultyStore(sqlite_store)
     writer = StoreWriter(failing, Settings())
-    await record(writer, told(0))
+    await record(writer, output(0))
     failing.away = True
-    assert await record(writer, told(0), told(None)) == 0
+    assert await record(writer, output(0), output(None)) == 0
     assert await record(writer) == 0

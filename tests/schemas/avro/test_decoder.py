@@ -98,9 +98,9 @@ def test_fields_that_a_later_version_adds_are_skipped(message: MessageType) -> N
         "raw": {"bytes": b"\xff" * 300, "fixed": b"abcd"},
     }
     parsed, value = parse_schema(json.dumps(schema)), example_value(message)
-    found = decode(FRAME + by_fastavro(parsed.parsed, {**value, **added}), parsed, message)
+    result = decode(FRAME + by_fastavro(parsed.parsed, {**value, **added}), parsed, message)
     ours = schema_of(message)
-    assert found == decode(FRAME + by_fastavro(ours.parsed, value), ours, message)
+    assert result == decode(FRAME + by_fastavro(ours.parsed, value), ours, message)
     newer = {**value, **added, "schema_version": "2.0", "cause": "x" * 200}
     with pytest.raises(UnsupportedVersion):
         decode(FRAME + by_fastavro(parsed.parsed, newer), parsed, message)

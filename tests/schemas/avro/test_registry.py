@@ -77,11 +77,11 @@ async def test_a_reader_that_knows_the_registry_alone_reads_it(
     assert isinstance(event, LagEvent)
     value = await formats(registry.url).writer(LagEvent, topic).encode(event)
     with SchemaRegistryClient({"url": registry.url}) as client:
-        found = AvroDeserializer(client)(value, SerializationContext(topic, MessageField.VALUE))
-    assert found is not None
-    assert found["query_id"] == event.query_id
-    assert found["measured_at"].timestamp() * 1000 == pytest.approx(event.measured_at)
-    assert [p["lag"] for t in found["topics"] for p in t["partitions"]] == [
+        result = AvroDeserializer(client)(value, SerializationContext(topic, MessageField.VALUE))
+    assert result is not None
+    assert result["query_id"] == event.query_id
+    assert result["measured_at"].timestamp() * 1000 == pytest.approx(event.measured_at)
+    assert [p["lag"] for t in result["topics"] for p in t["partitions"]] == [
         p.lag for t in event.topics for p in t.partitions
     ]
 
@@ -94,7 +94,7 @@ async def test_a_reader_that_knows_the_registry_alone_reads_it(
         ("topic-record", "{topic}-sparklag.LagEvent"),
     ],
 )
-async def test_the_subject_is_named_as_asked_and_kept_backward_compatible(
+async def test_the_subject_is_named_as_requested_and_kept_backward_compatible(
     registry: SchemaRegistryServer, topic: str, naming: str, subject: str
 ) -> None:
     await formats(registry.url, subjects=naming).writer(LagEvent, topic).prepare()
@@ -119,11 +119,11 @@ async def test_all_that_write_and_read_ask_once(registry: SchemaRegistryServer, 
         form = formats(proxy.url)
         writer, again = form.writer(LagEvent, topic), form.writer(LagEvent, topic)
         value = await writer.encode(lag_event())
-        asked = len(proxy.log)
+        requested = len(proxy.log)
         for _ in range(10):
             assert await again.encode(lag_event()) == value
             assert await read(form.reader(LagEvent), value) == lag_event()
-        assert len(proxy.log) == asked
+        assert len(proxy.log) == requested
 
 
 async def test_a_second_start_registers_nothing(registry: SchemaRegistryServer, topic: str) -> None:
@@ -139,7 +139,7 @@ async def test_a_second_start_registers_nothing(registry: SchemaRegistryServer, 
     assert changes == []
 
 
-async def test_a_registry_that_is_away_is_said_to_be_and_waited_for(topic: str) -> None:
+async def test_a_registry_that_is_away_is_reported_to_be_and_waited_for(topic: str) -> None:
     server = SchemaRegistryServer()
     writer = formats(server.url).writer(LagEvent, topic)
     with pytest.raises(RegistryUnavailable, match=r"127\.0\.0\.1.*refused"):
@@ -185,7 +185,7 @@ async def test_a_schema_that_cannot_read_what_is_there_is_refused(
     await form.writer(LagEvent, f"{topic}-2").prepare()
 
 
-async def test_without_registering_a_missing_schema_is_said_to_be_missing(
+async def test_without_registering_a_missing_schema_is_reported_to_be_missing(
     registry: SchemaRegistryServer, topic: str
 ) -> None:
     reading = formats(registry.url, register=False)
@@ -196,7 +196,7 @@ async def test_without_registering_a_missing_schema_is_said_to_be_missing(
     await formats(registry.url, register=False).writer(LagEvent, topic).prepare()
 
 
-async def test_credentials_are_sent_and_who_may_not_is_told(
+async def test_credentials_are_sent_and_who_may_not_is_reported(
     registry: SchemaRegistryServer, topic: str
 ) -> None:
     with registry_proxy(registry.url, guarded=True) as proxy:
@@ -217,7 +217,7 @@ async def test_credentials_are_sent_and_who_may_not_is_told(
         assert await read(form.reader(LagEvent), value) == lag_event()
 
 
-async def test_over_tls_it_is_asked_with_a_client_certificate_and_an_authority_of_its_own(
+async def test_over_tls_it_is_requested_with_a_client_certificate_and_an_authority_of_its_own(
     registry: SchemaRegistryServer, certificates: Certificates, topic: str
 ) -> None:
     with registry_proxy(registry.url, tls=certificates.server_context()) as proxy:
@@ -236,14 +236,14 @@ async def test_over_tls_it_is_asked_with_a_client_certificate_and_an_authority_o
             await absent.writer(LagEvent, topic).prepare()
 
 
-async def test_an_address_that_is_no_registry_is_told(registry: SchemaRegistryServer) -> None:
+async def test_an_address_that_is_no_registry_is_reported(registry: SchemaRegistryServer) -> None:
     base = registry.url.removesuffix("/apis/ccompat/v7")
     with pytest.raises(RegistryRefused, match="is this the address of Confluent's API"):
         await formats(base).writer(LagEvent, "any").prepare()
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "printed"),
     [
         (b"\0\0", "2 bytes, Avro takes 5"),
         (b"\0\xff\xff\xff\xf0\x02", "schema id 4294967280: schema registry .*: 404"),
@@ -253,9 +253,9 @@ async def test_an_address_that_is_no_registry_is_told(registry: SchemaRegistrySe
     ],
 )
 async def test_a_value_that_nobody_can_read_is_refused_with_the_reason(
-    registry: SchemaRegistryServer, value: bytes, said: str
+    registry: SchemaRegistryServer, value: bytes, printed: str
 ) -> None:
-    with pytest.raises(MalformedMessage, match=said) as refusal:
+    with pytest.raises(MalformedMessage, match=printed) as refusal:
         await read(formats(registry.url).reader(LagEvent), value)
     assert "\n" not in str(refusal.value)
 
@@ -283,7 +283,7 @@ async def test_a_schema_of_another_kind_is_refused_by_its_kind(
         await read(formats(registry.url).reader(LagEvent), struct.pack(">bI", 0, schema_id) + b"{}")
 
 
-async def test_a_newer_major_version_is_said_to_be_one(
+async def test_a_newer_major_version_is_reported_to_be_one(
     registry: SchemaRegistryServer, topic: str
 ) -> None:
     newer = msgspec.structs.replace(lag_event(), schema_version="2.0")

@@ -68,17 +68,17 @@ def expected(kind: inspect.Type, field: str) -> Any:
     raise AssertionError(kind)
 
 
-def found(schema: Any) -> Any:
+def result(schema: Any) -> Any:
     """The same of what is declared."""
     match schema:
         case list():
-            return {str(found(one)) for one in schema}
+            return {str(result(one)) for one in schema}
         case {"type": "record" | "enum", "name": name}:
             return name
         case {"type": "map", "values": values}:
-            return str({"map": found(values)})
+            return str({"map": result(values)})
         case {"type": "array", "items": items}:
-            return str({"array": found(items)})
+            return str({"array": result(items)})
         case dict():
             return str(schema)
     return schema
@@ -97,7 +97,7 @@ def test_every_field_is_declared_as_the_type_has_it(message: MessageType) -> Non
         described = msgspec.json.schema(struct)["$defs"][name]["properties"]
         for field in kind.fields:
             where, ours = f"{name}.{field.encode_name}", fields[field.encode_name]
-            assert found(ours["type"]) == expected(field.type, field.encode_name), where
+            assert result(ours["type"]) == expected(field.type, field.encode_name), where
             assert ours["doc"] == described[field.encode_name]["description"], where
             assert ("default" in ours) == (not field.required), where
             if not field.required:

@@ -104,8 +104,8 @@ def test_in_avro_it_is_read_and_written_again(
     value = written(message, path, NEW)
     schema = schema_of(message).parsed
     data = by_fastavro(schema, value)
-    found = fastavro.schemaless_reader(BytesIO(data), schema, None)
-    read = converted(found, message)
+    result = fastavro.schemaless_reader(BytesIO(data), schema, None)
+    read = converted(result, message)
     assert read == converted(value, message)
     assert by_fastavro(schema, msgspec.to_builtins(read, str_keys=True)) == data
 

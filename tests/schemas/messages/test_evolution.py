@@ -73,9 +73,9 @@ def test_what_a_released_version_wrote_as_json_reads(version: str, message: Mess
     schema = released(version, message, ".schema.json")
     jsonschema.Draft202012Validator(schema).validate(written)
     for document in (written, least(written, schema)):
-        found = JsonDecoder(message).decode(json.dumps(document).encode())
-        said = msgspec.to_builtins(found, str_keys=True)
-        assert {name: said[name] for name in document} == document
+        result = JsonDecoder(message).decode(json.dumps(document).encode())
+        printed = msgspec.to_builtins(result, str_keys=True)
+        assert {name: printed[name] for name in document} == document
 
 
 @each
@@ -103,11 +103,11 @@ def test_what_is_written_as_avro_now_reads_with_a_released_version(
     version: str, message: MessageType
 ) -> None:
     reader = with_open_words(released(version, message, ".avsc"))
-    found = resolved(example_value(message), declared(message), reader)
-    assert set(found) == {field["name"] for field in reader["fields"]}
+    result = resolved(example_value(message), declared(message), reader)
+    assert set(result) == {field["name"] for field in reader["fields"]}
     written = example_value(message)
-    assert msgspec.convert(found, message, str_keys=True) == converted(
-        {name: written[name] for name in found}, message
+    assert msgspec.convert(result, message, str_keys=True) == converted(
+        {name: written[name] for name in result}, message
     )
 
 
@@ -133,8 +133,8 @@ def test_a_released_version_is_never_changed(message: MessageType) -> None:
 
 
 def field(schema: Any, name: str) -> Any:
-    (found,) = (field for field in schema["fields"] if field["name"] == name)
-    return found
+    (result,) = (field for field in schema["fields"] if field["name"] == name)
+    return result
 
 
 def isolation_level(schema: Any) -> Any:
@@ -153,7 +153,7 @@ def isolation_level(schema: Any) -> Any:
     ],
     ids=["no field", "no default", "another type", "a new word", "another default", "another name"],
 )
-def test_a_change_that_breaks_readers_is_found(change: Callable[[Any], None]) -> None:
+def test_a_change_that_breaks_readers_is_detected(change: Callable[[Any], None]) -> None:
     newer = declared(Observation)
     change(newer)
     assert len(_broken_promises(declared(Observation), newer)) == 1

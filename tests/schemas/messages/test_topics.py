@@ -71,7 +71,7 @@ def test_named_queries_have_the_last_partitions_and_the_others_share_the_rest() 
     }
 
 
-def test_a_topic_with_too_few_partitions_gives_none_away_and_says_so_once(
+def test_a_topic_with_too_few_partitions_gives_none_away_and_reports_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     partitions = LagPartitions(["orders", "returns"])
@@ -79,5 +79,5 @@ def test_a_topic_with_too_few_partitions_gives_none_away_and_says_so_once(
         choice = partitions.choice_of(f"id of {query}", query)
         assert choice is not None
         assert choice(2) == partition_of(f"id of {query}", 2)
-    (told,) = logged(caplog)
-    assert "own_partitions names 2 queries, and the topic has 2 partitions" in told
+    (output,) = logged(caplog)
+    assert "own_partitions names 2 queries, and the topic has 2 partitions" in output

@@ -56,8 +56,8 @@ def test_a_flood_is_limited_and_those_left_out_are_counted_when_its_window_ends(
     (last,) = limited.handler.records[5:]
     assert last.getMessage() == "… 95 more like this: cannot read 0"
     assert (last.name, last.levelno) == (limited.log.name, logging.WARNING)
-    found = {name: getattr(last, name) for name in ("query_id", "reason", "repeated")}
-    assert found == {"query_id": "q1", "reason": "away", "repeated": 95}
+    result = {name: getattr(last, name) for name in ("query_id", "reason", "repeated")}
+    assert result == {"query_id": "q1", "reason": "away", "repeated": 95}
 
 
 def test_another_query_template_or_logger_is_not_limited_with_it(limited: Limited) -> None:

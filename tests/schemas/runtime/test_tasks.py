@@ -35,22 +35,22 @@ async def test_what_the_first_one_raised_is_raised() -> None:
 
 
 async def test_a_task_that_did_not_hear_the_first_cancellation_hears_the_next() -> None:
-    heard = 0
+    received = 0
 
     async def deaf() -> None:
-        nonlocal heard
+        nonlocal received
         while True:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                heard += 1
-                if heard > 1:
+                received += 1
+                if received > 1:
                     raise
 
     task = asyncio.create_task(deaf())
     await asyncio.sleep(0)
     await cancel_and_wait(task, cancel_again_s=0.01)
-    assert heard == 2
+    assert received == 2
     assert task.cancelled()
 
 

@@ -46,12 +46,12 @@ def test_nothing_but_configured_brokers_is_connected_to(named: str, alias: str |
     assert _NAMES.access_to(named) == expected[alias]
 
 
-def test_a_position_that_says_no_brokers_is_of_the_home_cluster() -> None:
+def test_a_position_that_reports_no_brokers_is_of_the_home_cluster() -> None:
     assert _NAMES.access_to(None) == ClusterAccess("home-1:9092,home-2:9092", _LOGIN)
     assert ClusterNames(Settings()).access_to(None) is None
 
 
-def test_a_driver_that_was_told_nothing_asks_the_brokers_of_its_query() -> None:
+def test_a_driver_that_was_reported_nothing_asks_the_brokers_of_its_query() -> None:
     assert ClusterNames(Settings()).access_to("any:9092") == ClusterAccess(
         "any:9092", KafkaSettings()
     )
@@ -69,7 +69,7 @@ EAST = ClusterSettings(bootstrap_servers="east-1:9092, east-2:9092", addresses="
 
 
 @pytest.mark.parametrize(
-    ("bootstrap_servers", "told", "alias"),
+    ("bootstrap_servers", "output", "alias"),
     [
         ("home-2:9092,home-1:9092", "east", "home"),
         ("10.0.0.1:19092", "home", "east"),
@@ -83,12 +83,12 @@ EAST = ClusterSettings(bootstrap_servers="east-1:9092, east-2:9092", addresses="
         ("east-1:9093", "west", None),
     ],
 )
-def test_a_known_address_says_more_than_the_alias_that_the_driver_was_told(
-    bootstrap_servers: str | None, told: str, alias: str | None
+def test_a_known_address_reports_more_than_the_alias_that_the_driver_was_reported(
+    bootstrap_servers: str | None, output: str, alias: str | None
 ) -> None:
     settings = Settings(cluster="home", clusters={"east": EAST})
     names = ClusterNames(settings.resolved("home-1:9092,home-2:9092"))
-    assert names.alias_of(bootstrap_servers, told) == alias
+    assert names.alias_of(bootstrap_servers, output) == alias
 
 
 def test_sparklags_own_brokers_are_its_own_cluster_also_where_another_lists_them() -> None:

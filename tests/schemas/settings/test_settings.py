@@ -37,7 +37,7 @@ def test_each_source_wins_over_the_one_below_it(tmp_path: Path) -> None:
     secrets.mkdir()
     (secrets / "sparklag_offsets_topic").write_text("secret\n")
     (secrets / "sparklag_cluster").write_text("secret\n")
-    found = load_settings(
+    result = load_settings(
         config=file,
         environ={
             "SPARKLAG_LAG_TOPIC": "environment",
@@ -48,16 +48,16 @@ def test_each_source_wins_over_the_one_below_it(tmp_path: Path) -> None:
         spark_configuration={"partitionTopic": "spark", "cluster": "spark"},
         overrides={"cluster": "call", "group_id": None},
     )
-    assert (found.group_id, found.lag_topic, found.offsets_topic) == (
+    assert (result.group_id, result.lag_topic, result.offsets_topic) == (
         "file",
         "environment",
         "secret",
     )
-    assert (found.partition_topic, found.cluster) == ("spark", "call")
+    assert (result.partition_topic, result.cluster) == ("spark", "call")
 
 
 def test_sparks_configuration_names_settings_as_spark_names_its_own() -> None:
-    found = load_settings(
+    result = load_settings(
         environ={},
         spark_configuration={
             "bootstrapServers": "home:9092",
@@ -68,9 +68,9 @@ def test_sparks_configuration_names_settings_as_spark_names_its_own() -> None:
             "http_port": "9",
         },
     )
-    assert (found.bootstrap_servers, found.http_port) == ("home:9092", 9)
-    assert (found.kafka.sasl_username, found.kafka.sasl_password) == ("me", "hush")
-    assert found.clusters["EastCoast"].bootstrap_servers == "east:9092"
+    assert (result.bootstrap_servers, result.http_port) == ("home:9092", 9)
+    assert (result.kafka.sasl_username, result.kafka.sasl_password) == ("me", "hush")
+    assert result.clusters["EastCoast"].bootstrap_servers == "east:9092"
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_nested_settings_come_from_variables_with_two_underscores() -> None:
         "SPARKLAG_REFRESH_INTERVAL_S": "0.5",
         "SPARKLAG_CREATE_TOPICS": "false",
     }
-    found = load_settings(environ=environ)
-    assert found.kafka.sasl_username == "me"
-    assert found.refresh_interval_s == 0.5
-    assert found.create_topics is False
+    result = load_settings(environ=environ)
+    assert result.kafka.sasl_username == "me"
+    assert result.refresh_interval_s == 0.5
+    assert result.create_topics is False
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_list_that_is_almost_json_is_refused(text: str) -> None:
     assert line.startswith("setting groups.allow begins like a JSON array")
 
 
-def test_what_kubernetes_says_of_a_service_called_sparklag_is_no_setting() -> None:
+def test_what_kubernetes_reports_of_a_service_called_sparklag_is_no_setting() -> None:
     links = {
         "SPARKLAG_SERVICE_HOST": "10.0.0.7",
         "SPARKLAG_SERVICE_PORT": "8085",
@@ -200,7 +200,7 @@ def test_a_wrong_setting_is_one_line_that_names_it(environ: dict[str, str], line
     assert line in refusal(environ=environ)
 
 
-def test_the_first_pattern_that_fits_a_query_says_its_thresholds(tmp_path: Path) -> None:
+def test_the_first_pattern_that_fits_a_query_reports_its_thresholds(tmp_path: Path) -> None:
     (tmp_path / "sparklag.toml").write_text(
         """
         [thresholds."payments-.*"]
@@ -211,10 +211,10 @@ def test_the_first_pattern_that_fits_a_query_says_its_thresholds(tmp_path: Path)
         stall_after_s = 60
         """
     )
-    found = load_settings(environ={})
-    assert found.thresholds_of("payments-eu", "1b2c").max_lag == 10
-    assert found.thresholds_of(None, "1b2c").window == 3
-    assert found.thresholds_of("my-payments-eu", "other") == Thresholds(stall_after_s=60)
+    result = load_settings(environ={})
+    assert result.thresholds_of("payments-eu", "1b2c").max_lag == 10
+    assert result.thresholds_of(None, "1b2c").window == 3
+    assert result.thresholds_of("my-payments-eu", "other") == Thresholds(stall_after_s=60)
     assert Settings().thresholds_of("any", "id") == Thresholds()
 
 
@@ -263,11 +263,11 @@ EAST_SECURED = {
 
 
 def test_a_cluster_comes_from_variables_with_its_own_security() -> None:
-    found = load_settings(environ=EAST_SECURED | {"SPARKLAG_KAFKA__CLIENT_ID": "home"})
-    east = found.clusters["east"]
+    result = load_settings(environ=EAST_SECURED | {"SPARKLAG_KAFKA__CLIENT_ID": "home"})
+    east = result.clusters["east"]
     assert (east.bootstrap_servers, east.addresses) == ("east:9092", "")
     assert (east.kafka.security_protocol, east.kafka.sasl_password) == ("SASL_SSL", "hush")
-    assert (found.kafka.security_protocol, east.kafka.client_id) == ("PLAINTEXT", "sparklag")
+    assert (result.kafka.security_protocol, east.kafka.client_id) == ("PLAINTEXT", "sparklag")
 
 
 def test_clusters_come_from_the_file_and_secrets_are_laid_over_it(tmp_path: Path) -> None:
@@ -284,10 +284,10 @@ def test_clusters_come_from_the_file_and_secrets_are_laid_over_it(tmp_path: Path
         """
     )
     (tmp_path / "sparklag_clusters__east__kafka__sasl_password").write_text("hush\n")
-    found = load_settings(environ={"SPARKLAG_SECRETS_DIR": str(tmp_path)})
-    assert set(found.clusters) == {"east", "eu.west"}
-    assert found.clusters["east"].addresses == "10.0.0.1:9092"
-    assert found.clusters["east"].kafka.sasl_password == "hush"
+    result = load_settings(environ={"SPARKLAG_SECRETS_DIR": str(tmp_path)})
+    assert set(result.clusters) == {"east", "eu.west"}
+    assert result.clusters["east"].addresses == "10.0.0.1:9092"
+    assert result.clusters["east"].kafka.sasl_password == "hush"
 
 
 def test_clusters_may_be_passed_as_they_are() -> None:
@@ -381,12 +381,12 @@ def test_a_wrong_setting_of_an_alias_with_dots_is_named_too() -> None:
         {"addresses": "me:hush@proxy:9092"},
     ],
 )
-def test_what_stands_where_a_secret_may_is_never_shown(overrides: dict[str, object]) -> None:
+def test_what_remains_where_a_secret_may_is_never_shown(overrides: dict[str, object]) -> None:
     assert refusal(overrides=overrides)
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("registry:8081", "takes http"),
         ("ftp://registry", "takes http"),
@@ -396,8 +396,10 @@ def test_what_stands_where_a_secret_may_is_never_shown(overrides: dict[str, obje
         ("https://h?token=hunter2", ""),
     ],
 )
-def test_a_registrys_url_is_refused_without_what_may_be_a_secret_in_it(url: str, said: str) -> None:
-    with pytest.raises(ValueError, match=rf"^registry\.url = .*{said}") as refusal:
+def test_a_registrys_url_is_refused_without_what_may_be_a_secret_in_it(
+    url: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"^registry\.url = .*{message}") as refusal:
         RegistrySettings(url=url)
     assert "hunter2" not in str(refusal.value)
 
@@ -489,7 +491,7 @@ def test_no_secret_of_any_setting_is_shown() -> None:
         "sasl_password": "hunter2",
         "ssl_key_password": "hunter2",
     }
-    found = load_settings(
+    result = load_settings(
         environ={},
         overrides={
             "bootstrap_servers": "kafka:9092,kafka-2:9092",
@@ -517,9 +519,9 @@ def test_no_secret_of_any_setting_is_shown() -> None:
             "accepted_signing_keys": ["hunter2" * 5],
         },
     )
-    shown = repr(found)
-    assert "hunter2" not in shown + str(found.kafka)
-    assert "me-too" in repr(found.clusters)
+    shown = repr(result)
+    assert "hunter2" not in shown + str(result.kafka)
+    assert "me-too" in repr(result.clusters)
     for part in ("kafka-2:9092", "namenode/cp", "s3://bucket/cp", "@db/offsets", "@collector/v1"):
         assert part in shown
 

@@ -166,8 +166,8 @@ def planted(form: str) -> str:
 def test_a_secret_is_taken_out_in_whatever_form_it_is_written(form: str) -> None:
     text = planted(form)
     assert any(part in text for part in PARTS)
-    for found in (redact(text), redact(f"Caused by: java.io.IOException: {text} (see the log)")):
-        assert [part for part in PARTS if part in found] == []
+    for result in (redact(text), redact(f"Caused by: java.io.IOException: {text} (see the log)")):
+        assert [part for part in PARTS if part in result] == []
     line = exception_line(f"java.io.IOException: {text}\n\tat a.b.C(D.java:1)", "redacted")
     assert [part for part in PARTS if part in (line or "")] == []
     assert (line or "").startswith("java.io.IOException: ")
@@ -276,7 +276,7 @@ def test_a_location_has_no_user_and_no_query(location: str, shown: str) -> None:
     assert redact_location(location) == shown
 
 
-def test_of_an_exception_as_much_is_told_as_the_settings_say() -> None:
+def test_of_an_exception_as_much_is_reported_as_the_settings_say() -> None:
     text = "a.b.StreamingQueryException: failed with password=hunter2\nCaused by: secret"
     assert exception_line(text, "none") is None
     assert exception_line(text, "type") == "a.b.StreamingQueryException"
@@ -338,15 +338,15 @@ def test_where_a_long_text_is_cut_no_half_of_a_secret_is_left(secret: str) -> No
     assert redact("http://bob:" + "hunter2" * 200 + "@host") == "***"
 
 
-def test_of_partitions_with_many_distinct_reasons_few_are_told() -> None:
+def test_of_partitions_with_many_distinct_reasons_few_are_reported() -> None:
     """Each takes milliseconds at worst, and a message has room for thousands."""
     numbered = [f"lost {n} records" for n in range(1_000)]
     distinct = [f"{n}a.b://" * 90 for n in range(1_000)]
     secret = [f"{n} token=hunter2" for n in range(1_000)]
-    for reasons, told in ((numbered, 1_000), (distinct, 50), (secret, 50)):
+    for reasons, output in ((numbered, 1_000), (distinct, 50), (secret, 50)):
         partitions = [PartitionLag(partition=n, reason=reason) for n, reason in enumerate(reasons)]
         event = lag_event(topics=[TopicLag(topic="orders", source=0, partitions=partitions)])
         safe = redacted(event)
         assert b"hunter2" not in msgspec.json.encode(safe)
         shown = [one.reason for one in safe.topics[0].partitions]
-        assert len(reasons) - shown.count("***") == told
+        assert len(reasons) - shown.count("***") == output

@@ -41,16 +41,16 @@ def checked(
 ) -> tuple[int, Found]:
     """The exit code, and the results by check and state."""
     ended = sparklag("check", "--json", "--url", url, *arguments, settings=settings, **variables)
-    found: Found = {}
+    outcome: Found = {}
     for result in json.loads(ended.stdout):
         assert result.keys() == {"check", "state", "text", "remedy"}
         assert result["state"] == "ok" or result["remedy"]
-        found.setdefault((result["check"], result["state"]), []).append(result)
-    return ended.returncode, found
+        outcome.setdefault((result["check"], result["state"]), []).append(result)
+    return ended.returncode, outcome
 
 
-def texts(found: Found, check: str, state: str) -> str:
-    return "\n".join(result["text"] for result in found.get((check, state), ()))
+def texts(outcome: Found, check: str, state: str) -> str:
+    return "\n".join(result["text"] for result in outcome.get((check, state), ()))
 
 
 def observe(client: SecondClient, settings: Settings, **fields: Any) -> None:
@@ -70,39 +70,39 @@ def url(settings: Settings, second_client: SecondClient) -> Iterator[str]:
 
 
 @pytest.mark.kafka
-def test_where_all_is_well_every_check_says_so_and_no_record_is_written(
+def test_where_all_is_well_every_check_reports_so_and_no_record_is_written(
     url: str, settings: Settings, second_client: SecondClient
 ) -> None:
     observe(second_client, settings)
     before = second_client.end_offsets(settings.offsets_topic)
-    exit_code, found = checked(settings, url=url)
+    exit_code, outcome = checked(settings, url=url)
     assert exit_code == 0
-    assert {state for _, state in found} == {"ok"}, found
+    assert {state for _, state in outcome} == {"ok"}, outcome
     expected = ("versions", "kafka", "topics", "rights", "instances", "drivers", "clock", "service")
-    assert [check for check, _ in found] == [*expected]
-    assert "its view is complete" in texts(found, "service", "ok")
-    assert "1 instance does all the work" in texts(found, "instances", "ok")
-    clocks = texts(found, "clock", "ok")
+    assert [check for check, _ in outcome] == [*expected]
+    assert "its view is complete" in texts(outcome, "service", "ok")
+    assert "1 instance does all the work" in texts(outcome, "instances", "ok")
+    clocks = texts(outcome, "clock", "ok")
     assert f"the clock of the service at {url} is " in clocks
-    versions = texts(found, "versions", "ok")
+    versions = texts(outcome, "versions", "ok")
     for part in ("sparklag ", "Python ", "aiokafka ", "ListOffsets ", "drivers write messages of"):
         assert part in versions
     assert second_client.end_offsets(settings.offsets_topic) == before
 
 
 @pytest.mark.kafka
-def test_before_anything_runs_it_says_what_to_do(kafka: LocalKafka) -> None:
+def test_before_anything_runs_it_reports_what_to_do(kafka: LocalKafka) -> None:
     settings = settings_for(kafka.bootstrap_servers)
-    exit_code, found = checked(settings)
+    exit_code, outcome = checked(settings)
     assert exit_code == 1
-    assert f"topic {settings.lag_topic} is not there" in texts(found, "topics", "bad")
-    assert found["topics", "bad"][0]["remedy"].startswith("`sparklag topics create` makes it")
+    assert f"topic {settings.lag_topic} is not there" in texts(outcome, "topics", "bad")
+    assert outcome["topics", "bad"][0]["remedy"].startswith("`sparklag topics create` makes it")
     assert "created" in sparklag("topics", "create", settings=settings).stdout
-    exit_code, found = checked(settings)
+    exit_code, outcome = checked(settings)
     assert exit_code == 0
-    assert f"no service answers at {NOWHERE}" in texts(found, "service", "note")
-    assert "no instance runs" in texts(found, "instances", "note")
-    assert "no driver has reported" in texts(found, "drivers", "note")
+    assert f"no service answers at {NOWHERE}" in texts(outcome, "service", "note")
+    assert "no instance runs" in texts(outcome, "instances", "note")
+    assert "no driver has reported" in texts(outcome, "drivers", "note")
 
 
 @pytest.mark.kafka
@@ -113,9 +113,9 @@ def test_a_reader_of_own_topics_is_named(kafka: LocalKafka, second_client: Secon
     meant = position({settings.offsets_topic: {0: 2}}, topic_pattern="processed.*")
     for query_id, name, source in (("loop", "everything", read), ("audit", "audit", meant)):
         observe(second_client, settings, query_id=query_id, query=name, sources=[source])
-    exit_code, found = checked(settings)
+    exit_code, outcome = checked(settings)
     assert exit_code == 1
-    bad = texts(found, "drivers", "bad")
+    bad = texts(outcome, "drivers", "bad")
     assert bad == f"query everything also reads {settings.offsets_topic}"
 
 
@@ -127,20 +127,20 @@ def test_a_drivers_clock_that_is_ahead_and_a_message_of_another_version_are_name
     assert "created" in sparklag("topics", "create", settings=settings).stdout
     observe(second_client, settings, query="early", observed_at=epoch_ms() + 200_000)
     observe(second_client, settings, query="newer", schema_version="1.99")
-    exit_code, found = checked(settings)
+    exit_code, outcome = checked(settings)
     assert exit_code == 1
-    assert "the clock of the driver of early is at least 1" in texts(found, "clock", "bad")
-    assert "messages of version 1.99" in texts(found, "versions", "note")
+    assert "the clock of the driver of early is at least 1" in texts(outcome, "clock", "bad")
+    assert "messages of version 1.99" in texts(outcome, "versions", "note")
 
 
 @pytest.mark.kafka
 def test_checkpoints_to_be_watched_are_read(settings: Settings, url: str, tmp_path: Path) -> None:
     there, missing = SAMPLES / "checkpoints" / "single_kafka", tmp_path / "missing"
     locations = {"SPARKLAG_CHECKPOINTS__LOCATIONS": f"{there},{missing}"}
-    exit_code, found = checked(settings, **locations)
+    exit_code, outcome = checked(settings, **locations)
     assert exit_code == 1
-    assert texts(found, "checkpoints", "ok") == f"may read checkpoints {there}"
-    assert f"{missing}: there is no checkpoint here" in texts(found, "checkpoints", "bad")
+    assert texts(outcome, "checkpoints", "ok") == f"may read checkpoints {there}"
+    assert f"{missing}: there is no checkpoint here" in texts(outcome, "checkpoints", "bad")
 
 
 @pytest.mark.kafka
@@ -149,18 +149,18 @@ def test_an_instance_without_work_is_named(kafka: LocalKafka, second_client: Sec
     for topic in (settings.offsets_topic, settings.lag_topic):
         second_client.create(topic, 1)
     with serving(settings), serving(settings):
-        found: Found = {}
+        outcome: Found = {}
 
         def idles() -> bool:
-            nonlocal found
-            found = checked(settings)[1]
-            return "1 of 2 instances have no partition" in texts(found, "instances", "note")
+            nonlocal outcome
+            outcome = checked(settings)[1]
+            return "1 of 2 instances have no partition" in texts(outcome, "instances", "note")
 
         wait_for(idles, "one of both has no partition")
 
 
 @pytest.mark.kafka
-async def test_a_broker_that_is_not_where_the_metadata_says_is_named(kafka: LocalKafka) -> None:
+async def test_a_broker_that_is_not_where_the_metadata_reports_is_named(kafka: LocalKafka) -> None:
     async with BrokerPool(ClusterAccess(kafka.bootstrap_servers)) as pool:
         await pool.refresh()
         port = free_port()
@@ -189,16 +189,16 @@ def test_a_service_that_is_not_ready_its_clock_and_its_version_are_named(
     old = "Sun, 06 Nov 1994 08:49:37 GMT"
     monkeypatch.setattr(WSGIRequestHandler, "date_time_string", lambda *_: old)
     with HttpServer(not_ready) as server:
-        exit_code, found = checked(settings, url=server.url)
+        exit_code, outcome = checked(settings, url=server.url)
     assert exit_code == 1
-    assert "is not ready: view: reads the topic" in texts(found, "service", "bad")
-    assert texts(found, "service", "note") == "east: no broker answers"
-    assert "s behind this machine's" in texts(found, "clock", "bad")
-    assert "has an older version" in texts(found, "versions", "note")
+    assert "is not ready: view: reads the topic" in texts(outcome, "service", "bad")
+    assert texts(outcome, "service", "note") == "east: no broker answers"
+    assert "s behind this machine's" in texts(outcome, "clock", "bad")
+    assert "has an older version" in texts(outcome, "versions", "note")
     with HttpServer(lambda _: Response("<p>hello</p>", content_type="text/html")) as server:
-        exit_code, found = checked(settings, url=server.url)
+        exit_code, outcome = checked(settings, url=server.url)
     assert exit_code == 0
-    assert "is no sparklag service" in texts(found, "service", "note")
+    assert "is no sparklag service" in texts(outcome, "service", "note")
 
 
 async def test_a_date_that_cannot_be_read_is_passed_over() -> None:
@@ -209,7 +209,7 @@ async def test_a_date_that_cannot_be_read_is_passed_over() -> None:
     assert {result.check for result in results} == {"service", "versions"}
 
 
-def test_an_unreachable_broker_is_bad_and_says_why() -> None:
+def test_an_unreachable_broker_is_bad_and_reports_why() -> None:
     ended = sparklag("check", "--bootstrap-servers", "127.0.0.1:1", "--url", NOWHERE)
     assert ended.returncode == 1
     heading, *rows = ended.stdout.splitlines()

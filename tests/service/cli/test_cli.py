@@ -83,14 +83,14 @@ def serving(settings: Settings, *arguments: str) -> Iterator[tuple[subprocess.Po
         text=True,
     )
     try:
-        wait_for(lambda: is_found(f"{url}/health/live"), "the service answers")
+        wait_for(lambda: is_detected(f"{url}/health/live"), "the service answers")
         yield process, url
     finally:
         process.kill()
         process.communicate()
 
 
-def is_found(url: str) -> bool:
+def is_detected(url: str) -> bool:
     try:
         return httpx.get(url, timeout=DEADLINE_S).is_success
     except httpx.HTTPError:
@@ -98,7 +98,7 @@ def is_found(url: str) -> bool:
 
 
 def becomes_ready(url: str) -> None:
-    wait_for(lambda: is_found(f"{url}/health/ready"), "it is ready")
+    wait_for(lambda: is_detected(f"{url}/health/ready"), "it is ready")
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def url(settings: Settings, second_client: SecondClient) -> Iterator[str]:
     with serving(settings) as (process, address):
         becomes_ready(address)
         send(second_client, settings.offsets_topic, seen(topic, {0: 5}, query_id=QUERY_ID))
-        wait_for(lambda: is_found(f"{address}/lag/orders"), "the query is there")
+        wait_for(lambda: is_detected(f"{address}/lag/orders"), "the query is there")
         yield address
         process.terminate()
         assert process.wait(DEADLINE_S) == 0
@@ -155,7 +155,7 @@ def test_tail_follows_the_events(url: str, settings: Settings) -> None:
 def test_a_query_is_forgotten(url: str, settings: Settings, second_client: SecondClient) -> None:
     ended = seen("orders", {0: 5}, query_id="ended", query="ended", cause="terminated")
     send(second_client, settings.offsets_topic, ended)
-    wait_for(lambda: is_found(f"{url}/lag/ended"), "the query is there")
+    wait_for(lambda: is_detected(f"{url}/lag/ended"), "the query is there")
     forgotten = sparklag("forget", "ended", "--url", url)
     assert (forgotten.returncode, forgotten.stdout) == (0, "forgotten: ended\n")
     wait_for(
@@ -172,7 +172,7 @@ def test_topics_are_created_once(kafka: LocalKafka, second_client: SecondClient)
     wait_for(lambda: second_client.partitions(settings.lag_topic) == 2, "it has 2 partitions")
 
 
-def test_with_avro_the_schemas_are_registered_too_and_check_says_when_they_are_missing(
+def test_with_avro_the_schemas_are_registered_too_and_check_reports_when_they_are_missing(
     kafka: LocalKafka, registry: SchemaRegistryServer
 ) -> None:
     settings = settings_for(kafka.bootstrap_servers)
@@ -195,8 +195,8 @@ def test_with_avro_the_schemas_are_registered_too_and_check_says_when_they_are_m
     assert f"{settings.lag_topic}: already there, its schema registered" in created.stdout
     assert f"{settings.lag_topic}-partitions: created, its schema registered" in created.stdout
     assert "schema" not in sparklag("topics", "create", settings=settings, **wanted).stdout
-    found = sparklag("check", settings=settings, **wanted)
-    assert found.returncode == 0, found.stdout
+    result = sparklag("check", settings=settings, **wanted)
+    assert result.returncode == 0, result.stdout
 
 
 def test_avro_with_a_registry_that_is_away_is_one_line(kafka: LocalKafka) -> None:
@@ -269,17 +269,17 @@ def test_a_port_in_use_is_one_line(kafka: LocalKafka) -> None:
     assert f"port {port} on 127.0.0.1 is in use: choose another with --http-port" in line
 
 
-def test_without_kafka_it_serves_says_why_it_is_not_ready_and_waits() -> None:
+def test_without_kafka_it_serves_reports_why_it_is_not_ready_and_waits() -> None:
     with serving(settings_for("127.0.0.1:1")) as (process, url):
 
-        def says_why() -> bool:
+        def reports_why() -> bool:
             failing = httpx.get(f"{url}/health/ready", timeout=DEADLINE_S).json()["failing"]
             return "connection refused" in failing.get("topics", "")
 
-        wait_for(says_why, "it says why")
+        wait_for(reports_why, "it says why")
         process.terminate()
-        _, said = process.communicate(timeout=DEADLINE_S)
-    lines = [line for line in said.splitlines() if "connection refused" in line]
+        _, printed = process.communicate(timeout=DEADLINE_S)
+    lines = [line for line in printed.splitlines() if "connection refused" in line]
     assert len(lines) == 1
     assert "Kafka at 127.0.0.1:1: 127.0.0.1:1: connection refused" in lines[0]
 

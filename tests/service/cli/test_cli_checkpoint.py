@@ -132,7 +132,7 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path: Path) -> None
     (broken.folder / "offsets/0").write_bytes(b"v1\n{}\n{")
     future = Checkpoint(tmp_path / "future")
     future.write("offsets/0", b"v9\n{}\n0")
-    for path, said in {
+    for path, message in {
         "no": "there is no checkpoint here",
         "empty": "there is no checkpoint here",
         "other": "there is no checkpoint here",
@@ -143,7 +143,7 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path: Path) -> None
     }.items():
         line = refused(sparklag("checkpoint", str(tmp_path / path)))
         assert line.startswith("sparklag: ")
-        assert said in line
+        assert message in line
     line = refused(
         sparklag("checkpoint", str(SAMPLES / "limited"), "--bootstrap-servers", "127.0.0.1:1")
     )

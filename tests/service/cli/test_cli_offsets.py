@@ -65,7 +65,7 @@ def test_list_has_every_query_of_the_store_and_its_newest_batch(store: str) -> N
     assert [query["last_at"] for query in as_json][2:] == [at_ms(2), at_ms(1)]
 
 
-def test_show_tells_the_batch_of_a_moment_by_partition(store: str) -> None:
+def test_show_reports_the_batch_of_a_moment_by_partition(store: str) -> None:
     shown = offsets("show", "orders", "--store", store, "--at", str(at_ms(1)))
     assert shown.returncode == 0, shown.stderr
     assert "batch 1, " in shown.stdout
@@ -107,13 +107,13 @@ def test_what_cannot_be_answered_is_one_line_and_exit_code_2(
     assert complaint in refused(offsets(*arguments, "--store", store))
 
 
-def test_without_a_store_the_line_says_where_to_set_it() -> None:
+def test_without_a_store_the_line_reports_where_to_set_it() -> None:
     assert "setting store.url is not set" in refused(offsets("show", "orders"))
     missing = offsets("show", "orders", "--store", "sqlite:///no-such.db")
     assert "there is no file no-such.db" in refused(missing)
 
 
-async def test_rest_gives_the_same_and_says_of_which_batch(store: str) -> None:
+async def test_rest_gives_the_same_and_reports_of_which_batch(store: str) -> None:
     pipeline = pipeline_of(Settings(store=StoreSettings(url=store)))
     async with rest_client(pipeline) as http:
         given = await http.get(f"/offsets/orders?on_deleted=unchecked&at={at_ms(1)}")
@@ -136,7 +136,7 @@ async def test_rest_gives_the_same_and_says_of_which_batch(store: str) -> None:
         assert both.json()["query_ids"] == ["a", "b"]
 
 
-async def test_rest_without_a_store_says_so() -> None:
+async def test_rest_without_a_store_reports_so() -> None:
     async with rest_client(pipeline_of(Settings())) as http:
         problem = await http.get("/offsets/orders")
     assert (problem.status_code, problem.json()["title"]) == (404, "No offset store")

@@ -66,7 +66,7 @@ async def test_it_begins_with_the_newest_event_of_each_query(live: LiveServer) -
     assert json.loads(one.stdout) == json.loads(document)
 
 
-async def test_it_says_that_it_waits_and_ctrl_c_ends_it(live: LiveServer) -> None:
+async def test_it_reports_that_it_waits_and_ctrl_c_ends_it(live: LiveServer) -> None:
     with following("--url", live.url) as process:
         assert process.stderr is not None
         line = await asyncio.wait_for(asyncio.to_thread(process.stderr.readline), DEADLINE_S)
@@ -106,7 +106,7 @@ def lag_frame(event_id: str, **fields: object) -> bytes:
     return b"retry: 10\nid: " + event_id.encode() + b"\nevent: lag\ndata: " + data + b"\n\n"
 
 
-def test_after_a_cut_it_goes_on_where_it_was_and_says_what_is_missing() -> None:
+def test_after_a_cut_it_goes_on_where_it_was_and_reports_what_is_missing() -> None:
     gap = b'event: gap\ndata: {"since": "0:1", "reason": "they are gone"}\n\n'
     cut = lag_frame("0:2")[:-1]
     last = gap + lag_frame("0:9", total_lag=126_671)

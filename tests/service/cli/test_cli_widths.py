@@ -55,34 +55,34 @@ async def shown(live: LiveServer, width: int | None, name: str, *arguments: str)
     return await asyncio.to_thread(on_terminal, width, program)
 
 
-def fits(found: Shown, width: int, *, code: int = 0) -> bool:
-    assert found.returncode == code, found.stderr
-    assert all(line.isprintable() for line in found.lines)
-    return max(map(cell_len, found.lines)) <= width
+def fits(result: Shown, width: int, *, code: int = 0) -> bool:
+    assert result.returncode == code, result.stderr
+    assert all(line.isprintable() for line in result.lines)
+    return max(map(cell_len, result.lines)) <= width
 
 
 @each_width
 async def test_queries_on_a_terminal(served: LiveServer, width: int) -> None:
-    found = await shown(served, width, "queries")
-    assert fits(found, width, code=NO_KAFKA)
-    headings = found.lines[0].split()
+    result = await shown(served, width, "queries")
+    assert fits(result, width, code=NO_KAFKA)
+    headings = result.lines[0].split()
     assert headings[:5] == ["query", "id", "topic", "status", "lag"]
-    assert large_numbers(found.text) == {"126,671", "9,007,199,254"}
-    (stalled,) = (line for line in found.lines if "STALL" in line)
+    assert large_numbers(result.text) == {"126,671", "9,007,199,254"}
+    (stalled,) = (line for line in result.lines if "STALL" in line)
     # No other id begins with these.
     assert stalled.split()[:5] == ["orders", QUERY_ID[:11], "orders", "STALL", "126,671"]
-    (unknown,) = (line for line in found.lines if "UNKNOWN" in line)
+    (unknown,) = (line for line in result.lines if "UNKNOWN" in line)
     assert unknown.split()[4] == "unknown"
-    below = found.lines[found.lines.index(stalled) + 1 :]
+    below = result.lines[result.lines.index(stalled) + 1 :]
     assert " ".join(" ".join(below).split()).startswith(REASON)
-    assert ("not shown in" in found.text) == ("by" not in headings)
+    assert ("not shown in" in result.text) == ("by" not in headings)
 
 
 async def test_queries_in_a_pipe_is_a_line_for_each_with_every_field(served: LiveServer) -> None:
-    found = await shown(served, None, "queries")
-    assert found.returncode == NO_KAFKA
-    assert "\x1b" not in found.text
-    heading, *rows = (line.split("\t") for line in found.lines)
+    result = await shown(served, None, "queries")
+    assert result.returncode == NO_KAFKA
+    assert "\x1b" not in result.text
+    heading, *rows = (line.split("\t") for line in result.lines)
     queries = {row[1]: dict(zip(heading, row, strict=True)) for row in rows}
     assert len(queries) == 3
     assert all(field for row in rows for field in row)
@@ -98,20 +98,20 @@ async def test_queries_in_a_pipe_is_a_line_for_each_with_every_field(served: Liv
 
 @each_width
 async def test_lag_on_a_terminal(served: LiveServer, width: int) -> None:
-    found = await shown(served, width, "lag", "hostile")
-    assert fits(found, width)
-    numbers = large_numbers(found.text)
+    result = await shown(served, width, "lag", "hostile")
+    assert fits(result, width)
+    numbers = large_numbers(result.text)
     assert "9,007,199,254" in numbers
     assert numbers <= {"9,007,199,254", "1,234,567", "9,008,433,821"}
-    if "not shown" not in found.text:
+    if "not shown" not in result.text:
         assert len(numbers) == 3
 
 
 async def test_lag_in_a_pipe_has_every_column_and_a_line_per_partition(served: LiveServer) -> None:
-    found = await shown(served, None, "lag", "hostile")
+    result = await shown(served, None, "lag", "hostile")
     numbers = ["3", "1,234,567", "9,008,433,821", "9,007,199,254"]
-    assert found.lines[-1].split() == ["t" * 249, *numbers, "unknown"]
-    assert found.lines[-2].split()[-2:] == ["oldest", "reason"]
+    assert result.lines[-1].split() == ["t" * 249, *numbers, "unknown"]
+    assert result.lines[-2].split()[-2:] == ["oldest", "reason"]
 
 
 @each_width
@@ -121,8 +121,8 @@ def test_offsets_and_checkpoints_on_a_terminal(store: str, width: int) -> None:
         ("offsets", "show", "orders", "--store", store),
         ("checkpoint", str(SAMPLES / "single_kafka")),
     ):
-        found = on_terminal(width, command(*arguments))
-        assert fits(found, width), arguments
+        result = on_terminal(width, command(*arguments))
+        assert fits(result, width), arguments
 
 
 def test_what_cannot_be_done_is_one_line_on_a_narrow_terminal_too() -> None:
@@ -133,7 +133,7 @@ def test_what_cannot_be_done_is_one_line_on_a_narrow_terminal_too() -> None:
         ("queries", "--url", "http://127.0.0.1:1/lag?x=1"),
         ("tail", "--url", "http://127.0.0.1:1", "--bootstrap-servers", "127.0.0.1:1"),
     ):
-        found = on_terminal(60, command(*arguments))
-        assert found.returncode == 2
-        (line,) = found.stderr.splitlines()
+        result = on_terminal(60, command(*arguments))
+        assert result.returncode == 2
+        (line,) = result.stderr.splitlines()
         assert line.startswith("sparklag: ")

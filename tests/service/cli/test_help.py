@@ -73,13 +73,13 @@ def test_every_help_has_the_same_sections_within_the_width(page: Page, command: 
 
 
 def test_an_option_has_the_same_words_everywhere(page: Page) -> None:
-    seen: dict[str, set[str]] = {}
+    received: dict[str, set[str]] = {}
     for command in {*COMMANDS, *PROGRAMS} - {"checkpoint"}:  # needs no Kafka, and says for what
         text = page(command, 120).partition("Options:\n")[2].partition("\n\n")[0]
         for option in re.split(r"\n(?=  -)", text):
             name = option.split()[0].rstrip(",")
-            seen.setdefault(name, set()).add(" ".join(option.split()))
-    assert {name: seen[name] for name in SHARED if len(seen[name]) != 1} == {}
+            received.setdefault(name, set()).add(" ".join(option.split()))
+    assert {name: received[name] for name in SHARED if len(received[name]) != 1} == {}
 
 
 def test_no_command_is_left_out_here() -> None:
@@ -115,7 +115,7 @@ def test_a_wrong_argument_is_one_line(command: str, capsys: pytest.CaptureFixtur
     )
 
 
-def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyspark_it_reports_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(name: str) -> ModuleSpec | None:
         assert name == "pyspark"
         return None

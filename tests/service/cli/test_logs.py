@@ -70,13 +70,13 @@ def test_each_line_of_a_run_is_one_json_object_and_those_about_a_query_name_it(
         wait_for(lambda: len(about_queries(log)) >= 2, "both are logged")
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) in (0, 130)
-    found = lines(log)
+    result = lines(log)
     assert log.read_text().endswith("\n")
-    for line in found:
+    for line in result:
         assert {"timestamp", "level", "logger", "event"} <= line.keys()
         at = datetime.fromisoformat(line["timestamp"].replace("Z", "+00:00"))
         assert abs((datetime.now(timezone.utc) - at).total_seconds()) < DEADLINE_S
-    assert any(line["event"].startswith("serving http://") for line in found)
+    assert any(line["event"].startswith("serving http://") for line in result)
     by_query = {line["query_id"]: line for line in about_queries(log)}
     refused, dropped = by_query["other"], by_query[observed.query_id]
     assert refused["event"].startswith("refused a message at ")
@@ -100,8 +100,8 @@ def test_a_repeated_line_is_limited_and_counted(kafka: LocalKafka, tmp_path: Pat
                     pass
         process.send_signal(signal.SIGTERM)
         process.wait(DEADLINE_S)
-    said = [line for line in lines(log) if "Invalid HTTP request" in line["event"]]
-    *first, last = said
+    message = [line for line in lines(log) if "Invalid HTTP request" in line["event"]]
+    *first, last = message
     assert len(first) == 5
     assert last["event"] == "… 25 more like this: Invalid HTTP request received."
     assert last["repeated"] == 25

@@ -125,7 +125,7 @@ async def first_times(
     level: str = "read_uncommitted",
 ) -> dict[int, int]:
     """The time of the first record that aiokafka's consumer reads from each position on."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     async with AIOKafkaConsumer(
         bootstrap_servers=bootstrap_servers, isolation_level=level, auto_offset_reset="none"
     ) as consumer:
@@ -133,7 +133,7 @@ async def first_times(
         consumer.assign(partitions)
         for partition in partitions:
             consumer.seek(partition, positions[partition.partition])
-        while len(found) < len(positions):
+        while len(result) < len(positions):
             record = await consumer.getone(*partitions)
-            found.setdefault(record.partition, record.timestamp)
-    return found
+            result.setdefault(record.partition, record.timestamp)
+    return result

@@ -84,19 +84,21 @@ async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_fo
         assert "default" not in enricher.unreachable
 
 
-async def test_a_query_of_no_configured_cluster_is_told_at_once(kafka: LocalKafka) -> None:
+async def test_a_query_of_no_configured_cluster_is_reported_at_once(kafka: LocalKafka) -> None:
     async with enriching(kafka.bootstrap_servers) as enricher:
         nowhere = query({"orders": [0]}, "nowhere", cluster=None)
         elsewhere = query({"orders": [0]}, "elsewhere", cluster="unheard-of")
         began_s = time.monotonic()
         enricher.request(nowhere, elsewhere)
-        told = await enricher.next_measured()
-        assert told.states == [nowhere, elsewhere]
-        assert began_s <= told.requested_s <= time.monotonic()
+        output = await enricher.next_measured()
+        assert output.states == [nowhere, elsewhere]
+        assert began_s <= output.requested_s <= time.monotonic()
         assert enricher.offsets["default"] == {}
 
 
-async def test_what_nobody_took_is_told_once_as_asked_last(kafka: LocalKafka, topic: str) -> None:
+async def test_what_nobody_took_is_reported_once_as_requested_last(
+    kafka: LocalKafka, topic: str
+) -> None:
     async with enriching(kafka.bootstrap_servers) as enricher:
         old, new = query({topic: [0]}), query({topic: [0]})
         nowhere = query({topic: [0]}, "nowhere", cluster=None)
@@ -109,9 +111,9 @@ async def test_what_nobody_took_is_told_once_as_asked_last(kafka: LocalKafka, to
             lambda: {id(state) for state, _ in enricher._measured.values()} == newest,
             "all are measured",
         )
-        told = await enricher.next_measured()
-        assert told.requested_s >= last_s
-        assert {id(state) for state in told.states} == newest
+        output = await enricher.next_measured()
+        assert output.requested_s >= last_s
+        assert {id(state) for state in output.states} == newest
 
 
 async def test_closing_is_quick_while_a_broker_is_frozen(topic_name: str) -> None:

@@ -31,9 +31,9 @@ def _arrival(
     times: LogEndHistory, offset: int, end: int, now_s: float, partition: int = 0
 ) -> Arrival:
     latest = LatestOffset(end, now_s)
-    found = times.bracket(partition, offset, latest)
-    at_s = found.arrived_s(partition, offset, latest)
-    return Arrival(found.older_s, found.newer_s, found.newer_s if at_s is None else at_s)
+    result = times.bracket(partition, offset, latest)
+    at_s = result.arrived_s(partition, offset, latest)
+    return Arrival(result.older_s, result.newer_s, result.newer_s if at_s is None else at_s)
 
 
 def test_a_record_came_between_the_last_row_without_it_and_the_first_with_it() -> None:
@@ -56,9 +56,9 @@ def test_the_only_record_of_a_row_came_in_its_middle() -> None:
 def test_a_record_newer_than_the_last_row_came_before_the_end_that_shows_it() -> None:
     times = LogEndHistory()
     _row(times, 100.0, 10)
-    found = _arrival(times, 10, 12, 100.8)
-    assert (found.after_s, found.before_s) == (100.0, 100.8)
-    assert found.at_s == pytest.approx(100.2)
+    result = _arrival(times, 10, 12, 100.8)
+    assert (result.after_s, result.before_s) == (100.0, 100.8)
+    assert result.at_s == pytest.approx(100.2)
 
 
 def test_a_record_that_was_there_before_anyone_looked_is_at_least_so_old() -> None:
@@ -195,7 +195,7 @@ def test_what_is_older_than_a_day_goes() -> None:
     st.integers(0, 2),
     st.data(),
 )
-def test_it_says_what_a_search_through_all_that_was_read_says(
+def test_it_reports_what_a_search_through_all_that_was_read_reports(
     steps: list[tuple[float, list[int | None]]], partition: int, data: st.DataObject
 ) -> None:
     """Nothing thinned away, whatever was read when: the answer is the narrowest there is."""
@@ -216,9 +216,9 @@ def test_it_says_what_a_search_through_all_that_was_read_says(
     end = ends[partition] + 1
     offset = data.draw(st.integers(0, end - 1))
 
-    found = _arrival(times, offset, end, now_s + 1, partition)
+    result = _arrival(times, offset, end, now_s + 1, partition)
 
     read.append((now_s + 1, end))
-    assert found.before_s == min(at_s for at_s, was in read if was > offset)
-    assert found.after_s == max((at_s for at_s, was in read if was <= offset), default=None)
-    assert (found.after_s or found.before_s) <= found.at_s <= found.before_s
+    assert result.before_s == min(at_s for at_s, was in read if was > offset)
+    assert result.after_s == max((at_s for at_s, was in read if was <= offset), default=None)
+    assert (result.after_s or result.before_s) <= result.at_s <= result.before_s

@@ -25,26 +25,26 @@ def table(topic_id: str | None = "first", partitions: int = 1) -> OffsetTable:
     """A table that knows one broker and the topic `orders`."""
     made = OffsetTable("default")
     made.update_brokers({1: ("broker", 9092)})
-    made.update_topic(found(topic_id, partitions), 0.0, 0.0)
+    made.update_topic(result(topic_id, partitions), 0.0, 0.0)
     return made
 
 
-def found(topic_id: str | None, partitions: int = 1, leader: int = 1) -> TopicMetadata:
+def result(topic_id: str | None, partitions: int = 1, leader: int = 1) -> TopicMetadata:
     return TopicMetadata("orders", 0, topic_id, dict.fromkeys(range(partitions), leader), {})
 
 
-def said(*offsets: int, error: int = 0) -> bytes:
+def offsets_at(*offsets: int, error: int = 0) -> bytes:
     """A leader's answer for `orders`."""
     partitions = [(number, error, -1, offset) for number, offset in enumerate(offsets)]
     encoded: bytes = OffsetResponse_v3(0, [("orders", partitions)]).encode()
     return encoded
 
 
-def take(made: OffsetTable, answer: bytes, asked_s: float) -> set[str]:
-    stale, doubtful = made.take_latest("read_uncommitted", answer, asked_s, asked_s + 0.1)
+def take(made: OffsetTable, answer: bytes, requested_s: float) -> set[str]:
+    stale, doubtful = made.take_latest("read_uncommitted", answer, requested_s, requested_s + 0.1)
     if doubtful:
         # It is the same topic still.
-        made.take_latest("read_uncommitted", answer, asked_s, asked_s + 0.1, doubtful)
+        made.take_latest("read_uncommitted", answer, requested_s, requested_s + 0.1, doubtful)
     return stale
 
 
@@ -52,24 +52,24 @@ def latest(made: OffsetTable) -> dict[TopicPartition, int]:
     return latest_of(made.topics)
 
 
-def test_a_failure_keeps_the_last_value_and_says_why_until_the_next_success() -> None:
+def test_a_failure_keeps_the_last_value_and_reports_why_until_the_next_success() -> None:
     made = table()
-    take(made, said(5), 1.0)
-    assert take(made, said(-1, error=_NOT_LEADER), 2.0) == {"orders"}
+    take(made, offsets_at(5), 1.0)
+    assert take(made, offsets_at(-1, error=_NOT_LEADER), 2.0) == {"orders"}
     assert made.topics["orders"].latest["read_uncommitted"][0] == LatestOffset(5, 1.0)
     assert unknown_of(made.topics) == {_ORDERS: "the leader answers NotLeaderForPartitionError"}
     made.fail("orders", [0], "broker 1 did not answer within 5 s", 2.5)
     assert unknown_of(made.topics) == {_ORDERS: "broker 1 did not answer within 5 s"}
-    assert take(made, said(6), 3.0) == set()
+    assert take(made, offsets_at(6), 3.0) == set()
     assert latest(made) == {_ORDERS: 6}
     assert unknown_of(made.topics) == {}
 
 
-def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_said() -> None:
+def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_reported() -> None:
     made = table()
-    take(made, said(7), 3.0)
-    take(made, said(5), 2.0)
-    take(made, said(-1, error=_NOT_LEADER), 2.0)
+    take(made, offsets_at(7), 3.0)
+    take(made, offsets_at(5), 2.0)
+    take(made, offsets_at(-1, error=_NOT_LEADER), 2.0)
     made.fail("orders", [0], "broker 1 did not answer within 5 s", 2.0)
     assert made.topics["orders"].latest["read_uncommitted"] == {0: LatestOffset(7, 3.0)}
     assert unknown_of(made.topics) == {}
@@ -77,70 +77,70 @@ def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_said() -> N
 
 def test_a_log_that_may_have_begun_anew_is_not_believed_before_its_topic_is_confirmed() -> None:
     made = table()
-    take(made, said(500_000), 1.0)
+    take(made, offsets_at(500_000), 1.0)
     # A second is enough to write 500,001 records, and not 2,000,001.
-    stale, doubtful = made.take_latest("read_uncommitted", said(500_001), 2.0, 2.0)
+    stale, doubtful = made.take_latest("read_uncommitted", offsets_at(500_001), 2.0, 2.0)
     assert (stale, doubtful) == (set(), {"orders"})
     assert latest(made) == {TopicPartition("orders", 0): 500_000}
-    assert not made.is_recreated(found("first"))
-    assert made.is_recreated(found("second"))
-    made.take_latest("read_uncommitted", said(500_001), 2.0, 2.0, {"orders"})
-    take(made, said(2_000_000), 2.5)
-    stale, doubtful = made.take_latest("read_uncommitted", said(2_000_001), 3.0, 3.0)
+    assert not made.is_recreated(result("first"))
+    assert made.is_recreated(result("second"))
+    made.take_latest("read_uncommitted", offsets_at(500_001), 2.0, 2.0, {"orders"})
+    take(made, offsets_at(2_000_000), 2.5)
+    stale, doubtful = made.take_latest("read_uncommitted", offsets_at(2_000_001), 3.0, 3.0)
     assert (stale, doubtful) == (set(), set())
     assert latest(made) == {TopicPartition("orders", 0): 2_000_001}
 
 
 def test_a_log_that_ends_earlier_is_believed_once_the_topic_was_looked_at_again() -> None:
     made = table()
-    take(made, said(9), 1.0)
-    assert take(made, said(2), 2.0) == {"orders"}
-    assert take(made, said(2), 3.0) == {"orders"}
+    take(made, offsets_at(9), 1.0)
+    assert take(made, offsets_at(2), 2.0) == {"orders"}
+    assert take(made, offsets_at(2), 3.0) == {"orders"}
     assert latest(made) == {_ORDERS: 9}
     assert _ORDERS in unknown_of(made.topics)
-    made.update_topic(found("first"), 4.0, 4.1)
-    take(made, said(2), 5.0)
+    made.update_topic(result("first"), 4.0, 4.1)
+    take(made, offsets_at(2), 5.0)
     assert latest(made) == {_ORDERS: 2}
     assert unknown_of(made.topics) == {}
     # The next time it has to be looked at anew.
-    take(made, said(1), 6.0)
+    take(made, offsets_at(1), 6.0)
     assert latest(made) == {_ORDERS: 2}
 
 
 @pytest.mark.parametrize(("old_id", "new_id"), [("first", "second"), (None, None)])
 def test_nothing_of_a_recreated_topic_stays(old_id: str | None, new_id: str | None) -> None:
     made = table(old_id, partitions=2)
-    take(made, said(9, 9), 1.0)
-    made.take_earliest(said(4, 4), 1.0)
+    take(made, offsets_at(9, 9), 1.0)
+    made.take_earliest(offsets_at(4, 4), 1.0)
     epoch = made.epoch
     # A broker without ids shows it by a partition that is gone.
-    made.update_topic(found(new_id, partitions=1), 2.0, 2.5)
+    made.update_topic(result(new_id, partitions=1), 2.0, 2.5)
     assert latest(made) == {}
     assert made.topics["orders"].earliest == {}
     assert made.epoch > epoch
     # Asked for before it was known: this may be of the old one.
-    take(made, said(9, 9), 2.4)
-    made.take_earliest(said(4, 4), 2.4)
+    take(made, offsets_at(9, 9), 2.4)
+    made.take_earliest(offsets_at(4, 4), 2.4)
     assert latest(made) == {}
     assert made.topics["orders"].earliest == {}
-    take(made, said(1), 2.6)
+    take(made, offsets_at(1), 2.6)
     assert latest(made) == {_ORDERS: 1}
 
 
 def test_a_topic_one_may_not_see_for_a_while_keeps_its_values() -> None:
     made = table()
-    take(made, said(9), 1.0)
+    take(made, offsets_at(9), 1.0)
     assert not made.update_topic(TopicMetadata("orders", 29, None, {}, {}), 2.0, 2.1)
     topic = made.topics["orders"].description
     assert (topic.missing, topic.gone) == ("no right to describe topic orders", False)
     assert latest(made) == {_ORDERS: 9}
-    made.update_topic(found("second"), 3.0, 3.1)
+    made.update_topic(result("second"), 3.0, 3.1)
     assert latest(made) == {}
 
 
 def test_a_topic_that_was_gone_comes_back_without_anything_of_before() -> None:
     made = table()
-    take(made, said(9), 1.0)
+    take(made, offsets_at(9), 1.0)
     gone = TopicMetadata("orders", 3, None, {}, {})
     made.update_topic(gone, 2.0, 2.1)
     assert latest(made) == {}
@@ -148,27 +148,27 @@ def test_a_topic_that_was_gone_comes_back_without_anything_of_before() -> None:
     made.update_topic(gone, 3.0, 3.1)
     assert made.epoch == epoch, "nothing is to be planned anew"
     made.topic("orders").log_ends_of("read_uncommitted").insert(1.0, {0: 9})
-    made.update_topic(found("second"), 4.0, 4.1)
+    made.update_topic(result("second"), 4.0, 4.1)
     assert made.topics["orders"].log_ends == {}
-    take(made, said(9), 4.05)
+    take(made, offsets_at(9), 4.05)
     assert latest(made) == {}
 
 
 def test_what_no_plan_needs_is_forgotten_and_an_answer_under_way_does_not_bring_it_back() -> None:
     made = table(partitions=2)
-    take(made, said(5, 5), 1.0)
-    made.take_earliest(said(0, 0), 1.0)
+    take(made, offsets_at(5, 5), 1.0)
+    made.take_earliest(offsets_at(0, 0), 1.0)
     list(made.retain([made.plan(query({"orders": [0]}, assigned={"orders": [0]}))]))
     assert latest(made) == {_ORDERS: 5}
     assert made.topics["orders"].earliest == {0: 0}
     list(made.retain([]))
-    take(made, said(5, 5), 2.5)
+    take(made, offsets_at(5, 5), 2.5)
     assert made.topics == {}
 
 
 def test_a_topic_that_is_planned_while_others_are_forgotten_stays() -> None:
     made = table(partitions=2)
-    take(made, said(5, 5), 1.0)
+    take(made, offsets_at(5, 5), 1.0)
     steps = made.retain([made.plan(query({"other": [0]}))])
     next(steps)
     made.plan(query({"orders": [0]}))

@@ -29,7 +29,7 @@ from sparklag_service.enrichment.record_times import RecordTimes
 from sparklag_service.tracking.query_state import SourceState
 from tests.kafka.batches import TRANSACTIONAL, batch, marker
 from tests.service.asking import source
-from tests.service.states import said, state
+from tests.service.states import offsets_at, state
 
 
 def reading(positions: dict[int, int], **fields: Any) -> SourceState:
@@ -38,22 +38,22 @@ def reading(positions: dict[int, int], **fields: Any) -> SourceState:
 
 def lagging(source: SourceState, offsets: ClusterOffsets) -> dict[int, int]:
     """Partition and position of those that lag."""
-    found = lagging_partitions(source, offsets)
-    return {one.partition.partition: one.position for one in found if one is not None}
+    result = lagging_partitions(source, offsets)
+    return {one.partition.partition: one.position for one in result if one is not None}
 
 
 def test_those_with_unprocessed_records_are() -> None:
-    offsets = said({0: 10, 1: 10, 2: 10, 3: 4})["default"]
+    offsets = offsets_at({0: 10, 1: 10, 2: 10, 3: 4})["default"]
     assert lagging(reading({0: 9, 1: 10, 2: 0, 3: 5}), offsets) == {0: 9, 2: 0}
 
 
 def test_one_before_the_logs_start_is_not() -> None:
-    offsets = said({0: 10, 1: 10}, earliest={0: 5, 1: 5})["default"]
+    offsets = offsets_at({0: 10, 1: 10}, earliest={0: 5, 1: 5})["default"]
     assert lagging(reading({0: 4, 1: 5}), offsets) == {1: 5}
 
 
 def test_one_that_was_added_is_from_its_first_record_on() -> None:
-    offsets = said({0: 10, 1: 10, 2: 10}, earliest={1: 3})["default"]
+    offsets = offsets_at({0: 10, 1: 10, 2: 10}, earliest={1: 3})["default"]
     assert lagging(reading({0: 9}), offsets) == {0: 9, 1: 3}
     unstarted = source(topics=("orders",))
     assert lagging(unstarted, offsets) == {}, "no batch has completed yet"
@@ -61,7 +61,7 @@ def test_one_that_was_added_is_from_its_first_record_on() -> None:
 
 def test_what_is_not_known_is_not() -> None:
     assert lagging(reading({0: 1}), {}) == {}
-    offsets = said({0: 10})["default"]
+    offsets = offsets_at({0: 10})["default"]
     assert lagging(reading({0: 1, 7: 1}), offsets) == {0: 1}
     assert lagging(reading({0: 1}, isolation_level="read_committed"), offsets) == {}
     offsets["orders"].description = Topic(missing="gone", gone=True)
@@ -69,7 +69,7 @@ def test_what_is_not_known_is_not() -> None:
 
 
 def test_a_record_is_older_where_the_topic_was_not_measured_before_it_came() -> None:
-    offsets = said({0: 10})["default"]
+    offsets = offsets_at({0: 10})["default"]
     (behind,) = lagging_partitions(reading({0: 5}), offsets)
     assert behind is not None
     assert is_older_than_measurements(behind, offsets), "the topic was not measured at all"
@@ -111,7 +111,7 @@ async def test_a_query_is_checked_until_its_topics_were_measured() -> None:
     offsets["orders"] = TopicOffsets(Topic("id-a", (0,)))
     assert await is_checked_again()
     assert await is_checked_again(), "no offset of it was read"
-    offsets.update(said({0: 5})["default"])
+    offsets.update(offsets_at({0: 5})["default"])
     assert await is_checked_again()
     assert not await is_checked_again(), "it does not lag"
 
@@ -235,8 +235,8 @@ def test_where_there_is_only_a_marker_there_is_no_record_yet() -> None:
     assert searched([marker(4, 5, commits=True)], 4, end=5).outcome == "nothing_there"
     assert searched([], 5, end=5).outcome == "nothing_there"
     aborted = batch(4, [1], producer_id=5, flags=TRANSACTIONAL)
-    seen = searched([aborted], 4, aborted=[(5, 4)], committed=True, end=5)
-    assert seen.outcome == "nothing_there"
+    received = searched([aborted], 4, aborted=[(5, 4)], committed=True, end=5)
+    assert received.outcome == "nothing_there"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ CAME_S = (30, 150, 600, 2_000, 7_000, 15_000, 30_000, 60_000, 100_000)
 """Ages; the last is older than anybody asks for."""
 
 
-async def test_each_record_is_found_between_the_two_ages_it_came_between(
+async def test_each_record_is_detected_between_the_two_ages_it_came_between(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     """Partition n stands at record n of nine, the oldest first."""
@@ -40,8 +40,8 @@ async def test_each_record_is_found_between_the_two_ages_it_came_between(
     async with sampling(kafka.bootstrap_servers, time_lag=OFF) as sampled:
         counts = sampled.record_times.counts
         await sampled.until(lambda: counts.looked_up == 9, "they are looked up", state)
-        said = sampled.enricher.offsets["default"][topic_name]
-        times, latest = said.log_ends["read_uncommitted"], said.latest["read_uncommitted"]
+        message = sampled.enricher.offsets["default"][topic_name]
+        times, latest = message.log_ends["read_uncommitted"], message.latest["read_uncommitted"]
 
         def bracket(number: int) -> Bracket:
             return times.bracket(number, number, latest[number])
@@ -69,7 +69,7 @@ async def test_each_record_is_found_between_the_two_ages_it_came_between(
         assert (counts.requests, sampled.times()) == (0, {}), "no record is read"
 
 
-async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_is_left_out(
+async def test_what_is_requested_for_takes_few_requests_and_a_partition_nobody_has_is_left_out(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     second_client.create(topic_name, 2)
@@ -77,11 +77,11 @@ async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_i
     batches = [[now_ms - age_s * 1_000] for age_s in (600, 5)]
     await write_batches(kafka.bootstrap_servers, topic_name, batches, partitions=[0, 1])
     host, port = kafka.bootstrap_servers.split(":")
-    asked: list[int] = []
+    requested: list[int] = []
 
     class Counting(BrokerConnection):
         async def send(self, request: Any) -> Any:
-            asked.append(1)
+            requested.append(1)
             return await super().send(request)
 
     access = ClusterAccess(kafka.bootstrap_servers)
@@ -100,7 +100,7 @@ async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_i
     finally:
         await connection.aclose()
     # Halving: of 203 ages eight at most, all partitions together.
-    assert len(asked) <= 8
+    assert len(requested) <= 8
     (newer_s, newer), (older_s, older) = sorted(
         (age_s, row[0]) for (age_s, _), row in ends.items() if 0 in row
     )
@@ -116,11 +116,11 @@ async def test_a_log_without_new_records_ended_where_it_ends(kafka: LocalKafka, 
     async with sampling(kafka.bootstrap_servers, time_lag=OFF) as sampled:
         counts = sampled.record_times.counts
         await sampled.until(lambda: counts.looked_up == 1, "it is looked up", state)
-        said = sampled.enricher.offsets["default"][topic]
-        times = said.log_ends["read_uncommitted"]
+        message = sampled.enricher.offsets["default"][topic]
+        times = message.log_ends["read_uncommitted"]
 
         def is_between() -> bool:
-            latest = said.latest["read_uncommitted"][0]
+            latest = message.latest["read_uncommitted"][0]
             bracket = times.bracket(0, 1, latest)
             now_s = time.monotonic()
             return (
@@ -132,7 +132,7 @@ async def test_a_log_without_new_records_ended_where_it_ends(kafka: LocalKafka, 
         await sampled.until(is_between, "where its record came", state)
 
 
-async def test_a_frozen_leader_keeps_nobody_from_looking_up_and_is_asked_again() -> None:
+async def test_a_frozen_leader_keeps_nobody_from_looking_up_and_is_requested_again() -> None:
     with LocalKafka() as first, second_broker(first) as second_node:
         await place(first, {"here": [1], "there": [2]})
         servers = first.bootstrap_servers

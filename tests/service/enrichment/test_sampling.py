@@ -135,7 +135,7 @@ async def test_of_transactions_what_a_reader_gets_counts(kafka: LocalKafka, topi
         await producer.stop()
 
 
-async def test_what_was_deleted_before_it_was_read_is_not_asked_for(
+async def test_what_was_deleted_before_it_was_read_is_not_requested_for(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     second_client.create(topic_name, 3)
@@ -166,17 +166,17 @@ async def test_a_partition_that_was_added_is_sampled_from_its_first_record(
 async def test_two_queries_of_a_partition_both_get_times(kafka: LocalKafka, topic: str) -> None:
     await write_batches(kafka.bootstrap_servers, topic, [[T + 7], [T + 8]])
     one, two = standing({topic: {0: 0}}, "one"), standing({topic: {0: 1}}, "two")
-    seen: list[tuple[int, int]] = []
+    received: list[tuple[int, int]] = []
 
     def both() -> bool:
         now = sampled.times().get((topic, 0))
-        if now is not None and now not in seen:
-            seen.append(now)
-        return len(seen) == 2
+        if now is not None and now not in received:
+            received.append(now)
+        return len(received) == 2
 
     async with sampling(kafka.bootstrap_servers) as sampled:
         await sampled.until(both, "one after the other", one, two)
-        assert sorted(seen) == [(0, T + 7), (1, T + 8)]
+        assert sorted(received) == [(0, T + 7), (1, T + 8)]
         await sampled.checks(5, one, two)
         assert sampled.record_times.counts.sampled == 2
 
@@ -306,13 +306,13 @@ async def test_what_lags_since_before_the_service_started_has_its_age(
         event = await service.shows(
             *(QUERY_ID, lambda event: only(event).time_lag_method == "sampled", "it is sampled")
         )
-        found = only(event).time_lag_s
-        assert found is not None
-        assert abs(found - (event.measured_at - written_ms) / 1000) <= 1.0
-        assert event.max_time_lag_s == found
+        result = only(event).time_lag_s
+        assert result is not None
+        assert abs(result - (event.measured_at - written_ms) / 1000) <= 1.0
+        assert event.max_time_lag_s == result
 
 
-async def test_a_topic_that_may_not_be_read_is_left_alone_and_told_of_once(
+async def test_a_topic_that_may_not_be_read_is_left_alone_and_reported_of_once(
     scram_kafka: LocalKafka, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     internal = SecondClient(scram_kafka.internal_servers)
@@ -339,9 +339,9 @@ async def test_a_topic_that_may_not_be_read_is_left_alone_and_told_of_once(
         assert {topic for topic, _ in sampled.times()} == {open_topic}
         times = sampled.enricher.offsets["default"][secret].log_ends["read_uncommitted"]
         assert len(times) > 1, "its earlier ends are known"
-    told = [line for line in logged(caplog) if secret in line]
-    assert told == [
+    output = [line for line in logged(caplog) if secret in line]
+    assert output == [
         f"Kafka cluster default: no right to read topic {secret}: the age of its records is"
         " estimated from log growth; to read it, allow Read, or set time_lag.sample = false"
     ]
-    assert "right" not in told[0].replace("no right to read", "")
+    assert "right" not in output[0].replace("no right to read", "")

@@ -42,7 +42,7 @@ def unknown(cluster: WatchedCluster) -> dict[TopicPartition, str]:
     return unknown_of(cluster.offsets)
 
 
-async def asked_until(
+async def requested_until(
     cluster: WatchedCluster, state: QueryState, condition: Callable[[], bool], what: str
 ) -> None:
     async def holds() -> bool:
@@ -59,7 +59,9 @@ async def measured(cluster: WatchedCluster, state: QueryState) -> None:
         for topic, numbers in (one.processed or {}).items()
         for number in numbers
     }
-    await asked_until(cluster, state, lambda: wanted <= latest(cluster).keys(), "it is measured")
+    await requested_until(
+        cluster, state, lambda: wanted <= latest(cluster).keys(), "it is measured"
+    )
 
 
 async def test_healthy_partitions_are_answered_as_aiokafka_answers_them(
@@ -86,23 +88,23 @@ async def test_more_partitions_than_one_request_holds_are_all_answered(
 ) -> None:
     second_client.create(topic_name, 1_050)
     state = of_sources("new", source(topics=(topic_name,)))
-    await asked_until(cluster, state, lambda: len(latest(cluster)) == 1_050, "all are answered")
+    await requested_until(cluster, state, lambda: len(latest(cluster)) == 1_050, "all are answered")
     assert cluster.offsets[topic_name].description.partitions == tuple(range(1_050))
     assert unknown(cluster) == {}
 
 
-async def test_an_offset_was_asked_for_after_its_query_was(
+async def test_an_offset_was_requested_for_after_its_query_was(
     second_client: SecondClient, cluster: WatchedCluster, topic: str
 ) -> None:
     state = query({topic: [0]})
     await measured(cluster, state)
     for count in range(1, 4):
         second_client.produce(topic, [b"x"])
-        asked_s = time.monotonic()
+        requested_s = time.monotonic()
         await ask(cluster, state)
-        found = cluster.offsets[topic].latest["read_uncommitted"][0]
-        assert found.offset == count
-        assert found.requested_s >= asked_s
+        result = cluster.offsets[topic].latest["read_uncommitted"][0]
+        assert result.offset == count
+        assert result.requested_s >= requested_s
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +122,7 @@ async def test_a_missing_topic_costs_only_itself_and_is_not_created(creating: Lo
     async with watching(creating.bootstrap_servers) as cluster:
         state = query({"there": [0], "gone": [0]})
         for _ in range(3):
-            await asked_until(
+            await requested_until(
                 cluster,
                 state,
                 lambda: (
@@ -145,7 +147,7 @@ async def test_a_topic_deleted_while_it_is_watched_leaves_nothing_and_is_not_cre
     async with watching(creating.bootstrap_servers, metadata_interval_s=1_000.0) as cluster:
         await measured(cluster, state)
         second.delete(topic_name)
-        await asked_until(
+        await requested_until(
             cluster,
             state,
             lambda: cluster.offsets[topic_name].description.gone and not latest(cluster),
@@ -159,7 +161,7 @@ async def test_a_topic_deleted_while_it_is_watched_leaves_nothing_and_is_not_cre
 
 
 @pytest.mark.parametrize("refilled", [1, 9])
-async def test_a_topic_created_anew_is_told_by_its_id_and_starts_without_old_values(
+async def test_a_topic_created_anew_is_reported_by_its_id_and_starts_without_old_values(
     second_client: SecondClient, kafka: LocalKafka, topic_name: str, refilled: int
 ) -> None:
     second_client.create(topic_name, 2)
@@ -186,14 +188,14 @@ async def test_a_topic_created_anew_is_told_by_its_id_and_starts_without_old_val
                 assert latest(cluster).get(TopicPartition(topic_name, 0)) in (None, 5)
             return topic.topic_id not in (None, old_id) and bool(latest(cluster))
 
-        await asked_until(cluster, state, is_new, "the new topic is measured")
+        await requested_until(cluster, state, is_new, "the new topic is measured")
         assert cluster.offsets[topic_name].description.partitions == (0,)
 
 
 async def test_a_partition_that_is_not_there_is_named(cluster: WatchedCluster, topic: str) -> None:
     beyond = TopicPartition(topic, 7)
     state = query({topic: [0, 7]})
-    await asked_until(
+    await requested_until(
         cluster, state, lambda: latest(cluster) == {TopicPartition(topic, 0): 0}, "measured"
     )
     assert unknown(cluster) == {beyond: f"topic {topic} has no such partition"}
@@ -210,7 +212,7 @@ async def test_a_frozen_broker_costs_its_deadline(creating: LocalKafka, topic_na
         good = cluster.offsets[topic_name].latest["read_uncommitted"][0]
         creating.freeze()
         try:
-            await asked_until(
+            await requested_until(
                 cluster,
                 state,
                 lambda: "did not answer within 1 s" in unknown(cluster).get(partition, ""),
@@ -223,7 +225,9 @@ async def test_a_frozen_broker_costs_its_deadline(creating: LocalKafka, topic_na
             assert str(cluster.unreachable).startswith("no broker answers")
         finally:
             creating.thaw()
-        await asked_until(cluster, state, lambda: not unknown(cluster), "the broker answers again")
+        await requested_until(
+            cluster, state, lambda: not unknown(cluster), "the broker answers again"
+        )
         assert cluster.unreachable is None
 
 
@@ -236,14 +240,14 @@ async def test_a_cluster_that_is_away_at_first_and_later_again_is_measured_when_
     partition = TopicPartition(topic_name, 0)
     async with watching(creating.bootstrap_servers) as cluster:
         for _ in range(2):
-            await asked_until(
+            await requested_until(
                 cluster,
                 state,
                 lambda: cluster.unreachable is not None and partition in unknown(cluster),
                 "it is away",
             )
             creating.start()
-            await asked_until(
+            await requested_until(
                 cluster,
                 state,
                 lambda: partition in latest(cluster) and not unknown(cluster),
@@ -287,7 +291,7 @@ async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
     state = query({topic_name: [0]})
     reason = f"no right to describe topic {topic_name}"
     async with watching(scram_kafka.bootstrap_servers, kafka=login()) as cluster:
-        await asked_until(
+        await requested_until(
             cluster, state, lambda: unknown(cluster) == {partition: reason}, "it is forbidden"
         )
         topic = cluster.offsets[topic_name].description
@@ -316,7 +320,7 @@ async def test_metadata_goes_on_if_a_broker_is_frozen(pair: tuple[LocalKafka, Lo
         cluster.pool._last_responder = cluster._table.brokers[NODE_ID]
         with frozen(second_node):
             state = of_sources("new", source(topics=("here", "new")))
-            await asked_until(
+            await requested_until(
                 cluster,
                 state,
                 lambda: (
@@ -336,22 +340,22 @@ async def test_a_partition_without_a_leader_costs_only_itself_and_keeps_its_last
     here, there = TopicPartition("spread", 0), TopicPartition("spread", 1)
     state = query({"spread": [0, 1]})
     async with watching(first.bootstrap_servers) as cluster:
-        await asked_until(
+        await requested_until(
             cluster, state, lambda: latest(cluster) == {here: 3, there: 0}, "both are measured"
         )
         second_node.kill()
-        await asked_until(
+        await requested_until(
             cluster,
             state,
             lambda: unknown(cluster) == {there: "the partition has no leader"},
             "the lost partition is named as leaderless",
         )
         assert latest(cluster) == {here: 3, there: 0}
-        asked_s = time.monotonic()
+        requested_s = time.monotonic()
         await ask(cluster, state)
         good = cluster.offsets["spread"].latest["read_uncommitted"]
         here_s, there_s = (good[one.partition].requested_s for one in (here, there))
-        assert here_s >= asked_s > there_s
+        assert here_s >= requested_s > there_s
 
 
 async def test_metadata_of_an_old_broker_is_the_same_without_ids(

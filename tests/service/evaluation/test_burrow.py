@@ -66,7 +66,7 @@ def test_a_group_whose_lag_never_falls_is_warned_of_also_where_it_does_not_grow(
     assert group.status == "OK"
 
 
-def test_a_partition_that_stands_while_the_group_goes_on_is_stalled() -> None:
+def test_a_partition_that_remains_while_the_group_goes_on_is_stalled() -> None:
     group = Group(partitions=2)
     group.pass_time(300)
     group.commit_regularly(20, behind=10_000)
@@ -221,7 +221,7 @@ def test_thresholds_apply_to_it_too(thresholds: Thresholds, reason: str) -> None
 
 
 @pytest.mark.parametrize("burrow", [True, False], ids=["burrow", "sparklag"])
-def test_records_that_retention_will_soon_delete_are_told(burrow: bool) -> None:
+def test_records_that_retention_will_soon_delete_are_reported(burrow: bool) -> None:
     group = Group(burrow=burrow, thresholds=Thresholds(min_headroom_s=600))
     group.commit_regularly(20)
     for step in range(40):
@@ -236,7 +236,9 @@ def test_records_that_retention_will_soon_delete_are_told(burrow: bool) -> None:
     assert (group.event.reason or "").startswith("retention deletes unread records in ")
 
 
-def test_what_was_said_stays_where_another_instance_takes_over_until_it_saw_two_commits() -> None:
+def test_what_was_reported_stays_where_another_instance_takes_over_until_it_saw_two_commits() -> (
+    None
+):
     group = Group()
     group.commit_regularly(12, behind=100)
     assert group.status == "WARN"

@@ -81,12 +81,12 @@ def run_case(seed: int) -> tuple[str, str, object]:
     return topic.partitions[0].status, expected, (allowed_lag, now_s, end, published)
 
 
-def test_random_windows_are_judged_as_burrow_says() -> None:
-    seen: dict[str, int] = {}
+def test_random_windows_are_judged_as_burrow_reports() -> None:
+    received: dict[str, int] = {}
     for seed in range(CASES):
-        said, expected, case = run_case(seed)
-        assert said == expected, f"seed {seed}: {said}, Burrow says {expected}: {case}"
-        seen[said] = seen.get(said, 0) + 1
+        status, expected, case = run_case(seed)
+        assert status == expected, f"seed {seed}: {status}, Burrow says {expected}: {case}"
+        received[status] = received.get(status, 0) + 1
     # Each rule was tried.
-    fewest = min(seen.get(status, 0) for status in ("OK", "WARN", "REWIND", "STOP"))
-    assert fewest > CASES // 100, seen
+    fewest = min(received.get(status, 0) for status in ("OK", "WARN", "REWIND", "STOP"))
+    assert fewest > CASES // 100, received

@@ -80,7 +80,7 @@ def test_interpolated_is_within_a_refresh_and_5_percent(lag_s: int, refresh_s: i
     assert max(errors) <= 1.0
 
 
-def test_a_record_that_was_read_says_itself_how_old_it_is() -> None:
+def test_a_record_that_was_read_reports_itself_how_old_it_is() -> None:
     trace = Trace(produce=lambda _: [10], ends=[1_000])
     trace.at[0] = 500
     trace.say("progress", batch_id=3)
@@ -149,20 +149,20 @@ def test_ages_survive_a_change_of_hands() -> None:
 def test_rates_of_a_query_that_keeps_up() -> None:
     trace = Trace(produce=lambda _: [50])
     trace.steady(20)
-    found = trace.event
-    assert (found.input_rate, found.processed_rate) == (near(50, 1), near(50, 1))
-    assert (found.batch_rate, found.lag_trend) == (near(250, 5), near(0, 1))
-    assert (found.usual_batch_s, found.usual_interval_s) == (2.0, 10.0)
-    assert found.catch_up_s == near(100 / 200, 0.05)
+    result = trace.event
+    assert (result.input_rate, result.processed_rate) == (near(50, 1), near(50, 1))
+    assert (result.batch_rate, result.lag_trend) == (near(250, 5), near(0, 1))
+    assert (result.usual_batch_s, result.usual_interval_s) == (2.0, 10.0)
+    assert result.catch_up_s == near(100 / 200, 0.05)
 
 
 def test_rates_are_unknown_before_two_batches() -> None:
     trace = Trace(produce=lambda _: [50])
     trace.pass_time(5)
     trace.batch()
-    found = trace.event
-    assert (found.processed_rate, found.batch_rate, found.lag_trend) == (None, None, None)
-    assert (found.catch_up_s, found.catch_up_reason) == (None, "fewer than two batches observed")
+    result = trace.event
+    assert (result.processed_rate, result.batch_rate, result.lag_trend) == (None, None, None)
+    assert (result.catch_up_s, result.catch_up_reason) == (None, "fewer than two batches observed")
 
 
 def test_commits_of_a_group_are_counted_and_those_of_a_query_are_not() -> None:
@@ -179,15 +179,15 @@ def test_commits_of_a_group_are_counted_and_those_of_a_query_are_not() -> None:
     assert query.event.commit_rate is None
 
 
-def test_a_backlog_says_when_it_is_gone() -> None:
+def test_a_backlog_reports_when_it_is_gone() -> None:
     trace = Trace(produce=lambda _: [50])
     trace.ends[0] = 100_000
     for _ in range(10):
         trace.batch(10, most=2_000)
-    found = trace.event
-    assert (found.input_rate, found.processed_rate) == (near(50, 1), near(200, 1))
-    assert found.lag_trend == near(-150, 2)
-    told_s = found.catch_up_s or 0
+    result = trace.event
+    assert (result.input_rate, result.processed_rate) == (near(50, 1), near(200, 1))
+    assert result.lag_trend == near(-150, 2)
+    reported_s = result.catch_up_s or 0
     batches = 0
     while trace.event.total_lag:
         trace.produce = lambda _: [50]
@@ -195,7 +195,7 @@ def test_a_backlog_says_when_it_is_gone() -> None:
         batches += 1
         if (trace.event.total_lag or 0) <= 500:
             break
-    assert told_s == near(batches * 10, 0.05 * told_s + 10)
+    assert reported_s == near(batches * 10, 0.05 * reported_s + 10)
 
 
 @pytest.mark.parametrize(
@@ -208,16 +208,16 @@ def test_a_backlog_says_when_it_is_gone() -> None:
         ),
     ],
 )
-def test_a_query_that_never_catches_up_says_so(
+def test_a_query_that_never_catches_up_reports_so(
     behind: int, most: int, trend: float, reason: str
 ) -> None:
     trace = Trace(produce=lambda _: [50])
     trace.ends[0] = behind
     for _ in range(20):
         trace.batch(10, most=most)
-    found = trace.event
-    assert (found.catch_up_s, found.catch_up_reason) == (None, reason)
-    assert found.lag_trend == near(trend, 0.5)
+    result = trace.event
+    assert (result.catch_up_s, result.catch_up_reason) == (None, reason)
+    assert result.lag_trend == near(trend, 0.5)
 
 
 def test_what_is_processed_falls_once_a_batch_is_overdue() -> None:
@@ -280,7 +280,7 @@ def test_a_query_that_reads_faster_than_is_deleted_loses_nothing() -> None:
     assert trace.status == "OK"
 
 
-def test_a_query_that_reads_slower_than_is_deleted_is_told_when_it_loses() -> None:
+def test_a_query_that_reads_slower_than_is_deleted_is_reported_when_it_loses() -> None:
     trace = retained(lambda _: [50], most=300)
     trace.starts[0] = 15_000
     trace.measure()
@@ -295,7 +295,7 @@ def test_a_query_that_reads_slower_than_is_deleted_is_told_when_it_loses() -> No
     assert (trace.event.reason or "").startswith("retention deletes unread records in ")
 
 
-def test_what_is_lost_already_is_told_as_such() -> None:
+def test_what_is_lost_already_is_reported_as_such() -> None:
     trace = Trace(produce=lambda _: [50])
     trace.steady(3)
     trace.pass_time(60)

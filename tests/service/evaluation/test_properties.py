@@ -86,20 +86,20 @@ def test_numbers_are_what_they_can_be(script: list[tuple[object, ...]], window: 
             assert newer.status_since == newer.measured_at or newer.status_since is not None
 
 
-def check(found: LagEvent) -> None:
+def check(result: LagEvent) -> None:
     """What holds for every event."""
-    partitions = [one for topic in found.topics for one in topic.partitions]
+    partitions = [one for topic in result.topics for one in topic.partitions]
     known = [one.lag for one in partitions if one.lag is not None]
-    for topic in found.topics:
+    for topic in result.topics:
         of_topic = [one.lag for one in topic.partitions if one.lag is not None]
         assert topic.total_lag == (sum(of_topic) if of_topic else None)
         numbers = [one.partition for one in topic.partitions]
         assert numbers == sorted(set(numbers))
-    assert found.total_lag == (sum(known) if known else None)
-    assert found.max_lag == (max(known) if known else None)
-    assert found.unknown_partitions == len(partitions) - len(known)
-    assert found.lost_records == sum(one.lost_records or 0 for one in partitions)
-    assert found.reason or (found.status == "OK" and found.total_lag is not None)
+    assert result.total_lag == (sum(known) if known else None)
+    assert result.max_lag == (max(known) if known else None)
+    assert result.unknown_partitions == len(partitions) - len(known)
+    assert result.lost_records == sum(one.lost_records or 0 for one in partitions)
+    assert result.reason or (result.status == "OK" and result.total_lag is not None)
     for one in partitions:
         assert one.reason or (one.status == "OK" and one.lag is not None)
         assert (one.lost_records is not None) == (one.status == "DATA_LOSS")
@@ -111,9 +111,9 @@ def check(found: LagEvent) -> None:
         start = one.processed_offset if one.processed_offset is not None else one.earliest_offset
         assert start is not None
         assert one.lag == one.latest_offset - start >= 0
-        assert one.measured_at is None or one.measured_at <= found.measured_at
+        assert one.measured_at is None or one.measured_at <= result.measured_at
     # The numbers of a wrong kind do not get past the codec.
-    assert decode_lag_event(encode(found)) == found
+    assert decode_lag_event(encode(result)) == result
 
 
 def _is_sound(event: LagEvent) -> None:
@@ -140,7 +140,7 @@ def _is_sound(event: LagEvent) -> None:
         assert event.catch_up_reason
 
 
-def anything_said(dice: random.Random, now_s: float) -> OffsetsByCluster:
+def anything_reported(dice: random.Random, now_s: float) -> OffsetsByCluster:
     offsets: dict[str, ClusterOffsets] = {}
     for cluster in ("default", "east"):
         if dice.random() < 0.1:
@@ -185,7 +185,7 @@ def any_position(dice: random.Random, index: int) -> SourcePosition:
     )
 
 
-def test_whatever_is_heard_and_measured_no_lag_is_negative_or_without_a_reason() -> None:
+def test_whatever_is_received_and_measured_no_lag_is_negative_or_without_a_reason() -> None:
     dice = random.Random(3)
     for _ in range(3 * hypothesis.settings().max_examples):
         query = Follower()
@@ -204,11 +204,11 @@ def test_whatever_is_heard_and_measured_no_lag_is_negative_or_without_a_reason()
             )
             for _ in range(dice.randint(0, 3)):
                 before = query.last
-                found = query.measure(
-                    anything_said(dice, now_s), moment(now_s), silent=dice.random() < 0.1
+                result = query.measure(
+                    anything_reported(dice, now_s), moment(now_s), silent=dice.random() < 0.1
                 )
-                check(found)
-                assert before is None or found.version > before.version
+                check(result)
+                assert before is None or result.version > before.version
                 if dice.random() < 0.1:
                     query.restart()
                 now_s += dice.choice([0, 1, -1])

@@ -9,7 +9,7 @@ import pytest
 from sparklag_schemas import Activity, Cause, Observation, RunningBatch, SourcePosition
 from sparklag_service.tracking.tracker import Tracker
 from tests.messages import QUERY_ID, observation, straggler
-from tests.service.states import evaluated, said, source, state
+from tests.service.states import evaluated, offsets_at, source, state
 
 MINUTE_MS = 60_000
 
@@ -29,7 +29,7 @@ def running(stuck_s: float, **fields: Any) -> RunningBatch:
 
 
 def in_first_batch(batch: RunningBatch) -> tuple[str, str | None]:
-    event = evaluated(state(source(None), running_batch=batch), said({0: 70}))
+    event = evaluated(state(source(None), running_batch=batch), offsets_at({0: 70}))
     return event.status, event.reason
 
 
@@ -72,7 +72,7 @@ def test_a_batch_without_a_number_is_the_next() -> None:
     assert str(reason).startswith("the next batch has run for 12 min")
 
 
-def heard(cause: Cause, observed_at: int, **fields: Any) -> Observation:
+def received(cause: Cause, observed_at: int, **fields: Any) -> Observation:
     sources = [SourcePosition(source=0, topics=["orders"])]
     return observation(
         **{
@@ -90,16 +90,16 @@ def heard(cause: Cause, observed_at: int, **fields: Any) -> Observation:
 )
 def test_a_batch_that_is_over_runs_no_more(cause: Cause, activity: Activity | None) -> None:
     tracker = Tracker()
-    tracker.observe(heard("refresh", 10, running_batch=running(1)))
+    tracker.observe(received("refresh", 10, running_batch=running(1)))
     assert tracker.queries[QUERY_ID].running_batch == running(1)
-    tracker.observe(heard(cause, 20, activity=activity))
+    tracker.observe(received(cause, 20, activity=activity))
     assert tracker.queries[QUERY_ID].running_batch is None
 
 
 def test_a_batch_that_its_checkpoint_has_completed_runs_no_more() -> None:
     tracker = Tracker()
-    tracker.observe(heard("refresh", 10, running_batch=running(1)))
+    tracker.observe(received("refresh", 10, running_batch=running(1)))
     position = SourcePosition(source=0, topics=["orders"], processed={"orders": {0: 5}})
     completed = {"origin": "checkpoint", "run_id": None, "batch_id": 0, "sources": [position]}
-    tracker.observe(heard("checkpoint", 20, **completed))
+    tracker.observe(received("checkpoint", 20, **completed))
     assert tracker.queries[QUERY_ID].running_batch is None

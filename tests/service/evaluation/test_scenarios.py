@@ -242,7 +242,7 @@ def test_lag_that_stays_the_same_is_no_alarm() -> None:
     assert statuses(trace) == {"OK"}
 
 
-def test_one_partition_that_falls_behind_is_told_with_the_others_well() -> None:
+def test_one_partition_that_falls_behind_is_reported_with_the_others_well() -> None:
     trace = Trace(2, produce=lambda _: [50, 50])
     for _ in range(20):
         trace.pass_time(9)
@@ -274,7 +274,7 @@ def test_a_partition_that_its_query_passes_by_stalls() -> None:
         (Thresholds(max_time_lag_s=20), "the oldest unread record is 21 s old, 20 s is allowed"),
     ],
 )
-def test_what_is_allowed_can_be_said(thresholds: Thresholds, reason: str) -> None:
+def test_what_is_allowed_can_be_reported(thresholds: Thresholds, reason: str) -> None:
     trace = Trace(produce=lambda _: [50], thresholds=thresholds)
     trace.steady(12, every_s=10)
     assert statuses(trace) == {"OK"}

@@ -101,9 +101,9 @@ class Trace:
         history = self._offsets.log_ends_of("read_uncommitted")
         history.append(self.now_s, rows, self._refresh_s)
         offsets = {"default": {"orders": self._offsets}}
-        said = self._follower.measure(offsets, self._moment, silent=silent)
-        self.events.append(said)
-        return said
+        event = self._follower.measure(offsets, self._moment, silent=silent)
+        self.events.append(event)
+        return event
 
     def sampled(self, number: int, timestamp_ms: int) -> None:
         """The record at the query's position was read."""

@@ -64,7 +64,7 @@ async def test_a_step_has_its_last_and_highest(live: LiveServer, http: httpx.Asy
     assert (second["max_time_lag_s"], second["status"]) == (None, "UNKNOWN")
 
 
-async def test_an_answer_has_a_thousand_points_at_most_however_fine_it_is_asked_for(
+async def test_an_answer_has_a_thousand_points_at_most_however_fine_it_is_requested_for(
     live: LiveServer, http: httpx.AsyncClient
 ) -> None:
     for ago_ms in range(24 * 60 * MINUTE_MS, 0, -MINUTE_MS):
@@ -77,7 +77,9 @@ async def test_an_answer_has_a_thousand_points_at_most_however_fine_it_is_asked_
     assert 115 <= len(recent["points"]) <= 121
 
 
-async def test_it_says_how_far_back_it_reaches(live: LiveServer, http: httpx.AsyncClient) -> None:
+async def test_it_reports_how_far_back_it_reaches(
+    live: LiveServer, http: httpx.AsyncClient
+) -> None:
     began_ms = epoch_ms()
     live.pipeline.view_reader.feed.begin({0: 0}, {0: 0})
     measured(live, 0)
@@ -95,7 +97,7 @@ async def test_it_goes_with_the_query(live: LiveServer, http: httpx.AsyncClient)
     assert len((await http.get("/lag/orders/history")).json()["points"]) == 1
 
 
-async def test_one_query_more_than_there_is_room_for_is_told_so() -> None:
+async def test_one_query_more_than_there_is_room_for_is_reported_so() -> None:
     async with live_server(history=HistorySettings(memory_mb=1)) as live:
         async with httpx.AsyncClient(base_url=live.url, timeout=DEADLINE_S) as http:
             for number in range(400):

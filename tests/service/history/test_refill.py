@@ -144,7 +144,7 @@ async def test_the_batches_and_the_runs_of_before_are_read_again_too(
     assert [step.started for step in steps] == [True, False, True, False, True]
 
 
-async def test_where_retention_took_the_beginning_it_says_since_when_nothing_is_missing(
+async def test_where_retention_took_the_beginning_it_reports_since_when_nothing_is_missing(
     service_settings: Settings, second_client: SecondClient
 ) -> None:
     second_client.create(service_settings.lag_topic)
@@ -157,7 +157,7 @@ async def test_where_retention_took_the_beginning_it_says_since_when_nothing_is_
         assert 6 * HOUR - MINUTE <= instance.complete_ago_ms() <= 6 * HOUR + MINUTE
 
 
-async def test_where_compaction_left_holes_it_says_since_when_nothing_is_missing(
+async def test_where_compaction_left_holes_it_reports_since_when_nothing_is_missing(
     service_settings: Settings, second_client: SecondClient
 ) -> None:
     topic = second_client.create(

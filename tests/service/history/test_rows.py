@@ -126,13 +126,13 @@ def test_a_run_began_where_joined_rows_change_run(runs: list[str | None], starte
     assert joined.statuses == ["OK"]
 
 
-def test_a_run_began_where_an_event_says_so() -> None:
+def test_a_run_began_where_an_event_reports_so() -> None:
     first = row_of(lag_event(measured_at=NOW, cause="started"))
     (unpacked,) = unpack(pack(first.joined(at(-1))))
     assert unpacked.started
 
 
-def test_a_joined_row_says_the_last_and_the_highest() -> None:
+def test_a_joined_row_reports_the_last_and_the_highest() -> None:
     joined = (
         row(NOW, 7, 2.0, 1.0, None, "STALL")
         .joined(row(NOW + 1, None, None, 2.0, 3.0, "UNKNOWN"))
@@ -190,7 +190,7 @@ def test_for_any_number_of_queries_the_ceiling_holds_and_each_has_its_day(querie
         assert rows[0].measured_at_ms <= NOW - 0.8 * DAY
 
 
-def test_queries_beyond_what_fits_at_the_coarsest_have_no_history_and_are_told_so() -> None:
+def test_queries_beyond_what_fits_at_the_coarsest_have_no_history_and_are_reported_so() -> None:
     archive = Archive(MB, FINEST_MS, DAY)
     taken = [archive.add(f"{query}", at(0), NOW) for query in range(2_000)]
     assert archive.held_bytes <= MB

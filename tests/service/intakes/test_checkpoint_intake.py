@@ -76,7 +76,7 @@ class Watching:
                 await task
 
     @property
-    def told(self) -> list[Observation]:
+    def output(self) -> list[Observation]:
         while not self._queue.empty():
             delivery = self._queue.get_nowait()
             delivery.done()
@@ -85,9 +85,9 @@ class Watching:
 
     def of(self, checkpoint: Checkpoint) -> list[Observation]:
         """What it said of one query."""
-        return [one for one in self.told if one.query_id == checkpoint.query_id]
+        return [one for one in self.output if one.query_id == checkpoint.query_id]
 
-    async def tells(self, checkpoint: Checkpoint, batch_id: int, offset: int) -> Observation:
+    async def reports(self, checkpoint: Checkpoint, batch_id: int, offset: int) -> Observation:
         """Wait until it says that the query is there, and stays so."""
 
         def positions() -> list[tuple[int | None, object]]:
@@ -100,13 +100,13 @@ class Watching:
     async def fails(self, *words: str) -> str:
         """Wait for one line that has all of these."""
 
-        def found() -> list[str]:
+        def result() -> list[str]:
             lines = self.intake.failing.values()
             return [line for line in lines if all(word in line for word in words)]
 
-        await holds(found, f"a failure with {words}")
-        assert "\n" not in found()[0]
-        return found()[0]
+        await holds(result, f"a failure with {words}")
+        assert "\n" not in result()[0]
+        return result()[0]
 
     async def is_well(self) -> None:
         """Wait until nothing fails."""
@@ -130,41 +130,45 @@ def orders(place: Path) -> Checkpoint:
     return Checkpoint(place / "orders").completes(0, 10)
 
 
-async def test_each_query_of_a_pattern_is_told_where_it_is(place: Path) -> None:
+async def test_each_query_of_a_pattern_is_reported_where_it_is(place: Path) -> None:
     orders = Checkpoint(place / "orders").completes(4, 40)
     returns = Checkpoint(place / "returns").completes(7, 70)
     async with Watching(locations=[f"{place}/*"]).running() as watching:
-        said = await watching.tells(orders, 4, 40)
-        await watching.tells(returns, 7, 70)
-    assert (said.query, said.run_id, said.origin, said.cause) == (
+        message = await watching.reports(orders, 4, 40)
+        await watching.reports(returns, 7, 70)
+    assert (message.query, message.run_id, message.origin, message.cause) == (
         "orders",
         None,
         "checkpoint",
         "checkpoint",
     )
-    assert said.checkpoint_location == str(place / "orders")
+    assert message.checkpoint_location == str(place / "orders")
     committed = (place / "orders/commits/4").stat().st_mtime_ns // 1_000_000
-    assert said.processed_at == committed
+    assert message.processed_at == committed
 
 
-async def test_a_batch_is_seen_when_it_begins_and_when_it_is_done(orders: Checkpoint) -> None:
+async def test_a_batch_is_observed_when_it_begins_and_when_it_is_done(orders: Checkpoint) -> None:
     async with Watching(locations=[str(orders.folder)]).running() as watching:
-        await watching.tells(orders, 0, 10)
+        await watching.reports(orders, 0, 10)
         orders.begins(1, 25)
         await holds(lambda: watching.of(orders)[-1].planned_batch_id == 1, "the batch is planned")
         assert watching.of(orders)[-1].sources[0].planned == {"orders": {0: 25}}
         orders.completes(1, 25)
-        assert (await watching.tells(orders, 1, 25)).planned_batch_id is None
+        assert (await watching.reports(orders, 1, 25)).planned_batch_id is None
 
 
-async def test_what_has_not_changed_is_not_told_before_the_heartbeat(orders: Checkpoint) -> None:
+async def test_what_has_not_changed_is_not_reported_before_the_heartbeat(
+    orders: Checkpoint,
+) -> None:
     async with Watching(locations=[str(orders.folder)]).running() as watching:
-        await watching.tells(orders, 0, 10)
+        await watching.reports(orders, 0, 10)
         await watching.looked(10)
         assert len(watching.of(orders)) == 1
 
 
-async def test_at_the_heartbeat_it_says_that_the_query_still_is_there(orders: Checkpoint) -> None:
+async def test_at_the_heartbeat_it_reports_that_the_query_still_is_there(
+    orders: Checkpoint,
+) -> None:
     settings = {"locations": [str(orders.folder)], "heartbeat_s": 0.2}
     async with Watching(**settings).running() as watching:
         await holds(lambda: len(watching.of(orders)) >= 3, "it is told again")
@@ -173,26 +177,26 @@ async def test_at_the_heartbeat_it_says_that_the_query_still_is_there(orders: Ch
     assert first.observed_at < again[0].observed_at
 
 
-async def test_a_checkpoint_that_appears_later_is_found(place: Path) -> None:
+async def test_a_checkpoint_that_appears_later_is_detected(place: Path) -> None:
     async with Watching(locations=[f"{place}/*"]).running() as watching:
         await watching.fails(f"{place}/*", "no checkpoint matches")
         orders = Checkpoint(place / "orders").completes(0, 10)
-        await watching.tells(orders, 0, 10)
+        await watching.reports(orders, 0, 10)
         await watching.is_well()
 
 
 async def test_checkpoints_of_a_cluster_carry_its_alias(place: Path, orders: Checkpoint) -> None:
     east = ClusterSettings(bootstrap_servers="east:9092", checkpoints=[f"{place}/*"])
     async with Watching(clusters={"east": east}).running() as watching:
-        assert (await watching.tells(orders, 0, 10)).cluster == "east"
+        assert (await watching.reports(orders, 0, 10)).cluster == "east"
 
 
-async def test_a_query_without_kafka_is_not_told_of(place: Path, orders: Checkpoint) -> None:
+async def test_a_query_without_kafka_is_not_reported_of(place: Path, orders: Checkpoint) -> None:
     rate = Checkpoint(place / "rate")
     (rate.folder / "offsets/0").write_text("v1\n{}\n17")
     (rate.folder / "commits/0").write_text("v1\n{}")
     async with Watching(locations=[f"{place}/*"]).running() as watching:
-        await watching.tells(orders, 0, 10)
+        await watching.reports(orders, 0, 10)
         await watching.looked()
         assert watching.of(rate) == []
         assert watching.intake.failing == {}
@@ -205,26 +209,26 @@ async def test_a_query_without_kafka_is_not_told_of(place: Path, orders: Checkpo
 async def test_a_query_is_named_by_its_folder(place: Path, folder: str, name: str) -> None:
     orders = Checkpoint(place / folder).completes(0, 10)
     async with Watching(locations=[str(place / folder)]).running() as watching:
-        assert (await watching.tells(orders, 0, 10)).query == name
+        assert (await watching.reports(orders, 0, 10)).query == name
 
 
-async def test_another_instances_checkpoint_is_not_told_of_until_it_changes_hands(
+async def test_another_instances_checkpoint_is_not_reported_of_until_it_changes_hands(
     place: Path, orders: Checkpoint
 ) -> None:
     watching = Watching(locations=[f"{place}/*"])
     watching.others.add(orders.query_id)
     async with watching.running():
         await watching.looked(10)
-        assert watching.told == []
+        assert watching.output == []
         watching.others.clear()
-        await watching.tells(orders, 0, 10)
+        await watching.reports(orders, 0, 10)
         watching.others.add(orders.query_id)
         orders.completes(1, 20)
         await watching.looked(10)
-        assert len(watching.told) == 1
+        assert len(watching.output) == 1
         # It comes back: what was missed is told, or that it is where it was.
         watching.others.clear()
-        await watching.tells(orders, 1, 20)
+        await watching.reports(orders, 1, 20)
 
 
 def driven(checkpoint: Checkpoint, location: str, **fields: Any) -> QueryState:
@@ -243,7 +247,7 @@ async def test_a_drivers_checkpoint_is_followed_where_the_settings_allow_it(plac
     watching.queries[orders.query_id] = driven(orders, f"file:{place}/orders")
     watching.queries[secret.query_id] = driven(secret, f"file:{place}/../elsewhere")
     async with watching.running():
-        await watching.tells(orders, 3, 30)
+        await watching.reports(orders, 3, 30)
         await watching.looked()
         assert watching.of(secret) == []
         assert watching.intake.failing == {}
@@ -259,7 +263,7 @@ async def test_a_link_that_leads_elsewhere_is_not_followed(place: Path) -> None:
         watching.queries[secret.query_id] = driven(secret, f"{place}/link")
         watching.queries[orders.query_id] = driven(orders, f"{place}/orders")
         async with watching.running():
-            await watching.tells(orders, 3, 30)
+            await watching.reports(orders, 3, 30)
             await watching.looked()
             assert watching.of(secret) == []
 
@@ -279,9 +283,9 @@ async def test_a_pipe_or_a_huge_file_is_passed_over(place: Path, orders: Checkpo
     async with Watching(locations=locations, timeout_s=30).running() as watching:
         await watching.fails(str(pipe.folder), "there is no checkpoint here")
         await watching.fails(str(large.folder), "more than 8,388,608 bytes")
-        await watching.tells(orders, 0, 10)
+        await watching.reports(orders, 0, 10)
         orders.completes(1, 20)
-        await watching.tells(orders, 1, 20)
+        await watching.reports(orders, 1, 20)
 
 
 async def test_what_is_followed_is_not_repeated_while_a_driver_is_known(place: Path) -> None:
@@ -290,7 +294,7 @@ async def test_what_is_followed_is_not_repeated_while_a_driver_is_known(place: P
     watching = Watching(follow=[str(place)], heartbeat_s=0.1)
     watching.queries[orders.query_id] = driven(orders, f"{place}/orders")
     async with watching.running():
-        await watching.tells(orders, 3, 30)
+        await watching.reports(orders, 3, 30)
         await watching.looked(10)
         assert len(watching.of(orders)) == 1
         watching.queries[orders.query_id] = driven(orders, f"{place}/orders", run_id=None)
@@ -299,16 +303,16 @@ async def test_what_is_followed_is_not_repeated_while_a_driver_is_known(place: P
         )
 
 
-async def test_nothing_is_followed_unless_it_is_asked_for(place: Path) -> None:
+async def test_nothing_is_followed_unless_it_is_requested_for(place: Path) -> None:
     orders = Checkpoint(place / "orders").completes(3, 30)
     watching = Watching()
     watching.queries[orders.query_id] = driven(orders, f"{place}/orders")
     async with watching.running():
         await watching.looked(10)
-        assert watching.told == []
+        assert watching.output == []
 
 
-async def test_a_folder_that_was_missing_for_weeks_is_found_too(place: Path) -> None:
+async def test_a_folder_that_was_missing_for_weeks_is_detected_too(place: Path) -> None:
     missing = place / "missing"
     async with Watching(locations=[str(missing)]).running() as watching:
         await watching.fails(str(missing), "there is no checkpoint here")
@@ -316,13 +320,13 @@ async def test_a_folder_that_was_missing_for_weeks_is_found_too(place: Path) -> 
         checkpoint._failures = 100_000
         await holds(lambda: checkpoint._failures > 100_000, "it is polled and fails again")
         later = Checkpoint(missing).completes(1, 11)
-        await watching.tells(later, 1, 11)
+        await watching.reports(later, 1, 11)
         await watching.is_well()
 
 
-async def test_a_checkpoint_that_is_deleted_is_told_of(orders: Checkpoint) -> None:
+async def test_a_checkpoint_that_is_deleted_is_reported_of(orders: Checkpoint) -> None:
     async with Watching(locations=[str(orders.folder)]).running() as watching:
-        await watching.tells(orders, 0, 10)
+        await watching.reports(orders, 0, 10)
         shutil.rmtree(orders.folder)
         await watching.fails(str(orders.folder), "deleted")
 
@@ -330,10 +334,10 @@ async def test_a_checkpoint_that_is_deleted_is_told_of(orders: Checkpoint) -> No
 async def test_a_new_query_in_an_old_place_is_another_query(place: Path) -> None:
     orders = Checkpoint(place / "orders").completes(5, 50)
     async with Watching(locations=[f"{place}/*"]).running() as watching:
-        await watching.tells(orders, 5, 50)
+        await watching.reports(orders, 5, 50)
         shutil.rmtree(orders.folder)
         anew = Checkpoint(place / "orders").completes(0, 60)
-        await watching.tells(anew, 0, 60)
+        await watching.reports(anew, 0, 60)
         await watching.is_well()
 
 
@@ -354,9 +358,9 @@ async def test_a_future_format_is_named_and_others_go_on(place: Path, orders: Ch
     (future.folder / "commits/0").write_text("v1\n{}")
     async with Watching(locations=[f"{place}/*"]).running() as watching:
         await watching.fails(str(future.folder), "v9")
-        await watching.tells(orders, 0, 10)
+        await watching.reports(orders, 0, 10)
         orders.completes(1, 20)
-        await watching.tells(orders, 1, 20)
+        await watching.reports(orders, 1, 20)
 
 
 async def test_one_that_hangs_holds_up_no_other(
@@ -377,30 +381,30 @@ async def test_one_that_hangs_holds_up_no_other(
     async with Watching(**settings).running() as watching:
         await watching.fails(str(hangs.folder), "no answer within 0.3 s")
         orders.completes(1, 20)
-        await watching.tells(orders, 1, 20)
+        await watching.reports(orders, 1, 20)
         answers.set()
-        await watching.tells(hangs, 7, 70)
+        await watching.reports(hangs, 7, 70)
         await watching.is_well()
 
 
-async def test_a_store_without_its_package_is_told_by_name(orders: Checkpoint) -> None:
+async def test_a_store_without_its_package_is_reported_by_name(orders: Checkpoint) -> None:
     settings = {"locations": ["gs://bucket/checkpoints/orders", str(orders.folder)]}
     async with Watching(**settings).running() as watching:
         await watching.fails("gs://bucket/checkpoints/orders", "sparklag[gcs]")
-        await watching.tells(orders, 0, 10)
+        await watching.reports(orders, 0, 10)
 
 
 async def test_partitions_beyond_the_limits_are_refused_until_they_are_gone(place: Path) -> None:
     checkpoint = Checkpoint(place / "q").completes(0, 5)
     watching = Watching(locations=[f"{place}/*"])
     async with watching.running():
-        await watching.tells(checkpoint, 0, 5)
+        await watching.reports(checkpoint, 0, 5)
         checkpoint.begins(1, 9, partition=100_000)
         await watching.fails(str(checkpoint.folder), "partition 100000", "limits.partitions")
-        told = len(watching.of(checkpoint))
+        output = len(watching.of(checkpoint))
         await watching.looked()
         assert watching.intake.failing
-        assert len(watching.of(checkpoint)) == told
+        assert len(watching.of(checkpoint)) == output
         checkpoint.completes(1, 9)
-        await watching.tells(checkpoint, 1, 9)
+        await watching.reports(checkpoint, 1, 9)
         await watching.is_well()

@@ -44,13 +44,13 @@ class Two:
 
     async def groups(self, prefix: str) -> tuple[str, str]:
         """A group that the first broker coordinates and one of the second."""
-        found: dict[int, str] = {}
+        results: dict[int, str] = {}
         for number in count():
             group = f"{prefix}-{number}"
-            found.setdefault(await self.coordinator(group), group)
-            if found.keys() >= {1, NODE_ID}:
+            results.setdefault(await self.coordinator(group), group)
+            if results.keys() >= {1, NODE_ID}:
                 break
-        return found[1], found[NODE_ID]
+        return results[1], results[NODE_ID]
 
     async def committed_groups(self, prefix: str) -> tuple[str, str]:
         """The same, committed at 5."""
@@ -103,11 +103,11 @@ async def test_a_coordinator_that_hangs_costs_only_its_own_groups(
                     await watch.at(here, {two.topic: {0: offset}})
                 await watch.at(here, {two.topic: {0: 9}}, cause="refresh")
                 # What cannot be read has no heartbeat.
-                said = len(watch.of(there))
+                printed = len(watch.of(there))
                 for offset in range(10, 12):
                     await commit_here({two.topic: {0: offset}})
                     await watch.at(here, {two.topic: {0: offset}}, cause="refresh")
-                assert len(watch.of(there)) == said
+                assert len(watch.of(there)) == printed
             await watch.fails_no_more()
         await commit(two.first.internal_servers, there, {two.topic: {0: 6}})
         await watch.at(there, {two.topic: {0: 6}})
@@ -133,7 +133,9 @@ async def test_a_dead_coordinator_is_no_deletion_and_read_again(two: Two, topic_
         assert [o.cause for o in watch.of(there)] == ["group", "group"]
 
 
-async def test_a_coordinator_without_list_is_asked_again_at_once(two: Two, topic_name: str) -> None:
+async def test_a_coordinator_without_list_is_requested_again_at_once(
+    two: Two, topic_name: str
+) -> None:
     here, there = await two.committed_groups(topic_name)
     async with AsyncExitStack() as hangs:
         hangs.enter_context(frozen(two.second))

@@ -41,26 +41,26 @@ async def test_a_group_without_members_is_observed_in_all_of_its_topics(
     other = second_client.create(f"{topic_name}-other", 2)
     second_client.create(topic_name, 3)
     await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5, 2: 7}, other: {1: 0}})
-    asked_ms = epoch_ms()
+    requested_ms = epoch_ms()
     async with watching(kafka.bootstrap_servers, re.escape(group), alias="east") as watch:
-        found = await watch.at(group, {topic_name: {0: 5, 2: 7}, other: {1: 0}})
-    assert found.query_id == f"group:east:{group}"
-    assert (found.run_id, found.query, found.cluster, found.origin) == (
+        results = await watch.at(group, {topic_name: {0: 5, 2: 7}, other: {1: 0}})
+    assert results.query_id == f"group:east:{group}"
+    assert (results.run_id, results.query, results.cluster, results.origin) == (
         None,
         group,
         "east",
         "group",
     )
-    assert (found.batch_id, found.processed_at) == (None, None)
-    assert asked_ms <= found.observed_at <= epoch_ms()
-    (source,) = found.sources
+    assert (results.batch_id, results.processed_at) == (None, None)
+    assert requested_ms <= results.observed_at <= epoch_ms()
+    (source,) = results.sources
     assert source.source == 0
     # Partitions that nobody has committed in are not counted.
     assert source.assigned == {topic_name: [0, 2], other: [1]}
     assert source.topics is None
 
 
-async def test_a_commit_of_a_member_is_seen_within_the_interval_and_then_repeated_by_heartbeats(
+async def test_a_commit_of_a_member_is_observed_within_the_interval_and_then_repeated_by_heartbeats(
     kafka: LocalKafka, second_client: SecondClient, topic: str, group: str
 ) -> None:
     second_client.produce(topic, [b"x"] * 9)
@@ -104,7 +104,7 @@ async def test_members_that_join_and_leave_are_observed_with_those_that_have_not
         assert empty.sources[0].processed == {topic: {0: 5}}
 
 
-async def test_where_members_are_not_told_the_offsets_are_and_one_line_says_why(
+async def test_where_members_are_not_reported_the_offsets_are_and_one_line_reports_why(
     kafka: LocalKafka, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await commit(kafka.bootstrap_servers, group, {topic: {0: 5}})
@@ -160,7 +160,7 @@ async def test_a_group_is_observed_from_its_first_commit_on(
         await watch.at(group, {topic: {0: 1}})
 
 
-async def test_a_deleted_group_is_said_to_have_ended_where_it_was_and_may_come_back(
+async def test_a_deleted_group_is_reported_to_have_ended_where_it_was_and_may_come_back(
     kafka: LocalKafka, topic: str, group: str
 ) -> None:
     await commit(kafka.bootstrap_servers, group, {topic: {0: 5}})
@@ -177,7 +177,7 @@ async def test_a_deleted_group_is_said_to_have_ended_where_it_was_and_may_come_b
         assert [o.cause for o in watch.of(group)] == ["group", "terminated", "group"]
 
 
-async def test_a_group_that_was_deleted_while_nobody_looked_is_said_to_have_ended_once(
+async def test_a_group_that_was_deleted_while_nobody_looked_is_reported_to_have_ended_once(
     kafka: LocalKafka, topic: str, group: str
 ) -> None:
     query_ids = [f"group:default:{group}", f"group:west:{group}", "dd8b09d1"]
@@ -226,14 +226,14 @@ async def test_a_group_moves_and_comes_back(kafka: LocalKafka, topic: str, group
         for offset in range(6, 10):
             await commit(kafka.bootstrap_servers, marker, {topic: {0: offset}})
             await watch.at(marker, {topic: {0: offset}})
-        said = len(watch.of(group))
+        before = len(watch.of(group))
         await commit(kafka.bootstrap_servers, marker, {topic: {0: 10}})
         await watch.at(marker, {topic: {0: 10}})
         await watch.at(marker, {topic: {0: 10}}, cause="refresh")
-        assert len(watch.of(group)) == said
+        assert len(watch.of(group)) == before
         owned.add("mine")
-        await holds(lambda: len(watch.of(group)) > said, "it is said at once")
-        anew = watch.of(group)[said]
+        await holds(lambda: len(watch.of(group)) > before, "it is said at once")
+        anew = watch.of(group)[before]
         assert (anew.cause, anew.sources[0].processed) == ("group", {topic: {0: 5}})
 
 

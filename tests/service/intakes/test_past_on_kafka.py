@@ -94,7 +94,7 @@ async def test_a_record_that_waits_is_as_old_as_it_is(
 
 
 @pytest.mark.parametrize(("waits_s", "method"), [(600, "interpolated"), (200_000, "floor")])
-async def test_what_waited_before_anyone_looked_is_asked_of_kafka_by_time(
+async def test_what_waited_before_anyone_looked_is_requested_of_kafka_by_time(
     kafka: LocalKafka, second_client: SecondClient, topic: str, waits_s: int, method: TimeLagMethod
 ) -> None:
     """A day back; what is older is a day old at least."""
@@ -107,8 +107,8 @@ async def test_what_waited_before_anyone_looked_is_asked_of_kafka_by_time(
             query.id, lambda e: (e.max_time_lag_s or 0) > 500, "it was looked up"
         )
         assert event.topics[0].partitions[0].time_lag_method == method
-        told_s, true_s = event.max_time_lag_s or 0, min(waits_s, 86_400)
-        assert 0.94 * true_s < told_s < 1.06 * true_s + SLOW_MACHINE_S * 10
+        reported_s, true_s = event.max_time_lag_s or 0, min(waits_s, 86_400)
+        assert 0.94 * true_s < reported_s < 1.06 * true_s + SLOW_MACHINE_S * 10
 
 
 async def test_a_query_stalls_whoever_measures_it_and_goes_on(
@@ -146,7 +146,7 @@ async def test_a_query_stalls_whoever_measures_it_and_goes_on(
         await service.shows(query.id, lambda e: e.status == "OK" and e.total_lag == 0, "it goes on")
 
 
-async def test_retention_that_comes_closer_is_told_and_what_it_took_too(
+async def test_retention_that_comes_closer_is_reported_and_what_it_took_too(
     kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     second_client.produce(topic, [b"x"] * 100)

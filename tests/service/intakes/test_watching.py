@@ -93,14 +93,14 @@ async def test_two_instances_watch_each_checkpoint_once(
     for checkpoint in checkpoints:
         checkpoint.run(0, {orders: {0: 10}})
 
-    async def told(service: RunningService, batch_id: int) -> None:
+    async def output(service: RunningService, batch_id: int) -> None:
         for checkpoint in checkpoints:
             await service.shows(
                 checkpoint.query_id, lambda e: e.batch_id == batch_id, f"batch {batch_id}"
             )
 
     async with running(watching, second_client) as first:
-        await told(first, 0)
+        await output(first, 0)
         async with running(watching, second_client) as second:
 
             async def shared() -> bool:
@@ -110,18 +110,18 @@ async def test_two_instances_watch_each_checkpoint_once(
             await eventually(shared, "both have some")
             for checkpoint in checkpoints:
                 checkpoint.run(1, {orders: {0: 20}})
-            await told(first, 1)
-            await told(second, 1)
+            await output(first, 1)
+            await output(second, 1)
         for checkpoint in checkpoints:
             checkpoint.run(2, {orders: {0: 30}})
-        await told(first, 2)
+        await output(first, 2)
     for checkpoint in checkpoints:
         events = [event for event in first.published(checkpoint.query_id) if event is not None]
         versions = [event.version for event in events]
         assert versions == sorted(versions)
 
 
-async def test_a_checkpoint_that_cannot_be_read_any_more_is_said_and_named(
+async def test_a_checkpoint_that_cannot_be_read_any_more_is_reported_and_named(
     watching: Settings, second_client: SecondClient, orders: str, tmp_path: Path
 ) -> None:
     checkpoint = Checkpoint(tmp_path / "totals")

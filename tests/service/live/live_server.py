@@ -73,9 +73,9 @@ class StreamReader:
         return None
 
     async def events(self, count: int) -> list[StreamEvent]:
-        found = [await self.next() for _ in range(count)]
-        assert None not in found, f"the stream has ended: {found}"
-        return [event for event in found if event is not None]
+        result = [await self.next() for _ in range(count)]
+        assert None not in result, f"the stream has ended: {result}"
+        return [event for event in result if event is not None]
 
     async def _line(self) -> str | None:
         while not self._lines:

@@ -32,8 +32,8 @@ async def lag_of(reader: StreamReader, query_id: str, lag: int) -> None:
         while True:
             event = await reader.next()
             assert event is not None, "the stream has ended"
-            told = json.loads(event.data)
-            if (told["query_id"], told.get("total_lag")) == (query_id, lag):
+            output = json.loads(event.data)
+            if (output["query_id"], output.get("total_lag")) == (query_id, lag):
                 return
 
 

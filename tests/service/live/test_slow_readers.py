@@ -39,8 +39,8 @@ async def test_one_who_does_not_read_is_cut_off_and_others_get_everything() -> N
     ):
         await holds(lambda: live.hub.reading == 2, "both read")
         await fill(live)
-        told = await reader.events(100)
-        assert [event.id for event in told] == [f"0:{offset}" for offset in range(100)]
+        output = await reader.events(100)
+        assert [event.id for event in output] == [f"0:{offset}" for offset in range(100)]
         await holds(lambda: live.hub.reading == 1, "it is cut off")
         assert live.pipeline.counters.connections_cut_off == 1
         # Nothing of it is left in the server, though it never takes what was written to it.

@@ -28,7 +28,7 @@ def test_an_id_is_the_offsets_in_it() -> None:
     assert parse_id("-") == {}
 
 
-def test_what_is_no_id_is_told_apart() -> None:
+def test_what_is_no_id_is_reported_apart() -> None:
     for text in ("", "x", "0", "0:", ":1", "0:1,", "0:-1", "0:1 ", "0:1\n", "9" * 40 + ":1"):
         assert parse_id(text) is None, text
 
@@ -66,7 +66,7 @@ def test_what_came_after_offsets_is_in_the_order_in_which_it_was_read() -> None:
     assert offsets_since(ring, {}) == [0, 0, 1, 1, 2]
 
 
-def test_a_frame_larger_than_all_of_it_is_still_told() -> None:
+def test_a_frame_larger_than_all_of_it_is_still_reported() -> None:
     ring = Ring(1_000)
     put(ring, "a", 0, 0, 50_000)
     assert offsets_since(ring, {}) == [0]
@@ -123,10 +123,10 @@ class Client:
     def read(self, instance: Instance, most: int) -> None:
         """From a new connection, as many frames as it gets before it loses that."""
         with instance.hub.reader(Wire(), Selection(), self.last_id) as (reader, opening):
-            told = b"".join(opening)
+            output = b"".join(opening)
             while (chunk := reader.take_chunk()) is not None and not reader.ended:
-                told += chunk.text
-        for frame in told.decode().split("\n\n")[:-1][:most]:
+                output += chunk.text
+        for frame in output.decode().split("\n\n")[:-1][:most]:
             fields = dict(line.split(": ", 1) for line in frame.split("\n"))
             self.last_id = fields.get("id", self.last_id)
             document = json.loads(fields.get("data", "null"))

@@ -84,7 +84,7 @@ class Collector(_Receiver[ExportMetricsServiceRequest]):
 
     def points(self, *, since: int = 0) -> dict[str, list[Point]]:
         """All that has come, but for so many requests, by the metric's name."""
-        found: dict[str, list[Point]] = {}
+        result: dict[str, list[Point]] = {}
         for request in self.requests[since:]:
             for of_resource in request.resource_metrics:
                 resource = _values(of_resource.resource.attributes)
@@ -92,10 +92,10 @@ class Collector(_Receiver[ExportMetricsServiceRequest]):
                     for metric in scope.metrics:
                         for point in metric.gauge.data_points:
                             number = getattr(point, point.WhichOneof("value") or "as_double")
-                            found.setdefault(metric.name, []).append(
+                            result.setdefault(metric.name, []).append(
                                 Point(metric.unit, resource, _values(point.attributes), number)
                             )
-        return found
+        return result
 
 
 def _values(attributes: Any) -> dict[str, Any]:

@@ -148,10 +148,10 @@ def scrape(*events: LagEvent, **metrics: Any) -> Scrape:
 
 
 def _samples(families: Iterable[Metric]) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    result: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for family in families:
         for sample in family.samples:
             key = (sample.name, tuple(sorted(sample.labels.items())))
-            assert key not in found, f"twice: {key}"
-            found[key] = sample.value
-    return found
+            assert key not in result, f"twice: {key}"
+            result[key] = sample.value
+    return result

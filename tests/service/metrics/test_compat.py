@@ -19,9 +19,9 @@ def compat(
     tool: str, *events: LagEvent, **fields: Any
 ) -> dict[str, list[tuple[dict[str, str], float]]]:
     """That tool's samples by name: labels and value."""
-    found = scrape(*events, compat=[tool], **fields)
+    result = scrape(*events, compat=[tool], **fields)
     by_name: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for (name, labels), value in found.samples.items():
+    for (name, labels), value in result.samples.items():
         if not name.startswith("sparklag_"):
             by_name.setdefault(name, []).append((dict(labels), value))
     return by_name
@@ -122,12 +122,12 @@ def test_a_query_whose_name_another_has_goes_by_its_id_and_a_group_by_its_own() 
         lag_event(query_id="id-3", query=None),
         lag_event(query_id="group:default:billing", query="billing", run_id=None, origin="group"),
     ]
-    found = compat("kafka-lag-exporter", *events)["kafka_consumergroup_group_sum_lag"]
-    groups = {labels["group"] for labels, _ in found}
+    result = compat("kafka-lag-exporter", *events)["kafka_consumergroup_group_sum_lag"]
+    groups = {labels["group"] for labels, _ in result}
     assert groups == {"id-1", "id-2", "id-3", "billing"}
 
 
-def test_groups_of_one_name_in_two_clusters_are_told_apart_by_the_cluster() -> None:
+def test_groups_of_one_name_in_two_clusters_are_reported_apart_by_the_cluster() -> None:
     events = [
         lag_event(
             query_id=f"group:{cluster}:billing",
@@ -151,9 +151,9 @@ def test_groups_of_one_name_in_two_clusters_are_told_apart_by_the_cluster() -> N
 
 def test_kafka_exporter_shows_one_cluster_where_one_is_configured() -> None:
     event = lag_event(topics=[topic("orders"), topic("orders", cluster="other", source=1)])
-    found = compat("kafka_exporter", event)
-    assert len(found["kafka_consumergroup_lag"]) == 1
-    assert len(found["kafka_topic_partition_current_offset"]) == 1
+    result = compat("kafka_exporter", event)
+    assert len(result["kafka_consumergroup_lag"]) == 1
+    assert len(result["kafka_topic_partition_current_offset"]) == 1
 
 
 def test_of_a_topic_that_is_read_twice_the_slower_source_counts() -> None:
@@ -168,10 +168,10 @@ def test_of_a_topic_that_is_read_twice_the_slower_source_counts() -> None:
             ),
         ]
     )
-    found = compat("kafka_exporter", event)
-    assert [value for _, value in found["kafka_consumergroup_lag"]] == [20.0, 65.0]
-    assert [value for _, value in found["kafka_consumergroup_current_offset"]] == [50.0, 5.0]
-    assert [value for _, value in found["kafka_consumergroup_lag_sum"]] == [85.0]
+    result = compat("kafka_exporter", event)
+    assert [value for _, value in result["kafka_consumergroup_lag"]] == [20.0, 65.0]
+    assert [value for _, value in result["kafka_consumergroup_current_offset"]] == [50.0, 5.0]
+    assert [value for _, value in result["kafka_consumergroup_lag_sum"]] == [85.0]
 
 
 def test_a_group_name_changes_with_its_neighbours_and_nothing_old_stays() -> None:
@@ -179,8 +179,8 @@ def test_a_group_name_changes_with_its_neighbours_and_nothing_old_stays() -> Non
     mine, other = lag_event(query_id="id-1"), lag_event(query_id="id-2")
 
     def groups(*events: LagEvent) -> set[str]:
-        found = Scrape(series, *events)
-        return {dict(k)["consumergroup"] for k in found.values("kafka_consumergroup_lag")}
+        result = Scrape(series, *events)
+        return {dict(k)["consumergroup"] for k in result.values("kafka_consumergroup_lag")}
 
     assert groups(mine) == {"orders"}
     assert groups(mine, other) == {"id-1", "id-2"}
@@ -204,10 +204,10 @@ def test_kafka_exporters_names_of_the_clusters_metadata_are_exact() -> None:
         unread=[PartitionReplicas(1, 1, 1, 1)],
     )
     series = QuerySeries(settings(compat=["kafka_exporter"]))
-    found = Scrape(series, lag_event(), clusters={"default": cluster, "other": cluster})
+    result = Scrape(series, lag_event(), clusters={"default": cluster, "other": cluster})
     zero, one = (("partition", "0"), ("topic", "orders")), (("partition", "1"), ("topic", "orders"))
-    assert found.values("kafka_brokers") == {(): 2.0}
-    assert found.values("kafka_broker_info") == {
+    assert result.values("kafka_brokers") == {(): 2.0}
+    assert result.values("kafka_broker_info") == {
         (("address", "b1:9092"), ("id", "1")): 1.0,
         (("address", "b2:9093"), ("id", "2")): 1.0,
     }
@@ -219,7 +219,7 @@ def test_kafka_exporters_names_of_the_clusters_metadata_are_exact() -> None:
         "leader_is_preferred": {zero: 1.0, one: 0.0},
         "under_replicated_partition": {zero: 0.0, one: 1.0},
     }.items():
-        assert found.values(f"kafka_topic_partition_{name}") == expected, name
+        assert result.values(f"kafka_topic_partition_{name}") == expected, name
 
 
 def test_what_a_group_has_is_shown_under_the_names_of_both_tools() -> None:
@@ -234,20 +234,20 @@ def test_what_a_group_has_is_shown_under_the_names_of_both_tools() -> None:
     ]
     series = QuerySeries(settings(compat=["kafka-lag-exporter"]))
     cluster = described()._replace(group_poll_s=0.0125)
-    found = Scrape(series, *events, clusters={"default": cluster, "east": described()})
-    poll_time = found.only("kafka_consumergroup_poll_time_ms")
+    result = Scrape(series, *events, clusters={"default": cluster, "east": described()})
+    poll_time = result.only("kafka_consumergroup_poll_time_ms")
     assert poll_time == ({"cluster_name": "default"}, 12.5)
 
 
-def test_metadata_of_several_clusters_is_told_apart_by_a_label() -> None:
+def test_metadata_of_several_clusters_is_reported_apart_by_a_label() -> None:
     cluster = described(orders=[PartitionReplicas(1, 1, 1, 1)])
     series = QuerySeries(settings(["east"], compat=["kafka_exporter"]))
     event = lag_event(topics=[topic("orders"), topic("clicks", cluster="east")])
-    found = Scrape(series, event, clusters={"default": cluster, "east": cluster})
-    assert found.values("kafka_brokers") == {
+    result = Scrape(series, event, clusters={"default": cluster, "east": cluster})
+    assert result.values("kafka_brokers") == {
         (("cluster", "default"),): 2.0,
         (("cluster", "east"),): 2.0,
     }
-    assert len(found.values("kafka_broker_info")) == 4
-    _, leader = found.only("kafka_topic_partition_leader")
+    assert len(result.values("kafka_broker_info")) == 4
+    _, leader = result.only("kafka_topic_partition_leader")
     assert leader == 1.0

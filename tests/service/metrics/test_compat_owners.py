@@ -25,8 +25,8 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 def groups_shown(events: Sequence[LagEvent], owned: Collection[str]) -> set[Series]:
     """The other tools' series that an instance shows which measures those queries."""
     series = QuerySeries(settings(compat=COMPAT))
-    found = Scrape(series, *events, owned=owned, clusters=CLUSTERS)
-    return {key for key in found.samples if not key[0].startswith("sparklag_")}
+    result = Scrape(series, *events, owned=owned, clusters=CLUSTERS)
+    return {key for key in result.samples if not key[0].startswith("sparklag_")}
 
 
 def labels_of(shown: set[Series], label: str) -> set[str]:
@@ -53,9 +53,9 @@ def test_each_series_is_shown_by_one_instance_however_the_queries_are_shared() -
 
 
 def test_under_sparklags_own_names_each_instance_shows_every_query() -> None:
-    found = Scrape(QuerySeries(settings(compat=COMPAT)), *EVENTS, owned=())
-    assert {name.partition("_")[0] for name in found.names()} == {"sparklag"}
-    lags = found.values("sparklag_query_lag")
+    result = Scrape(QuerySeries(settings(compat=COMPAT)), *EVENTS, owned=())
+    assert {name.partition("_")[0] for name in result.names()} == {"sparklag"}
+    lags = result.values("sparklag_query_lag")
     assert {dict(labels)["query_id"] for labels in lags} == {"id-1", "id-2", "id-3"}
 
 
@@ -113,10 +113,10 @@ QUERIES = (
 def test_patterns_choose_queries_by_their_whole_name_or_id(
     include: list[str], exclude: list[str], shown: set[str]
 ) -> None:
-    found = scrape(*QUERIES, include=include, exclude=exclude, compat=COMPAT)
-    ids = {dict(labels).get("query_id") for _, labels in found.samples} - {None}
+    result = scrape(*QUERIES, include=include, exclude=exclude, compat=COMPAT)
+    ids = {dict(labels).get("query_id") for _, labels in result.samples} - {None}
     assert ids == shown
-    groups = {dict(labels).get("group") for _, labels in found.samples} - {None}
+    groups = {dict(labels).get("group") for _, labels in result.samples} - {None}
     assert len(groups) == len(shown)
 
 
@@ -130,28 +130,28 @@ def test_patterns_choose_queries_by_their_whole_name_or_id(
 )
 def test_topic_patterns_leave_sums_whole(patterns: dict[str, list[str]], shown: set[str]) -> None:
     event = lag_event(total_lag=130, topics=[topic("orders"), topic("payments")])
-    found = scrape(event, compat=COMPAT, **patterns)
-    assert {dict(labels).get("topic") for _, labels in found.samples} - {None} == shown
-    assert found.only("sparklag_query_lag")[1] == 130.0
+    result = scrape(event, compat=COMPAT, **patterns)
+    assert {dict(labels).get("topic") for _, labels in result.samples} - {None} == shown
+    assert result.only("sparklag_query_lag")[1] == 130.0
 
 
 def test_one_whose_name_is_another_query_s_now_leaves_it_the_name_and_has_no_series() -> None:
     old = lag_event(query_id="old", query="orders", status="STOP", superseded_by="id-1")
-    found = scrape(*QUERIES, old, compat=COMPAT)
-    assert found.samples == scrape(*QUERIES, compat=COMPAT).samples
+    result = scrape(*QUERIES, old, compat=COMPAT)
+    assert result.samples == scrape(*QUERIES, compat=COMPAT).samples
 
 
 def test_one_that_its_driver_observes_no_longer_has_no_series() -> None:
     closed = lag_event(query_id="closed", query="closed", status="UNKNOWN", driver_end="closed")
-    found = scrape(*QUERIES, closed, compat=COMPAT)
-    assert found.samples == scrape(*QUERIES, compat=COMPAT).samples
+    result = scrape(*QUERIES, closed, compat=COMPAT)
+    assert result.samples == scrape(*QUERIES, compat=COMPAT).samples
 
 
 @pytest.mark.parametrize("compat", [[], COMPAT])
 def test_granularity_leaves_out_what_is_finer(compat: list[str]) -> None:
     def labels_of(granularity: str) -> set[str]:
-        found = scrape(*QUERIES, granularity=granularity, compat=compat)
-        return {label for _, labels in found.samples for label, _ in labels}
+        result = scrape(*QUERIES, granularity=granularity, compat=compat)
+        return {label for _, labels in result.samples for label, _ in labels}
 
     assert {"topic", "partition"} <= labels_of("partition")
     assert {"topic", "partition"} & labels_of("topic") == {"topic"}

@@ -45,7 +45,7 @@ PROMETHEUS_3 = (
 )
 
 
-def promtool_says(promtool: Path, text: bytes) -> list[str]:
+def promtool_reports(promtool: Path, text: bytes) -> list[str]:
     """Of an exposition; nothing where all is well."""
     done = subprocess.run(
         [promtool, "check", "metrics"],
@@ -55,10 +55,10 @@ def promtool_says(promtool: Path, text: bytes) -> list[str]:
         timeout=240,
         check=False,
     )
-    said = done.stdout.decode().splitlines()
+    message = done.stdout.decode().splitlines()
     # 3: it read all of it, and found fault with names.
-    assert done.returncode in (0, 3), said
-    return said
+    assert done.returncode in (0, 3), message
+    return message
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
     assert await scrape() == {(1_003, 3)}
 
 
-async def test_only_owned_queries_are_shown_where_that_is_asked_for() -> None:
+async def test_only_owned_queries_are_shown_where_that_is_requested_for() -> None:
     pipeline = showing(settings(queries="owned"), lag_event(), lag_event(query_id="b"))
     pipeline.tracked.tracker.adopt(lag_event(query_id="b"))
     text = await exposed_by(pipeline)
@@ -188,14 +188,14 @@ async def test_an_empty_view_is_no_error_in_either_format() -> None:
 @pytest.mark.packaging
 async def test_promtool_has_nothing_to_say_of_our_own_names(programs: Programs) -> None:
     text = await exposed(settings(), full_event())
-    assert await asyncio.to_thread(promtool_says, programs.promtool, text.encode()) == []
+    assert await asyncio.to_thread(promtool_reports, programs.promtool, text.encode()) == []
 
 
 @pytest.mark.packaging
 async def test_promtool_dislikes_what_the_other_tools_are_known_for(programs: Programs) -> None:
     text = await exposed(settings(compat=COMPAT), full_event())
-    said = await asyncio.to_thread(promtool_says, programs.promtool, text.encode())
-    assert {line.partition(" ")[0] for line in said} <= {
+    message = await asyncio.to_thread(promtool_reports, programs.promtool, text.encode())
+    assert {line.partition(" ")[0] for line in message} <= {
         "kafka_consumergroup_lag_sum",
         "kafka_consumergroup_current_offset_sum",
     }

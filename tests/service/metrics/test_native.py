@@ -98,8 +98,8 @@ def test_every_family_has_a_sample_where_everything_is_known() -> None:
     assert scrape(full_event()).names() == {family.name for family in FAMILIES}
 
 
-def test_a_partition_says_its_offsets_its_lag_and_its_age() -> None:
-    found = scrape(full_event())
+def test_a_partition_reports_its_offsets_its_lag_and_its_age() -> None:
+    result = scrape(full_event())
     for name, wanted in {
         "processed_offset": {"0": 5.0, "7": 5.0, "9": 5.0},
         "latest_offset": {"0": 70.0, "7": 15.0, "8": 70.0, "9": 70.0},
@@ -110,22 +110,22 @@ def test_a_partition_says_its_offsets_its_lag_and_its_age() -> None:
         "headroom_records": {"0": 5.0, "7": 5.0, "9": 0.0},
         "lost_records": {"9": 3.0},
     }.items():
-        samples = found.values(f"sparklag_partition_{name}").items()
+        samples = result.values(f"sparklag_partition_{name}").items()
         assert {dict(labels)["partition"]: value for labels, value in samples} == wanted, name
         for labels, _ in samples:
             assert dict(labels).keys() == {*QUERY, "topic", "partition"}
 
 
-def test_a_group_says_its_state_and_its_members() -> None:
-    found = scrape(full_event())
-    assert found.only("sparklag_group_state") == ({**QUERY, "state": "Stable"}, 1.0)
+def test_a_group_reports_its_state_and_its_members() -> None:
+    result = scrape(full_event())
+    assert result.only("sparklag_group_state") == ({**QUERY, "state": "Stable"}, 1.0)
     for name, value in {
         "members": 3.0,
         "members_without_partitions": 1.0,
         "coordinator": 2.0,
         "commit_rate": 0.2,
     }.items():
-        assert found.only(f"sparklag_group_{name}") == (QUERY, value)
+        assert result.only(f"sparklag_group_{name}") == (QUERY, value)
     unknown = scrape(lag_event(group=ConsumerGroup(coordinator=2)))
     assert {name for name in unknown.names() if "_group_" in name} == {"sparklag_group_coordinator"}
 
@@ -137,10 +137,10 @@ def test_a_distance_to_retention_is_shown_only_of_a_query_that_it_draws_nearer_t
     assert list(scrape(near).values(name).values()) == [5.0, 5.0]
 
 
-def test_a_topic_says_its_sum_and_its_worst_age() -> None:
-    found = scrape(full_event())
-    assert found.only("sparklag_topic_lag") == ({**QUERY, "topic": "orders"}, 75.0)
-    assert found.only("sparklag_topic_lag_seconds") == ({**QUERY, "topic": "orders"}, 4.25)
+def test_a_topic_reports_its_sum_and_its_worst_age() -> None:
+    result = scrape(full_event())
+    assert result.only("sparklag_topic_lag") == ({**QUERY, "topic": "orders"}, 75.0)
+    assert result.only("sparklag_topic_lag_seconds") == ({**QUERY, "topic": "orders"}, 4.25)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_topic_says_its_sum_and_its_worst_age() -> None:
         ("watermark_timestamp_seconds", NOW_MS / 1000 - 60),
     ],
 )
-def test_a_query_says_its_figures(name: str, value: float) -> None:
+def test_a_query_reports_its_figures(name: str, value: float) -> None:
     assert scrape(full_event()).only(f"sparklag_query_{name}") == (QUERY, value)
 
 
@@ -192,9 +192,9 @@ def test_only_the_present_status_has_a_sample() -> None:
     assert mended.only("sparklag_query_status") == ({**QUERY, "status": "OK"}, 1.0)
 
 
-def test_the_phases_of_the_last_batch_are_told_apart() -> None:
-    found = scrape(full_event()).values("sparklag_query_batch_phase_seconds")
-    assert {dict(labels)["phase"]: value for labels, value in found.items()} == {
+def test_the_phases_of_the_last_batch_are_reported_apart() -> None:
+    result = scrape(full_event()).values("sparklag_query_batch_phase_seconds")
+    assert {dict(labels)["phase"]: value for labels, value in result.items()} == {
         "addBatch": 1.0,
         "walCommit": 0.02,
     }
@@ -206,18 +206,18 @@ def test_endless_phases_and_names_have_a_short_text() -> None:
     batch = {"started_at": 0, "rows": 5, "phases_ms": phases_ms | odd}
     document = {**json.loads(encode(lag_event(query="q" * 1_000))), "batch": batch}
     event = decode_lag_event(json.dumps(document).encode())
-    found = scrape(event).values("sparklag_query_batch_phase_seconds")
-    shown = {dict(labels)["phase"]: value for labels, value in found.items()}
+    result = scrape(event).values("sparklag_query_batch_phase_seconds")
+    shown = {dict(labels)["phase"]: value for labels, value in result.items()}
     assert len(shown) == 32
     assert shown.items() >= {"addBatch": 400, "other": 300, "phase99999": 99.999}.items()
     other, _ = scrape(lag_event(query="q" * 999)).only("sparklag_query_max_lag")
-    names = {dict(labels)["query"] for labels in found} | {other["query"]}
+    names = {dict(labels)["query"] for labels in result} | {other["query"]}
     assert [len(name) for name in names] == [267, 267], "they differ"
 
 
-def test_the_tasks_of_the_running_batch_are_told_by_state() -> None:
-    found = scrape(full_event()).values("sparklag_query_running_batch_tasks")
-    assert {dict(labels)["state"]: value for labels, value in found.items()} == {
+def test_the_tasks_of_the_running_batch_are_reported_by_state() -> None:
+    result = scrape(full_event()).values("sparklag_query_running_batch_tasks")
+    assert {dict(labels)["state"]: value for labels, value in result.items()} == {
         "done": 180,
         "running": 4,
         "waiting": 16,
@@ -227,8 +227,8 @@ def test_the_tasks_of_the_running_batch_are_told_by_state() -> None:
 
 
 def test_run_and_checkpoint_are_labels_of_the_info_alone() -> None:
-    found = scrape(lag_event(checkpoint_location="file:/checkpoints/orders"))
-    labels, value = found.only("sparklag_query_info")
+    result = scrape(lag_event(checkpoint_location="file:/checkpoints/orders"))
+    labels, value = result.only("sparklag_query_info")
     assert value == 1.0
     assert labels == {
         **QUERY,
@@ -237,7 +237,7 @@ def test_run_and_checkpoint_are_labels_of_the_info_alone() -> None:
         "measured_by": "service",
         "checkpoint_location": "file:/checkpoints/orders",
     }
-    others = [dict(labels) for name, labels in found.samples if name != "sparklag_query_info"]
+    others = [dict(labels) for name, labels in result.samples if name != "sparklag_query_info"]
     assert not any("run_id" in labels or "batch_id" in labels for labels in others)
 
 
@@ -258,8 +258,8 @@ def test_what_is_not_known_has_no_sample() -> None:
             )
         ],
     )
-    found = scrape(unknown)
-    assert found.names() == {
+    result = scrape(unknown)
+    assert result.names() == {
         "sparklag_query_info",
         "sparklag_query_status",
         "sparklag_query_partitions",
@@ -273,19 +273,19 @@ def test_what_is_not_known_has_no_sample() -> None:
 
 def test_ages_are_of_the_moment_of_the_scrape_and_never_negative() -> None:
     ages_ms = {"processed_at": 9_500, "observed_at": -5_000, "measured_at": 1_004}
-    found = scrape(lag_event(**{name: NOW_MS - age_ms for name, age_ms in ages_ms.items()}))
+    result = scrape(lag_event(**{name: NOW_MS - age_ms for name, age_ms in ages_ms.items()}))
     for name, wanted in (("processed", 9.5), ("observed", 0.0), ("measured", 1.004)):
-        assert found.only(f"sparklag_query_{name}_age_seconds") == (QUERY, wanted)
+        assert result.only(f"sparklag_query_{name}_age_seconds") == (QUERY, wanted)
 
 
 def test_a_query_without_a_name_goes_by_its_id() -> None:
-    found = scrape(lag_event(query=None))
-    assert found.only("sparklag_query_lag")[0]["query"] == QUERY_ID
+    result = scrape(lag_event(query=None))
+    assert result.only("sparklag_query_lag")[0]["query"] == QUERY_ID
 
 
-def test_two_queries_of_one_name_are_told_apart_by_their_ids() -> None:
-    found = scrape(lag_event(query_id="a", total_lag=1), lag_event(query_id="b", total_lag=2))
-    values = found.values("sparklag_query_lag").items()
+def test_two_queries_of_one_name_are_reported_apart_by_their_ids() -> None:
+    result = scrape(lag_event(query_id="a", total_lag=1), lag_event(query_id="b", total_lag=2))
+    values = result.values("sparklag_query_lag").items()
     assert {dict(labels)["query_id"]: value for labels, value in values} == {"a": 1.0, "b": 2.0}
 
 
@@ -297,8 +297,8 @@ def test_a_topic_that_is_read_twice_has_a_label_for_its_source() -> None:
             topic("payments", partition(lag=3), source=0),
         ]
     )
-    found = scrape(twice).values("sparklag_partition_lag").items()
-    assert {(dict(k)["topic"], dict(k).get("source")): value for k, value in found} == {
+    result = scrape(twice).values("sparklag_partition_lag").items()
+    assert {(dict(k)["topic"], dict(k).get("source")): value for k, value in result} == {
         ("orders", "0"): 1.0,
         ("orders", "1"): 2.0,
         ("payments", None): 3.0,
@@ -307,8 +307,8 @@ def test_a_topic_that_is_read_twice_has_a_label_for_its_source() -> None:
 
 def test_a_topic_of_another_cluster_carries_that_cluster() -> None:
     event = lag_event(topics=[topic("orders", cluster="east"), topic("elsewhere", cluster=None)])
-    found = scrape(event, clusters=["east"]).values("sparklag_topic_lag")
-    assert {(dict(k)["topic"], dict(k)["cluster"]) for k in found} == {
+    result = scrape(event, clusters=["east"]).values("sparklag_topic_lag")
+    assert {(dict(k)["topic"], dict(k)["cluster"]) for k in result} == {
         ("orders", "east"),
         ("elsewhere", ""),
     }
@@ -316,18 +316,18 @@ def test_a_topic_of_another_cluster_carries_that_cluster() -> None:
 
 @pytest.mark.parametrize("name", ['a "quoted" name', "back\\slash", "two\nlines", "100 % größe"])
 def test_labels_are_escaped_whatever_is_in_a_name(name: str) -> None:
-    found = scrape(lag_event(query=name, topics=[topic(name)]))
-    labels, value = found.only("sparklag_partition_lag")
+    result = scrape(lag_event(query=name, topics=[topic(name)]))
+    labels, value = result.only("sparklag_partition_lag")
     shown = printable(name)
     assert (labels["query"], labels["topic"], value) == (shown, shown, 65.0)
-    assert found.only("sparklag_query_info")[0]["query"] == shown
+    assert result.only("sparklag_query_info")[0]["query"] == shown
 
 
 def test_types_units_and_meanings_are_right_in_both_formats() -> None:
-    found = scrape(full_event())
+    result = scrape(full_event())
     for family in FAMILIES:
-        text = found.families[family.name]
-        open_text = found.open_families[family.name.removesuffix("_info")]
+        text = result.families[family.name]
+        open_text = result.open_families[family.name.removesuffix("_info")]
         assert (text.type, text.documentation) == ("gauge", family.meaning)
         assert (open_text.type, open_text.documentation) == (family.kind, family.meaning)
         assert open_text.unit == family.unit
@@ -347,8 +347,8 @@ def test_a_partition_that_goes_leaves_no_series_and_the_others_keep_theirs() -> 
     before = lag_event(topics=[topic("orders", *(partition(n, lag=n) for n in range(4)))])
     after = lag_event(topics=[topic("orders", partition(0, lag=5), partition(3, lag=6))])
     Scrape(series, before)
-    found = Scrape(series, after)
+    result = Scrape(series, after)
     for name in ("sparklag_partition_lag", "kafka_consumergroup_lag"):
-        values = found.values(name).items()
+        values = result.values(name).items()
         assert {dict(k)["partition"]: value for k, value in values} == {"0": 5.0, "3": 6.0}
-    assert len(found.values("kafka_topic_partition_current_offset")) == 2
+    assert len(result.values("kafka_topic_partition_current_offset")) == 2

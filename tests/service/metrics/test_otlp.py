@@ -106,13 +106,13 @@ async def test_the_kafkametrics_receivers_names_carry_queries_as_groups() -> Non
     }
     assert {name for name in points if name.startswith("kafka.")} == {*wanted}
     for name, expected in wanted.items():
-        found = [
+        result = [
             (point.attributes, point.value)
             for point in points[name]
             if point.resource["kafka.cluster.alias"] == "default"
         ]
         # It may have been pushed more than once.
-        assert found[: len(expected)] == expected
+        assert result[: len(expected)] == expected
         # A group is of one cluster.
         clusters = {"default"} if name.endswith("members") else {"default", "east"}
         assert {point.resource["kafka.cluster.alias"] for point in points[name]} == clusters
@@ -182,11 +182,11 @@ async def test_an_absent_collector_is_logged_once(caplog: pytest.LogCaptureFixtu
         with Collector(port) as collector:
             await holds(lambda: collector.requests, "a push")
             await holds(lambda: "metrics are pushed to" in caplog.text, "the good news")
-    told = logged(caplog)
-    assert len(told) == 2
+    output = logged(caplog)
+    assert len(output) == 2
     shown = f"http://***@127.0.0.1:{port}/v1/metrics"
-    assert told[0].startswith(f"metrics cannot be pushed to {shown}: ")
-    assert told[1] == f"metrics are pushed to {shown} again"
+    assert output[0].startswith(f"metrics cannot be pushed to {shown}: ")
+    assert output[1] == f"metrics are pushed to {shown} again"
     for hidden in ("somebody", "secret"):
         assert hidden not in caplog.text
     assert not [r for r in caplog.records if r.name.startswith("opentelemetry")]
@@ -211,7 +211,7 @@ async def test_a_hanging_collector_does_not_delay_the_end(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "said"),
+    ("endpoint", "message"),
     [
         ("collector:4318", "otlp.endpoint = 'collector:4318': takes the address of OTLP"),
         ("user:secret@collector", "otlp.endpoint = '***@collector': takes the address of OTLP"),
@@ -221,10 +221,12 @@ async def test_a_hanging_collector_does_not_delay_the_end(monkeypatch: pytest.Mo
         ),
     ],
 )
-def test_an_endpoint_that_is_no_otlp_over_http_is_named_in_a_line(endpoint: str, said: str) -> None:
+def test_an_endpoint_that_is_no_otlp_over_http_is_named_in_a_line(
+    endpoint: str, message: str
+) -> None:
     with pytest.raises(SettingsError) as refused:
         load_settings(environ={"SPARKLAG_OTLP__ENDPOINT": endpoint})
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     for hidden in ("somebody", "secret"):
         assert hidden not in str(refused.value)
 

@@ -48,11 +48,11 @@ async def test_what_is_produced_shows_in_the_scrape_without_any_event_of_the_que
     await shows(exposition, observation.query_id, "sparklag_partition_lag", 4.0)
     second_client.produce(topic, [b"record"] * 2)
     await shows(exposition, observation.query_id, "sparklag_partition_lag", 6.0)
-    found = await series_of(exposition, observation.query_id)
-    assert found["sparklag_partition_processed_offset"] == 3.0
-    assert found["sparklag_partition_latest_offset"] == 9.0
-    assert found["sparklag_query_lag"] == 6.0
-    assert found["sparklag_query_measured_age_seconds"] < 60.0
+    result = await series_of(exposition, observation.query_id)
+    assert result["sparklag_partition_processed_offset"] == 3.0
+    assert result["sparklag_partition_latest_offset"] == 9.0
+    assert result["sparklag_query_lag"] == 6.0
+    assert result["sparklag_query_measured_age_seconds"] < 60.0
 
 
 async def test_a_topics_replicas_are_shown_as_another_client_sees_them(
@@ -70,16 +70,16 @@ async def test_a_topics_replicas_are_shown_as_another_client_sees_them(
         return len((await scraped()).values("kafka_topic_partition_replicas")) == 3
 
     await eventually(described, "the topic's replicas")
-    found = await scraped()
+    result = await scraped()
     described_there = second_client.described(topic_name)
     for number, partition in described_there.items():
         at = (("partition", str(number)), ("topic", topic_name))
-        assert found.values("kafka_topic_partition_leader")[at] == partition.leader
-        assert found.values("kafka_topic_partition_replicas")[at] == len(partition.replicas)
-        assert found.values("kafka_topic_partition_in_sync_replica")[at] == len(partition.isrs)
+        assert result.values("kafka_topic_partition_leader")[at] == partition.leader
+        assert result.values("kafka_topic_partition_replicas")[at] == len(partition.replicas)
+        assert result.values("kafka_topic_partition_in_sync_replica")[at] == len(partition.isrs)
         preferred = partition.leader == partition.replicas[0]
-        assert found.values("kafka_topic_partition_leader_is_preferred")[at] == preferred
-    labels, _ = found.only("kafka_broker_info")
+        assert result.values("kafka_topic_partition_leader_is_preferred")[at] == preferred
+    labels, _ = result.only("kafka_broker_info")
     assert labels == {"id": "1", "address": kafka.bootstrap_servers}
 
 

@@ -75,8 +75,8 @@ def has_spans(collector: TraceCollector, count: int) -> bool:
 def traceparents(client: SecondClient, topic: str, query_id: str) -> list[str]:
     """Of the records of a query that have one, each once: what is delivered again has the same."""
     records = [r for r in client.read_all(topic) if r.key() == key_of(query_id)]
-    found = [dict(record.headers() or ()).get(TRACEPARENT) for record in records]
-    return list(dict.fromkeys(value.decode() for value in found if isinstance(value, bytes)))
+    result = [dict(record.headers() or ()).get(TRACEPARENT) for record in records]
+    return list(dict.fromkeys(value.decode() for value in result if isinstance(value, bytes)))
 
 
 @pytest.mark.kafka

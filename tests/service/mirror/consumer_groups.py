@@ -38,10 +38,10 @@ def describe(
         check=True,
         timeout=240,
     )
-    found: dict[str, dict[tuple[str, int], Described]] = {}
+    result: dict[str, dict[tuple[str, int], Described]] = {}
     for line in done.stdout.splitlines():
         match line.split():
             case [group, topic, partition, current, log_end, lag, *_] if partition.isdigit():
                 row = Described(int(current), int(log_end), int(lag))
-                found.setdefault(group, {})[topic, int(partition)] = row
-    return found
+                result.setdefault(group, {})[topic, int(partition)] = row
+    return result

@@ -57,17 +57,17 @@ class Mirroring:
 
     async def fails(self, text: str) -> str:
         """The reason with `text` in it."""
-        seen: dict[str, None] = {}
+        received: dict[str, None] = {}
 
         def fails() -> bool:
-            seen.update(dict.fromkeys(self.mirror.failing.values()))
-            return any(text in reason for reason in seen)
+            received.update(dict.fromkeys(self.mirror.failing.values()))
+            return any(text in reason for reason in received)
 
         try:
             await holds(fails, f"failing: {text}")
         except AssertionError as error:
-            raise AssertionError(f"{error}; what failed: {list(seen)}") from error
-        return next(reason for reason in seen if text in reason)
+            raise AssertionError(f"{error}; what failed: {list(received)}") from error
+        return next(reason for reason in received if text in reason)
 
     async def fails_no_more(self) -> None:
         await holds(lambda: not self.mirror.failing, "nothing fails")

@@ -118,12 +118,12 @@ def decided(
     committed: Marked,
     *,
     others: str = "OK",
-    heard_s: float = 0,
+    received_s: float = 0,
     end: str | None = None,
     **fields: Any,
 ) -> CommitDecision:
     """Of `orders` at {0: 5, 1: 5}, seen at 100 and heard at 0 s, where another of its name is
-    `others`, was heard at `heard_s`, and has `end` for its `driver_end`."""
+    `others`, was heard at `received_s`, and has `end` for its `driver_end`."""
     position = MirroredPosition(
         **{
             "query_id": ME,
@@ -143,7 +143,7 @@ def decided(
                 status=status,
                 driver_end=end if query_id == OTHER else None,
             )
-            view.put(Entry(event, encode(event), 0.0 if query_id == ME else heard_s, 0, 0))
+            view.put(Entry(event, encode(event), 0.0 if query_id == ME else received_s, 0, 0))
     ownership = GroupOwnership(plan(), view, "default", 30.0)
     return decide_commit(position, group(committed), ownership)
 
@@ -175,8 +175,8 @@ def theirs(*numbers: int, at: int = 90) -> Marked:
         pytest.param(theirs(0, 1), {"others": "STOP"}, ALL, id="of a query that is dead"),
         pytest.param(theirs(0, 1), {"others": ""}, ALL, id="of a query nobody knows"),
         pytest.param(theirs(0, 1, at=200), {"others": "FAILED"}, ALL, id="whatever its clock said"),
-        pytest.param(theirs(0, 1), {"heard_s": -31.0}, ALL, id="of one that nobody speaks of"),
-        pytest.param({}, {"heard_s": -31.0}, ALL, id="the other one is not spoken of"),
+        pytest.param(theirs(0, 1), {"received_s": -31.0}, ALL, id="of one that nobody speaks of"),
+        pytest.param({}, {"received_s": -31.0}, ALL, id="the other one is not spoken of"),
         pytest.param({}, {"others": "FINISHED"}, ALL, id="the other one has ended"),
         pytest.param({}, {"end": "closed"}, ALL, id="the other one is observed no more"),
         pytest.param({}, {"name": None}, ALL, id="without a name there are no others"),
@@ -240,7 +240,7 @@ def test_of_many_queries_that_share_a_group_a_few_are_named() -> None:
         ),
     ],
 )
-def test_the_error_of_each_partition_is_said(
+def test_the_error_of_each_partition_is_reported(
     codes: dict[str, dict[int, int]], committed: bool, reason: str | None
 ) -> None:
     outcome = commit_outcome({"t": {0: 1, 1: 1}, "u": {0: 1}}, codes)

@@ -187,7 +187,7 @@ async def test_of_two_queries_of_one_name_the_first_keeps_the_group_until_it_is_
         assert not one.mirror.failing
 
 
-async def test_of_two_new_queries_of_one_name_neither_is_mirrored_and_one_line_says_so(
+async def test_of_two_new_queries_of_one_name_neither_is_mirrored_and_one_line_reports_so(
     kafka: LocalKafka, topic: str, group: str, reaches: Reaches, caplog: pytest.LogCaptureFixture
 ) -> None:
     both = [seen(topic, {0: 5}, query=topic, cluster="default") for _ in range(2)]
@@ -255,7 +255,7 @@ async def test_each_cluster_has_its_groups_and_one_that_is_away_costs_only_itsel
             await one.fails_no_more()
 
 
-async def test_brokers_of_older_versions_are_asked_for_one_group_at_a_time(
+async def test_brokers_of_older_versions_are_requested_for_one_group_at_a_time(
     kafka: LocalKafka, second_client: SecondClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speaking(monkeypatch, {8: (0, 7), 9: (0, 5), 10: (0, 2)})

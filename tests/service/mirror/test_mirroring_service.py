@@ -97,7 +97,7 @@ async def test_a_service_that_restarts_goes_on_and_what_was_read_last_is_mirrore
     for offset in (1, 2):
         async with running(settings, second_client) as service:
             service.observe(at(query, topic, offset))
-            is_there = partial(is_seen_at, observed_at=query.observed_at + offset)
+            is_there = partial(is_observed_at, observed_at=query.observed_at + offset)
             await service.shows(query.query_id, is_there, "the position")
         await committed(second_client, group, topic, {0: offset})
     # Without anything new it knows from the view where the query is.
@@ -142,7 +142,7 @@ async def test_a_group_stays_with_its_query_while_a_forged_end_may_be_contradict
         await committed(second_client, group, topic, {0: 2})
 
 
-def is_seen_at(event: LagEvent, observed_at: int) -> bool:
+def is_observed_at(event: LagEvent, observed_at: int) -> bool:
     return event.observed_at == observed_at
 
 

@@ -63,7 +63,7 @@ def aged(time_lag_s: float, method: str) -> LagEvent:
         pytest.param(lag_event(), lag_event(cause="terminated"), 0, True, id="an end"),
     ],
 )
-def test_an_event_is_due_for_what_it_says_and_when(
+def test_an_event_is_due_for_what_it_reports_and_when(
     cadence: Cadence, published: LagEvent, event: LagEvent, after_s: float, due: bool
 ) -> None:
     started(cadence, published, 0)

@@ -47,7 +47,7 @@ def numbers(due: list[Change]) -> list[int]:
     return [int(change.key.rpartition("/")[2]) for change in due]
 
 
-def test_a_record_says_what_its_event_does() -> None:
+def test_a_record_reports_what_its_event_does() -> None:
     of = event(partition(3, time_lag_s=1.5, time_lag_method="sampled"), status="WARN")
     (change,) = PartitionChanges(HEARTBEAT_S).due(of, 0.0)
     record = change.record
@@ -110,5 +110,5 @@ def test_what_is_let_go_is_not_known_any_more() -> None:
     assert numbers(changes.due(event(partition(0)), 1.0)) == [0]
 
 
-def test_an_event_without_partitions_says_nothing_of_any() -> None:
+def test_an_event_without_partitions_reports_nothing_of_any() -> None:
     assert PartitionChanges(HEARTBEAT_S).due(replace(event(), topics=[]), 0.0) == []

@@ -49,12 +49,12 @@ class Table:
     async def comes_to(self, query_id: str, lags: dict[str, int]) -> None:
         """Wait until that stands, by key."""
 
-        async def stands() -> bool:
+        async def remains() -> bool:
             newest = dict(await asyncio.to_thread(self.changes, query_id))
-            found = {key: value["lag"] for key, value in newest.items() if value is not None}
-            return found == lags
+            result = {key: value["lag"] for key, value in newest.items() if value is not None}
+            return result == lags
 
-        await eventually(stands, f"lags {lags}")
+        await eventually(remains, f"lags {lags}")
 
 
 async def test_each_partition_has_a_record_of_its_own_that_changes_with_it(

@@ -106,7 +106,7 @@ async def test_a_tombstone_that_is_not_acknowledged_is_no_success() -> None:
         ("off", "127.0.0.1", {}, 403),
     ],
 )
-async def test_the_setting_says_from_where_it_is_taken(
+async def test_the_setting_reports_from_where_it_is_taken(
     http_forget: str, address: str, headers: dict[str, str], status: int
 ) -> None:
     async with rest_client(Forgetting(http_forget=http_forget), address) as http:

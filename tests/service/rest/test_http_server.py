@@ -25,7 +25,7 @@ from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.server import bind, end_by_signals
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event
-from tests.offsets.store.batches import source, told
+from tests.offsets.store.batches import output, source
 from tests.second_client import SecondClient
 from tests.service.cli.test_cli import sparklag
 from tests.service.live.live_server import LiveServer, live_server
@@ -168,9 +168,9 @@ async def test_a_warning_with_any_name_is_one_line_of_the_response(
     at = source({topic_name: {0: 5}}, bootstrap_servers=kafka.bootstrap_servers)
     kept = open_store(url, create=True)
     names = ["a\nb", "a\r\nSet-Cookie: x", "\x1b[2J\x0b\x7f", " ends \t", "ü\u2028\x85", "x" * 999]
-    told_by = [told(0, at, query=name, query_id=f"id{n}") for n, name in enumerate(names)]
+    reported_by = [output(0, at, query=name, query_id=f"id{n}") for n, name in enumerate(names)]
     async with aclosing(kept):
-        await StoreWriter(kept, Settings()).write(told_by)
+        await StoreWriter(kept, Settings()).write(reported_by)
     async with live_server(
         store=StoreSettings(url=url), bootstrap_servers=kafka.bootstrap_servers
     ) as live:

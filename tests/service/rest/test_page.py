@@ -139,9 +139,9 @@ def test_the_page_formats_values_as_the_terminal_does() -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    said = dict(json.loads(done.stdout))
+    message = dict(json.loads(done.stdout))
     for name, arguments in cases.items():
-        assert said[name] == [python[name](*each) for each in arguments], name
+        assert message[name] == [python[name](*each) for each in arguments], name
 
 
 def test_the_page_takes_the_same_statuses_for_urgent() -> None:

@@ -38,20 +38,20 @@ def page(
     view = View()
     for event in events:
         view.put(Entry(event, b"", 0.0, 0, 0))
-    found = queries.page(view, wanted, limit, cursor)
-    return [msgspec.json.decode(query) for query in found.queries], found.next_cursor
+    result = queries.page(view, wanted, limit, cursor)
+    return [msgspec.json.decode(query) for query in result.queries], result.next_cursor
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 9])
 def test_all_pages_together_are_every_query_once_in_order(limit: int) -> None:
-    seen: list[object] = []
+    received: list[object] = []
     cursor = None
     while True:
         queries, cursor = page(EVENTS, Filter(), limit, cursor)
-        seen += [query["query_id"] for query in queries]
+        received += [query["query_id"] for query in queries]
         if cursor is None:
             break
-    assert seen == ["id-02", "id-01", "id-03", "id-00", "id-04"]
+    assert received == ["id-02", "id-01", "id-03", "id-00", "id-04"]
 
 
 def test_filters_are_all_kept() -> None:
@@ -74,8 +74,8 @@ def test_a_query_that_is_named_anew_or_forgotten_is_listed_once_or_not() -> None
 @given(st.from_regex(CURSOR, fullmatch=True))
 def test_each_cursor_is_a_place_in_the_order(cursor: str) -> None:
     listed, _ = page(EVENTS, Filter(), 9, None)
-    found, _ = page(EVENTS, Filter(), 9, cursor)
-    assert found == listed[len(listed) - len(found) :]
+    result, _ = page(EVENTS, Filter(), 9, cursor)
+    assert result == listed[len(listed) - len(result) :]
 
 
 @pytest.mark.parametrize("cursor", ["x", "e30=", "\x00", "a b", "abcde"])

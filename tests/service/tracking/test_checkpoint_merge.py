@@ -10,7 +10,7 @@ from sparklag_schemas import Observation, SourcePosition
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracker import Tracker
 from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, observation, position
-from tests.service.states import evaluated, only, said
+from tests.service.states import evaluated, offsets_at, only
 
 MINUTE_MS = 60_000
 
@@ -28,7 +28,7 @@ def spoken(batch_id: int | None, offset: int, at_ms: int = 1_000, **fields: obje
     )
 
 
-def seen(
+def received(
     batch_id: int | None,
     offset: int | None,
     at_ms: int = 1_500,
@@ -79,21 +79,27 @@ def at(query: QueryState) -> tuple[int | None, object, str]:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param([seen(4, 50)], (4, 50, "checkpoint"), id="it alone"),
-        pytest.param([spoken(4, 50), seen(5, 60)], (5, 60, "checkpoint"), id="an event was lost"),
-        # Asynchronous progress tracking: only some batches are written.
-        pytest.param([spoken(7, 80), seen(5, 60)], (7, 80, "listener"), id="the driver is ahead"),
+        pytest.param([received(4, 50)], (4, 50, "checkpoint"), id="it alone"),
         pytest.param(
-            [spoken(4, 50), seen(6, 70), spoken(7, 80, 2_000)],
+            [spoken(4, 50), received(5, 60)], (5, 60, "checkpoint"), id="an event was lost"
+        ),
+        # Asynchronous progress tracking: only some batches are written.
+        pytest.param(
+            [spoken(7, 80), received(5, 60)], (7, 80, "listener"), id="the driver is ahead"
+        ),
+        pytest.param(
+            [spoken(4, 50), received(6, 70), spoken(7, 80, 2_000)],
             (7, 80, "listener"),
             id="the driver goes on",
         ),
         pytest.param(
-            [spoken(7, 80), seen(7, 80), seen(3, 40, 2_000)],
+            [spoken(7, 80), received(7, 80), received(3, 40, 2_000)],
             (3, 40, "checkpoint"),
             id="somebody set it back",
         ),
-        pytest.param([spoken(7, 80), seen(None, None)], (7, 80, "listener"), id="it has no batch"),
+        pytest.param(
+            [spoken(7, 80), received(None, None)], (7, 80, "listener"), id="it has no batch"
+        ),
     ],
 )
 def test_of_a_driver_and_a_checkpoint_the_newer_position_counts(
@@ -107,21 +113,21 @@ def test_of_a_driver_and_a_checkpoint_the_newer_position_counts(
 
 
 def test_of_one_batch_the_driver_knows_more() -> None:
-    query = taken(spoken(4, 50), seen(4, 50))
+    query = taken(spoken(4, 50), received(4, 50))
     assert at(query) == (4, 50, "listener")
     assert query.batch is not None
 
 
 @pytest.mark.parametrize("cause", ["progress", "idle", "refresh", "terminated"])
 def test_a_driver_that_is_behind_its_checkpoint_does_not_take_the_query_back(cause: str) -> None:
-    query = taken(spoken(4, 50), seen(6, 70), spoken(5, 60, 2_000, cause=cause))
+    query = taken(spoken(4, 50), received(6, 70), spoken(5, 60, 2_000, cause=cause))
     assert at(query) == (6, 70, "checkpoint")
     assert query.ended == (cause == "terminated")
     assert query.driver_seen_at_ms == 2_000
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_start_without_data_is_where_the_checkpoint_says(is_first: bool) -> None:
+def test_a_start_without_data_is_where_the_checkpoint_reports(is_first: bool) -> None:
     begun = observation(
         cause="started",
         run_id=OTHER_RUN,
@@ -131,7 +137,7 @@ def test_a_start_without_data_is_where_the_checkpoint_says(is_first: bool) -> No
         observed_at=1_000 if is_first else 3_000,
         sources=[SourcePosition(source=0, topics=["orders"], isolation_level="read_committed")],
     )
-    query = taken(begun, seen(6, 70)) if is_first else taken(seen(6, 70), begun)
+    query = taken(begun, received(6, 70)) if is_first else taken(received(6, 70), begun)
     assert at(query) == (6, 70, "checkpoint")
     assert query.run_id == OTHER_RUN
     assert query.sources[0].isolation_level == "read_committed"
@@ -139,7 +145,7 @@ def test_a_start_without_data_is_where_the_checkpoint_says(is_first: bool) -> No
     assert query.query == "orders"
 
 
-def test_sources_are_told_apart_by_their_topics_where_a_plan_counts_otherwise() -> None:
+def test_sources_are_reported_apart_by_their_topics_where_a_plan_counts_otherwise() -> None:
     begun = observation(
         cause="started",
         batch_id=None,
@@ -148,7 +154,7 @@ def test_sources_are_told_apart_by_their_topics_where_a_plan_counts_otherwise() 
             SourcePosition(source=1, topics=["orders"]),
         ],
     )
-    checkpoint = seen(
+    checkpoint = received(
         2, None, sources=[position({"orders": {0: 5}}), position({"fx": {0: 6}}, source=1)]
     )
     query = taken(begun, checkpoint)
@@ -159,18 +165,18 @@ def test_sources_are_told_apart_by_their_topics_where_a_plan_counts_otherwise() 
 def test_a_source_without_data_in_the_last_batch_stays_where_it_was() -> None:
     both = [position({"orders": {0: 5}}), position({"fx": {0: 6}}, source=1)]
     one = [position({"orders": {0: 9}}), SourcePosition(source=1)]
-    query = taken(seen(2, None, sources=both), seen(3, None, 2_000, sources=one))
+    query = taken(received(2, None, sources=both), received(3, None, 2_000, sources=one))
     assert [s.processed for s in query.sources] == [{"orders": {0: 9}}, {"fx": {0: 6}}]
 
 
 def test_a_batch_long_after_the_drivers_last_word_is_of_a_run_that_does_not_speak() -> None:
-    query = taken(spoken(4, 50, cause="terminated"), seen(9, 90, 5 * MINUTE_MS))
+    query = taken(spoken(4, 50, cause="terminated"), received(9, 90, 5 * MINUTE_MS))
     assert query.run_id is None
     assert not query.ended
 
 
 def test_a_batch_just_before_the_drivers_end_is_its_own() -> None:
-    query = taken(spoken(4, 50, cause="terminated"), seen(5, 60, 1_200))
+    query = taken(spoken(4, 50, cause="terminated"), received(5, 60, 1_200))
     assert at(query) == (5, 60, "checkpoint")
     assert query.run_id == RUN_ID
     assert query.ended
@@ -178,7 +184,7 @@ def test_a_batch_just_before_the_drivers_end_is_its_own() -> None:
 
 def test_a_driver_that_speaks_again_is_the_run_it_was() -> None:
     # Kafka was away: the checkpoint went on without a word.
-    query = taken(spoken(4, 50), seen(9, 90, 5 * MINUTE_MS), spoken(10, 99, 6 * MINUTE_MS))
+    query = taken(spoken(4, 50), received(9, 90, 5 * MINUTE_MS), spoken(10, 99, 6 * MINUTE_MS))
     assert at(query) == (10, 99, "listener")
     assert query.run_id == RUN_ID
     assert query.other_run_id is None
@@ -186,7 +192,7 @@ def test_a_driver_that_speaks_again_is_the_run_it_was() -> None:
 
 def test_clocks_that_differ_do_not_silence_a_driver() -> None:
     # The service's clock is an hour ahead of the driver's.
-    query = taken(seen(4, 50, 60 * MINUTE_MS), spoken(5, 60, 1_000), spoken(6, 70, 2_000))
+    query = taken(received(4, 50, 60 * MINUTE_MS), spoken(5, 60, 1_000), spoken(6, 70, 2_000))
     assert at(query) == (6, 70, "listener")
     assert query.driver_seen_at_ms == 2_000
 
@@ -194,7 +200,7 @@ def test_clocks_that_differ_do_not_silence_a_driver() -> None:
 def test_an_observation_read_again_after_the_checkpoint_spoke_is_still_old() -> None:
     tracker = Tracker()
     tracker.observe(spoken(4, 50, 1_000), offset=7)
-    tracker.observe(seen(4, 50, 1_500))
+    tracker.observe(received(4, 50, 1_500))
     assert not tracker.observe(spoken(4, 50, 1_000), offset=7)
     assert tracker.queries[QUERY_ID].observation_offset == 7
 
@@ -213,32 +219,32 @@ def test_an_observation_read_again_after_the_checkpoint_spoke_is_still_old() -> 
 def test_what_is_in_flight_is_what_is_planned_and_not_processed(
     then: list[Observation], in_flight: int | None, planned: int | None, lag: int
 ) -> None:
-    query = taken(spoken(4, 50), seen(4, 50, planned=(5, 58)), *then)
-    event = evaluated(query, said({0: 70}))
-    found = (event.in_flight, only(event).planned_offset, event.total_lag)
-    assert found == (in_flight, planned, lag)
+    query = taken(spoken(4, 50), received(4, 50, planned=(5, 58)), *then)
+    event = evaluated(query, offsets_at({0: 70}))
+    result = (event.in_flight, only(event).planned_offset, event.total_lag)
+    assert result == (in_flight, planned, lag)
     assert event.planned_batch_id == (planned and 5)
 
 
 def test_the_first_batch_is_in_flight_before_any_has_completed() -> None:
-    query = taken(seen(None, None, planned=(0, 58)))
-    event = evaluated(query, said({0: 70}, {0: 0}))
+    query = taken(received(None, None, planned=(0, 58)))
+    event = evaluated(query, offsets_at({0: 70}, {0: 0}))
     assert event.total_lag is None
     assert event.planned_batch_id == 0
     assert only(event).planned_offset == 58
 
 
 def test_what_cannot_be_looked_at_any_more_is_not_called_dead() -> None:
-    event = evaluated(taken(seen(4, 50)), said({0: 70}), silent=True)
+    event = evaluated(taken(received(4, 50)), offsets_at({0: 70}), silent=True)
     assert (event.status, event.total_lag) == ("UNKNOWN", 20)
     assert "cannot read its checkpoint" in (event.reason or "")
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_in_any_order_the_query_is_at_the_newest_batch_that_anybody_told_of(seed: int) -> None:
+def test_in_any_order_the_query_is_at_the_newest_batch_that_anybody_reported_of(seed: int) -> None:
     dice = random.Random(seed)
     tracker = Tracker()
-    spoken_batch, seen_batch, number = -1, -1, 0
+    spoken_batch, observed_batch, number = -1, -1, 0
     for step in range(60):
         at_ms = 1_000 + 1_000 * step
         # The driver leads or lags; its events are dropped now and then.
@@ -247,10 +253,10 @@ def test_in_any_order_the_query_is_at_the_newest_batch_that_anybody_told_of(seed
             tracker.observe(spoken(spoken_batch, 10 * spoken_batch, at_ms), offset=number)
             number += 1
         else:
-            seen_batch = max(seen_batch, dice.randint(0, step))
-            tracker.observe(seen(seen_batch, 10 * seen_batch, at_ms))
-        told = tracker.queries[QUERY_ID]
-        assert told.batch_id is not None
-        assert at(told)[1] == 10 * told.batch_id
-        assert told.batch_id >= seen_batch
-        assert told.batch_id in (spoken_batch, seen_batch) or told.origin == "listener"
+            observed_batch = max(observed_batch, dice.randint(0, step))
+            tracker.observe(received(observed_batch, 10 * observed_batch, at_ms))
+        output = tracker.queries[QUERY_ID]
+        assert output.batch_id is not None
+        assert at(output)[1] == 10 * output.batch_id
+        assert output.batch_id >= observed_batch
+        assert output.batch_id in (spoken_batch, observed_batch) or output.origin == "listener"

@@ -20,7 +20,7 @@ def listening(silence: Liveness, begin_s: int, end_s: int) -> None:
         silence.caught_up(float(second))
 
 
-def test_a_query_that_says_nothing_for_longer_than_the_limit_is_silent() -> None:
+def test_a_query_that_reports_nothing_for_longer_than_the_limit_is_silent() -> None:
     silence = silence_of(listened_s=30)
     assert not silence.is_silent("q")
     listening(silence, 31, 31)
@@ -64,7 +64,7 @@ def test_an_adopted_query_has_its_time_unless_it_was_silent_already() -> None:
     assert silence.is_silent("alive")
 
 
-def test_before_anything_was_heard_nobody_is_silent() -> None:
+def test_before_anything_was_received_nobody_is_silent() -> None:
     silence = Liveness(LIMIT_S, 1.0)
     silence.received("q", 0)
     assert not silence.is_silent("q")

@@ -25,8 +25,8 @@ class Deliveries:
 
     def taken(self, name: str, *, by_driver: bool = True) -> Delivery:
         """One that was put on the queue and taken from it."""
-        seen = observation(observation_id=name, run_id="run" if by_driver else None)
-        self.queue.put_nowait(Delivery(seen, lambda: self.done.append(name)))
+        received = observation(observation_id=name, run_id="run" if by_driver else None)
+        self.queue.put_nowait(Delivery(received, lambda: self.done.append(name)))
         return self.queue.get_nowait()
 
     def track(self, name: str, state: QueryState, *, by_driver: bool = True) -> None:

@@ -14,7 +14,7 @@ from sparklag_schemas.settings.clusters import ClusterNames
 from sparklag_service.tracking.query_state import PastRun, QueryState, restored
 from sparklag_service.tracking.tracker import Tracker
 from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, lag_event, observation, position
-from tests.service.states import evaluated, moment, said, source, state
+from tests.service.states import evaluated, moment, offsets_at, source, state
 
 THIRD_RUN = "79f1bf68-0000-4000-8000-000000000003"
 
@@ -114,14 +114,14 @@ def test_without_an_offset_an_observation_comes_from_where_it_was_made_and_is_th
     assert known(tracker).observation_offset is None
 
 
-def test_after_an_embedded_service_the_clock_tells_what_is_old() -> None:
+def test_after_an_embedded_service_the_clock_reports_what_is_old() -> None:
     tracker = Tracker()
     event = lag_event(observed_at=1_000, observation_offset=None)
     assert not tracker.observe(at(1, observed_at=999), event, 50)
     assert tracker.observe(at(9, observed_at=1_001), event, 51)
 
 
-def test_a_restart_without_data_stands_where_the_last_run_stood() -> None:
+def test_a_restart_without_data_remains_where_the_last_run_stood() -> None:
     tracker = tracked(observation(observed_at=1))
     assert tracker.observe(started(observed_at=2, run_id=OTHER_RUN))
     assert processed(tracker) == [{"orders": {0: 5}}]
@@ -156,7 +156,7 @@ def test_a_subscription_watches_every_partition_and_an_assignment_its_own() -> N
     assert assigned.watched_partitions("returns", (0, 1)) == [1]
 
 
-def test_a_pattern_watches_the_topics_it_has_found() -> None:
+def test_a_pattern_watches_the_topics_it_has_detected() -> None:
     assert source({"b": {0: 5}, "a": {0: 1}}, topics=None).watched_topics() == ["a", "b"]
 
 
@@ -172,7 +172,7 @@ def test_each_source_is_of_the_cluster_its_brokers_are_of() -> None:
     assert [source.cluster for source in known(tracker).sources] == ["default", "east", None]
 
 
-def test_a_silent_query_is_found_by_its_last_sign() -> None:
+def test_a_silent_query_is_detected_by_its_last_sign() -> None:
     tracker = tracked(observation(observed_at=1_000))
     assert list(tracker.expired(1_000)) == []
     assert list(tracker.expired(1_001)) == [QUERY_ID]
@@ -225,14 +225,14 @@ def test_a_new_driver_whose_clock_is_behind_follows_one_that_has_ended_or_is_sil
         assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, None)
 
 
-def test_a_driver_whose_clock_is_behind_is_told_beside_one_that_lives() -> None:
+def test_a_driver_whose_clock_is_behind_is_reported_beside_one_that_lives() -> None:
     tracker = tracked(at(9, observed_at=100_000), at(9, observed_at=500_000))
     assert not behind(tracker, now_ms=500_000, behind_ms=200_000)
     assert behind(tracker, now_ms=510_000, behind_ms=200_000, cause="refresh")
     assert (known(tracker).run_id, known(tracker).other_run_id) == (RUN_ID, OTHER_RUN)
 
 
-def test_a_driver_whose_clock_is_too_far_behind_is_seen_once_it_has_passed_the_last() -> None:
+def test_a_driver_whose_clock_is_too_far_behind_is_observed_once_it_has_passed_the_last() -> None:
     tracker = tracked(at(9, observed_at=500_000, cause="terminated"))
     assert not behind(tracker, now_ms=600_000, behind_ms=400_001)
     assert behind(tracker, now_ms=900_002, behind_ms=400_001, cause="refresh")
@@ -300,7 +300,7 @@ def test_two_runs_are_over_when_one_is_silent_for_a_minute() -> None:
     assert known(tracker).other_run_id is None
 
 
-def test_two_runs_are_told_apart_from_one_whatever_their_clocks_say() -> None:
+def test_two_runs_are_reported_apart_from_one_whatever_their_clocks_say() -> None:
     tracker = two_runs()
     ahead_ms = 3_600_000
     tracker.observe(at(12, observed_at=ahead_ms), offset=3, now_ms=4_000)
@@ -427,9 +427,9 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
 )
 def test_a_state_survives_its_way_through_an_event(query: QueryState) -> None:
     query = replace(query, run_seen_since_ms=query.observed_at, run_received_at_ms=moment().now_ms)
-    offsets = said({0: 70, 1: 70, 2: 70}, {0: 0, 1: 0, 2: 0})
-    offsets = said({0: 9}, {0: 0}, topic="returns", topic_id="id-r", beside=offsets)
-    offsets = said({0: 70, 2: 9}, {0: 0}, cluster="east", beside=offsets)
+    offsets = offsets_at({0: 70, 1: 70, 2: 70}, {0: 0, 1: 0, 2: 0})
+    offsets = offsets_at({0: 9}, {0: 0}, topic="returns", topic_id="id-r", beside=offsets)
+    offsets = offsets_at({0: 70, 2: 9}, {0: 0}, cluster="east", beside=offsets)
     assert restored(evaluated(query, offsets)) == query
 
 
@@ -446,7 +446,7 @@ def observations(dice: random.Random) -> Iterator[tuple[Observation, int | None]
     """What a topic may hold of one query, told in any order, by clocks that are wrong."""
     for number in range(dice.randint(1, 40)):
         cause = dice.choice(["started", "progress", "progress", "idle", "refresh", "terminated"])
-        told = started if cause == "started" else observation
+        output = started if cause == "started" else observation
         fields: dict[str, object] = {
             "cause": cause,
             "run_id": dice.choice([RUN_ID, OTHER_RUN, THIRD_RUN]),
@@ -459,16 +459,16 @@ def observations(dice: random.Random) -> Iterator[tuple[Observation, int | None]
                     [SourcePosition(source=0), position({"orders": {0: dice.randint(0, 99)}})]
                 )
             ]
-        yield told(**fields), dice.choice([None, number, number, dice.randint(0, 40)])
+        yield output(**fields), dice.choice([None, number, number, dice.randint(0, 40)])
 
 
 def test_over_any_sequence_the_time_of_a_query_only_rises_and_its_position_stays() -> None:
     dice = random.Random(5)
     for _ in range(500):
         tracker = Tracker()
-        for heard, offset in observations(dice):
+        for received, offset in observations(dice):
             before = tracker.queries.get(QUERY_ID)
-            taken = tracker.observe(heard, offset=offset)
+            taken = tracker.observe(received, offset=offset)
             after = known(tracker)
             if before is None:
                 continue

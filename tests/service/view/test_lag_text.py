@@ -53,12 +53,12 @@ def test_what_is_not_known_has_no_line() -> None:
     }
 
 
-def test_a_lag_that_is_not_known_is_said_and_is_not_zero() -> None:
+def test_a_lag_that_is_not_known_is_reported_and_is_not_zero() -> None:
     text = lines_of(event_of(partition(0, None)))["lag"]
     assert text == "unknown records, worst partition unknown, 1 partitions unknown"
 
 
-def test_the_status_says_since_when_and_why() -> None:
+def test_the_status_reports_since_when_and_why() -> None:
     stalled = lag_event(status="STALL", status_since=NOW_MS - 720_000, reason="no batch for 12 min")
     assert lag_text.status(stalled, NOW_MS) == "STALL for 12 min: no batch for 12 min"
     assert lag_text.status(lag_event(status_since=0), NOW_MS) == "OK"
@@ -79,7 +79,7 @@ def test_the_oldest_record_is_named_with_where_it_is_and_how_that_is_known() -> 
     assert lag_text.oldest(partition(0, 0, time_lag_s=0.0)) == ""
 
 
-def test_the_pace_says_whether_it_gets_better_and_when_it_is_over() -> None:
+def test_the_pace_reports_whether_it_gets_better_and_when_it_is_over() -> None:
     rates = {"input_rate": 5_200.0, "processed_rate": 5_100.0, "lag_trend": 100.0}
     never = "never at these rates: input 5,200.0 records/s, processed 5,100.0 records/s"
     assert lines_of(lag_event(**rates, catch_up_reason=never))["pace"] == (
@@ -92,7 +92,7 @@ def test_the_pace_says_whether_it_gets_better_and_when_it_is_over() -> None:
     )
 
 
-def test_retention_says_what_was_lost_and_when_more_will_be() -> None:
+def test_retention_reports_what_was_lost_and_when_more_will_be() -> None:
     losing = lag_event(lost_records=1_200, loss_expected_at=NOW_MS + 10_800_000)
     when = clock_time(NOW_MS + 10_800_000, NOW_MS)
     assert lines_of(losing)["retention"] == (
@@ -105,7 +105,7 @@ def test_retention_says_what_was_lost_and_when_more_will_be() -> None:
     )
 
 
-def test_a_batch_says_what_took_its_time_and_what_holds_it_back() -> None:
+def test_a_batch_reports_what_took_its_time_and_what_holds_it_back() -> None:
     batch = Batch(
         started_at=0,
         rows=50_000,
@@ -120,20 +120,20 @@ def test_a_batch_says_what_took_its_time_and_what_holds_it_back() -> None:
     event = lag_event(
         batch=batch, usual_batch_s=9.1, usual_interval_s=10.0, activity="running", in_flight=5_000
     )
-    found = lines_of(event)
-    assert found["lag"].endswith("5,000 in the running batch")
-    assert found["batch"] == (
+    result = lines_of(event)
+    assert result["lag"].endswith("5,000 in the running batch")
+    assert result["batch"] == (
         "41 completed 1 s ago, 50,000 rows in 8.2 s (usually up to 9.1 s, one every 10 s);"
         " the next one is running"
     )
-    assert found["why"] == (
+    assert result["why"] == (
         "the batch took addBatch 7.9 s; rate limited: more records were available than a batch may"
         " read; state 1,200,000 rows in 340 MiB; watermark 10 min ago, 10.0 s behind the newest"
         " event"
     )
 
 
-def test_a_running_batch_says_how_far_it_is_and_what_holds_it_up() -> None:
+def test_a_running_batch_reports_how_far_it_is_and_what_holds_it_up() -> None:
     fields: dict[str, Any] = {
         "batch_id": 42,
         "started_at": NOW_MS - 720_000,
@@ -157,7 +157,7 @@ def test_a_running_batch_says_how_far_it_is_and_what_holds_it_up() -> None:
     assert "running" not in lines_of(lag_event())
 
 
-def test_skew_is_told_where_one_partition_has_far_more_than_its_part() -> None:
+def test_skew_is_reported_where_one_partition_has_far_more_than_its_part() -> None:
     many = [partition(number, 1) for number in range(9)]
     skewed = event_of(*many, partition(9, 91), skew=0.91)
     assert lines_of(skewed)["why"] == "skewed: 91% of the lag is in orders[9]"
@@ -197,7 +197,7 @@ def test_numbers_are_as_long_as_they_say_something() -> None:
     assert ago(NOW_MS + 5_000, NOW_MS) == "0 s ago"
 
 
-def test_a_lag_that_is_never_caught_up_is_told_from_one_of_which_that_is_not_known() -> None:
+def test_a_lag_that_is_never_caught_up_is_reported_from_one_of_which_that_is_not_known() -> None:
     assert catch_up(None, "never at these rates: …") == "never"
     assert catch_up(None, "it keeps pace but does not catch up: …") == "never"
     assert catch_up(None, "fewer than two batches observed") == "unknown"

@@ -49,7 +49,7 @@ def view_of(*entries: Entry, limits: LimitSettings | None = None) -> View:
     return view
 
 
-def test_a_query_is_found_by_id_and_by_name() -> None:
+def test_a_query_is_detected_by_id_and_by_name() -> None:
     view = view_of(entry())
     assert view.find(QUERY_ID) == view.find("orders") == [view.get(QUERY_ID)]
     assert view.find("other") == []
@@ -71,10 +71,10 @@ def test_the_same_event_again_is_taken_and_changes_nothing() -> None:
 
 def test_an_id_wins_over_a_name() -> None:
     view = view_of(entry(query_id="a", query="b"), entry(query_id="b", query="c"))
-    assert [found.event.query_id for found in view.find("b")] == ["b"]
+    assert [result.event.query_id for result in view.find("b")] == ["b"]
 
 
-def found(view: View, wanted: str) -> list[str]:
+def result(view: View, wanted: str) -> list[str]:
     return [entry.event.query_id for entry in view.find(wanted)]
 
 
@@ -83,25 +83,25 @@ def test_a_name_means_the_live_query_and_without_one_the_newest() -> None:
         entry(query_id="old", status="STOP", observed_at=1),
         entry(query_id="older", status="FINISHED", observed_at=0),
     )
-    assert found(view, "orders") == ["old"]
+    assert result(view, "orders") == ["old"]
     view.put(entry(query_id="new", status="STALL", observed_at=0))
-    assert found(view, "orders") == ["new"]
+    assert result(view, "orders") == ["new"]
     view.put(entry(query_id="copy", observed_at=0))
-    assert found(view, "orders") == ["copy", "new"]
+    assert result(view, "orders") == ["copy", "new"]
     view.put(entry(query_id="new", status="FAILED", observed_at=2))
     view.put(entry(query_id="copy", status="STOP", observed_at=1))
-    assert found(view, "orders") == ["new"]
+    assert result(view, "orders") == ["new"]
 
 
-def test_an_id_is_found_by_its_first_four_characters_if_no_name_is_equal() -> None:
+def test_an_id_is_detected_by_its_first_four_characters_if_no_name_is_equal() -> None:
     view = View()
     for query_id in ("dd8b09d1", "dd8b7777", "ee8b"):
         view.put(entry(query_id=query_id, query=None))
-    assert found(view, "dd8b") == ["dd8b09d1", "dd8b7777"]
-    assert found(view, "dd8b0") == ["dd8b09d1"]
-    assert found(view, "ee8") == found(view, "") == []
+    assert result(view, "dd8b") == ["dd8b09d1", "dd8b7777"]
+    assert result(view, "dd8b0") == ["dd8b09d1"]
+    assert result(view, "ee8") == result(view, "") == []
     view.put(entry(query_id="named", query="dd8b0"))
-    assert found(view, "dd8b0") == ["named"]
+    assert result(view, "dd8b0") == ["named"]
 
 
 def test_one_that_ended_is_followed_by_the_one_that_its_name_means_now() -> None:
@@ -127,10 +127,10 @@ def test_one_that_is_observed_no_more_is_not_live_and_may_be_followed() -> None:
     view = View()
     closed = lag_event(query_id="closed", status="UNKNOWN", driver_end="closed")
     view.put(Entry(closed, encode(closed), 0.0, 0, 0))
-    assert found(view, "orders") == ["closed"]
+    assert result(view, "orders") == ["closed"]
     assert is_forgettable(closed)
     view.put(entry(query_id="new"))
-    assert found(view, "orders") == ["new"]
+    assert result(view, "orders") == ["new"]
     assert view.successor(closed) == "new"
     view.put(entry(query_id="new", status="STOP", observed_at=closed.observed_at + 1))
     assert view.successor(closed) == "new"
@@ -142,7 +142,7 @@ def test_one_without_a_name_or_a_driver_is_followed_by_none(fields: dict[str, An
     assert view.successor(lag_event(query_id="old", status="STOP", **fields)) is None
 
 
-def test_a_nameless_query_is_found_by_its_id() -> None:
+def test_a_nameless_query_is_detected_by_its_id() -> None:
     view = view_of(entry(query=None))
     view.remove("unknown")
     assert len(view.find(QUERY_ID)) == 1
@@ -182,12 +182,12 @@ def test_those_that_ended_first_give_way_to_a_query_that_lives() -> None:
 def test_an_event_that_grows_beyond_the_limit_is_known_without_its_numbers() -> None:
     view = view_of(sized("a", 500_000), sized("b", 500_000), limits=LimitSettings(view_mb=1))
     assert view.put(sized("a", 600_000))
-    found = view.get("a")
-    assert found is not None
-    assert (found.event.status, found.event.topics) == ("UNKNOWN", [])
-    assert "600,000 bytes has no room here (limits.view_mb)" in (found.event.reason or "")
-    assert decode_lag_event(found.document) == found.event
-    assert view.size_bytes == 500_000 + len(found.document)
+    result = view.get("a")
+    assert result is not None
+    assert (result.event.status, result.event.topics) == ("UNKNOWN", [])
+    assert "600,000 bytes has no room here (limits.view_mb)" in (result.event.reason or "")
+    assert decode_lag_event(result.document) == result.event
+    assert view.size_bytes == 500_000 + len(result.document)
     view.remove("a")
     view.remove("b")
     assert view.size_bytes == 0

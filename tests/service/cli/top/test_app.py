@@ -214,7 +214,7 @@ async def test_enter_opens_a_query_with_its_partitions_the_worst_first(live: Liv
         await screen.shows("1 query")
 
 
-async def test_a_query_that_is_forgotten_meanwhile_says_so(fleet: LiveServer) -> None:
+async def test_a_query_that_is_forgotten_meanwhile_reports_so(fleet: LiveServer) -> None:
     async with top(fleet.url) as screen:
         await screen.shows("payments")
         await screen.press("enter")
@@ -345,14 +345,14 @@ async def test_rows_of_a_service_that_goes_away_stay_until_it_is_back(fake: Fake
             await screen.hides("NO ANSWER")
 
 
-async def test_what_is_no_list_of_queries_is_said(fake: FakeService) -> None:
+async def test_what_is_no_list_of_queries_is_reported(fake: FakeService) -> None:
     fake.page = None
     with fake.serving():
         async with top(fake.url) as screen:
             await screen.shows("NO ANSWER", "status 500: is this a sparklag service?")
 
 
-async def test_a_service_that_is_not_ready_says_why_until_it_is(fake: FakeService) -> None:
+async def test_a_service_that_is_not_ready_reports_why_until_it_is(fake: FakeService) -> None:
     fake.page = page(summary("payments"), failing={"topics": "Kafka: connection [red]refused"})
     with fake.serving():
         async with top(fake.url) as screen:

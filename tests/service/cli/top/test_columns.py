@@ -134,7 +134,6 @@ def test_the_worst_comes_first_and_unknown_may_be_the_worst(order: str, first: l
     assert Listing(order, is_reversed=True).listed(QUERIES) == listed[::-1]
 
 
-NOW_MS = 1_790_000_000_000
 STEP_MS = STEP_S * 1000
 
 

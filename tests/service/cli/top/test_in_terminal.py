@@ -60,14 +60,14 @@ def service(kafka: LocalKafka, second_client: SecondClient) -> Iterator[RunningS
                 failed: dict[str, Any] = {}
                 if name == "payments":
                     failed = {"cause": "terminated", "exception": FAILURE}
-                seen = observation(
+                received = observation(
                     query_id=f"{number:08d}-0000-4000-8000-000000000001",
                     query=name,
                     observed_at=epoch_ms(),
                     sources=[position({topic: {0: processed}})],
                     **failed,
                 )
-                send(second_client, settings.offsets_topic, seen)
+                send(second_client, settings.offsets_topic, received)
 
         report([name for name, _ in queries])
 
@@ -117,8 +117,8 @@ def test_eighty_by_twenty_four_shows_what_counts(service: RunningService) -> Non
     with terminal(80, 24, "top", "--url", service.url) as screen:
         screen.shows("1 FAILED")
         screen.shows("records behind")
-        seen = screen.shows("q Quit")
-        lines = seen.splitlines()
+        received = screen.shows("q Quit")
+        lines = received.splitlines()
         assert all(len(line) <= 80 for line in lines)
         assert lines[0].startswith("sparklag top  read ")
         assert "18 queries  1 FAILED" in lines[1]
@@ -130,7 +130,7 @@ def test_eighty_by_twenty_four_shows_what_counts(service: RunningService) -> Non
         assert "1,234" in worst
         assert "█" in worst
         assert "the query failed" in worst
-        assert FAILURE in " ".join(seen.split())
+        assert FAILURE in " ".join(received.split())
         assert lines[-1] == "↑↓ Select enter Open / Filter s Sort r Reverse p Pause ? Help q Quit"
         screen.press("q")
         assert screen.exit_code() == 0
@@ -139,16 +139,16 @@ def test_eighty_by_twenty_four_shows_what_counts(service: RunningService) -> Non
 def test_a_hundred_and_forty_by_forty_shows_more(service: RunningService) -> None:
     with terminal(140, 40, "top", "--url", service.url) as screen:
         headings = ("caught up", "headroom", "batch", "measured", "reason")
-        seen = [screen.shows(heading) for heading in headings][-1]
-        line = next(line for line in seen.splitlines() if "oldest" in line and "query" in line)
+        received = [screen.shows(heading) for heading in headings][-1]
+        line = next(line for line in received.splitlines() if "oldest" in line and "query" in line)
         assert all(heading in line for heading in headings)
-        seen = screen.shows("orders")
-        assert "34" in row(seen, "orders")
+        received = screen.shows("orders")
+        assert "34" in row(received, "orders")
         screen.resize(80, 24)
 
         def is_folded() -> bool:
-            seen = screen.screen()
-            return "headroom" not in seen and "1,234" in row(seen, "payments")
+            received = screen.screen()
+            return "headroom" not in received and "1,234" in row(received, "payments")
 
         wait_for(is_folded, "columns are folded away")
 
@@ -159,9 +159,9 @@ def test_a_query_is_opened_and_left_again(service: RunningService) -> None:
         screen.press("/", "orders", "Enter")
         screen.shows("1 of 18")
         screen.press("Enter")
-        seen = screen.shows("lag in the last hour, up to 34")
-        assert "34 records, worst partition 34" in seen
-        (partition,) = [line for line in seen.splitlines() if line.startswith("clicks-")]
+        received = screen.shows("lag in the last hour, up to 34")
+        assert "34 records, worst partition 34" in received
+        (partition,) = [line for line in received.splitlines() if line.startswith("clicks-")]
         assert partition.split()[1:5] == ["0", "1,200", "1,234", "34"]
         screen.press("Escape")
         screen.shows("1 of 18")
@@ -172,16 +172,16 @@ def test_no_name_is_obeyed_by_the_terminal(service: RunningService) -> None:
         wait_for(
             lambda: screen.screen().count("hostile ") >= len(HOSTILE), "every hostile name is there"
         )
-        seen = screen.screen()
-        assert is_harmless(seen)
-        assert "hostile [bold red]x[/]" in seen
+        received = screen.screen()
+        assert is_harmless(received)
+        assert "hostile [bold red]x[/]" in received
 
 
 @pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_without_colours_words_remain(service: RunningService, variable: dict[str, str]) -> None:
     with terminal(80, 24, "top", "--url", service.url, **variable) as screen:
-        seen = screen.shows(">!! payments")
-        assert "FAILED" in row(seen, "payments")
+        received = screen.shows(">!! payments")
+        assert "FAILED" in row(received, "payments")
         codes = ";".join(re.findall(r"\x1b\[([\d;]*)m", screen.screen(escapes=True)))
         assert not {int(code) for code in codes.split(";") if code} & COLOUR_CODES
 
@@ -201,7 +201,7 @@ def test_it_ends_cleanly_and_gives_the_terminal_back(service: RunningService, en
         screen.shows("echoed")
 
 
-def test_a_service_that_stands_still_does_not_hold_up_the_keys(service: RunningService) -> None:
+def test_a_service_that_remains_still_does_not_hold_up_the_keys(service: RunningService) -> None:
     with terminal(80, 24, "top", "--url", service.url) as screen:
         screen.shows("payments")
         service.process.send_signal(signal.SIGSTOP)
@@ -219,8 +219,8 @@ def test_a_service_that_stands_still_does_not_hold_up_the_keys(service: RunningS
 def test_a_watched_query_stays_in_place_while_its_service_hangs(service: RunningService) -> None:
     arguments = ("lag", "orders", "--watch", "--interval", "0.5", "--url", service.url)
     with terminal(80, 24, *arguments) as screen:
-        seen = screen.shows("34 records, worst partition 34")
-        assert seen.count("worst partition") == 1
+        received = screen.shows("34 records, worst partition 34")
+        assert received.count("worst partition") == 1
         service.process.send_signal(signal.SIGSTOP)
         try:
             screen.shows("NO ANSWER, shown as of")

@@ -46,7 +46,7 @@ def test_without_lag_there_is_no_oldest_record(state: State) -> None:
     assert state.totals().plain == "1 query  1 OK\n0 records behind"
 
 
-def test_a_service_that_goes_away_is_said_with_the_age_of_what_stays(state: State) -> None:
+def test_a_service_that_goes_away_is_reported_with_the_age_of_what_stays(state: State) -> None:
     state.fleet.update(page(summary()), NOW_MS)
     assert state.alarm(NOW_MS) == ""
     state.fleet.fail("no service\nat all")
