@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, Status, TopicLag
+from sparklag_schemas import LagEvent, PartitionLag, Status, TopicLag
 from sparklag_schemas.text.formatting import span
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.query_history import SourceTopic
@@ -83,32 +83,36 @@ class CommitWindow:
             commits[_key(topic)] = of_topic
         return CommitWindow(commits, ends, self.inherited, committed_s)
 
-    def judge(
+    def judged(
         self,
         topics: Sequence[TopicLag],
         measure_time: MeasureTime,
         allowed_lag: int,
         least_s: float,
-    ) -> None:
-        """Set the status and reason of each partition whose lag is known, in place.
+    ) -> list[TopicLag]:
+        """`topics` with the status and reason of each partition whose lag is known.
 
         A window with one commit, or whose first one may be older than its time, lasts `least_s` or
         longer.
         """
-        for topic in topics:
-            for index, partition in enumerate(topic.partitions):
-                lag = partition.lag
-                if lag is None or partition.status == "DATA_LOSS":
-                    continue
-                verdict = None
-                if lag > allowed_lag:
-                    number, now_s = partition.partition, measure_time.now_s
-                    verdict = self._verdict(_key(topic), number, lag, now_s, allowed_lag, least_s)
-                if verdict is None:
-                    verdict = Verdict("OK", partition.reason if partition.status == "OK" else None)
-                status, reason, *_ = verdict
-                if (status, reason) != (partition.status, partition.reason):
-                    topic.partitions[index] = replace(partition, status=status, reason=reason)
+
+        def judge(key: SourceTopic, partition: PartitionLag) -> PartitionLag:
+            number, lag, now_s = partition.partition, partition.lag, measure_time.now_s
+            if lag is None or partition.status == "DATA_LOSS":
+                return partition
+            verdict = None
+            if lag > allowed_lag:
+                verdict = self._verdict(key, number, lag, now_s, allowed_lag, least_s)
+            if verdict is None:
+                verdict = Verdict("OK", partition.reason if partition.status == "OK" else None)
+            if verdict == (partition.status, partition.reason):
+                return partition
+            return replace(partition, status=verdict.status, reason=verdict.reason)
+
+        return [
+            replace(topic, partitions=[judge(_key(topic), each) for each in topic.partitions])
+            for topic in topics
+        ]
 
     def _verdict(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -28,13 +29,7 @@ from sparklag_service.evaluation.query_history import (
     start_history,
 )
 from sparklag_service.evaluation.rates import catch_up, headroom_of, rates_of
-from sparklag_service.evaluation.status import (
-    feedback_verdicts,
-    query_status,
-    running_batch_verdict,
-    stalled,
-    threshold_verdicts,
-)
+from sparklag_service.evaluation.status import Evidence, query_status
 from sparklag_service.evaluation.topic_measure import measure_query
 from sparklag_service.evaluation.trends import TopicTrends
 from sparklag_service.tracking.query_state import QueryState, identity, query_fields
@@ -88,58 +83,39 @@ class Evaluator:
         before = previous.history if previous is not None else start_history(state, measure_time)
         since_s = max(0.0, measure_time.now_s - before.at_s)
         measured = measure_query(state, offsets, measure_time, self.latest_max_age_s, last, since_s)
-        topics = measured.topics
-        history = advance_history(
-            before,
-            state,
-            topics,
-            measure_time,
-            arrived=measured.arrived,
-            moved=measured.moved,
-            thresholds=thresholds,
-        )
-        headroom = headroom_of(topics, history, measure_time)
+        lag = _query_lag(measured.topics)
+        history = advance_history(before, state, measured, measure_time, thresholds)
+        headroom = headroom_of(measured.topics, history, measure_time)
         rates = rates_of(history)
-        known = [topic.total_lag for topic in topics if topic.total_lag is not None]
-        total_lag = bounded(sum(known)) if known else None
         alarm_age_s = history.alarm_age_s()
-        catch_up_s, _ = catch_up(total_lag, rates, state.batch, "OK")
+        catch_up_s, _ = catch_up(lag.total, rates, state.batch, "OK")
         gets_better = rates.lag_falls or (catch_up_s is not None and catch_up_s <= alarm_age_s)
-        window = self._window(state, topics, measure_time, thresholds, previous, history)
+        window = self._window(state, measured.topics, measure_time, thresholds, previous)
         if window is None:
-            _set_flags(topics, history.trends, alarm_age_s, gets_better=gets_better)
+            topics = _with_flags(measured.topics, history.trends, alarm_age_s, gets_better)
+        else:
+            usual_s = (thresholds.window - 1) * (history.usual.interval_s or 0.0)
+            least_s = max(thresholds.stall_after_s, usual_s)
+            topics = window.judged(measured.topics, measure_time, thresholds.allowed_lag, least_s)
         partitions = [partition for topic in topics for partition in topic.partitions]
-        lags = [partition.lag for partition in partitions if partition.lag is not None]
-        ages = [
-            partition.time_lag_s for partition in partitions if partition.time_lag_s is not None
-        ]
-        max_lag, max_time_lag_s = max(lags, default=None), max(ages, default=None)
-        verdicts = [
-            *threshold_verdicts(
-                thresholds,
-                measure_time,
-                total_lag=total_lag,
-                max_time_lag_s=max_time_lag_s,
-                headroom=headroom,
-            )
-        ]
-        if window is None:
-            stall = stalled(state, history, thresholds, total_lag)
-            stall = stall or running_batch_verdict(state, history.usual, thresholds)
-            if stall is not None:
-                verdicts.append(stall)
-            if history.flag is not None and not gets_better and (max_time_lag_s or 0) > alarm_age_s:
-                verdicts.append(history.flag)
-        status, reason, *_ = query_status(
+        evidence = Evidence(
             state,
-            partitions,
-            measured.unmeasured,
-            [*feedback_verdicts(state, self.home, self.own_topics), *verdicts],
+            history,
+            thresholds,
+            measure_time,
+            lag.total,
+            lag.max_time_s,
+            headroom,
+            gets_better=gets_better,
             silent=silent,
+            home=self.home,
+            own_topics=self.own_topics,
+            is_window_judged=window is not None,
         )
+        status, reason = query_status(evidence, partitions, measured.unmeasured)
         rates = rates.at_status(status)
         commits_offsets = traits_of(state.origin).commits_offsets
-        catch_up_s, catch_up_reason = catch_up(total_lag, rates, state.batch, status)
+        catch_up_s, catch_up_reason = catch_up(lag.total, rates, state.batch, status)
         event = LagEvent(
             **query_fields(state),
             event_id=event_id,
@@ -148,13 +124,13 @@ class Evaluator:
             status=status,
             status_since=_status_since(status, last, measure_time),
             reason=reason,
-            total_lag=total_lag,
-            max_lag=max_lag,
-            max_time_lag_s=max_time_lag_s,
+            total_lag=lag.total,
+            max_lag=lag.max,
+            max_time_lag_s=lag.max_time_s,
             in_flight=_in_flight(state, partitions),
-            unknown_partitions=len(partitions) - len(lags),
+            unknown_partitions=len(partitions) - lag.partitions,
             lost_records=bounded(sum(partition.lost_records or 0 for partition in partitions)),
-            skew=round(max_lag / total_lag, 3) if total_lag and max_lag and len(lags) > 1 else None,
+            skew=lag.skew,
             processed_rate=_rounded(rates.processed),
             input_rate=_rounded(rates.input),
             batch_rate=_rounded(rates.batch),
@@ -181,20 +157,37 @@ class Evaluator:
         measure_time: MeasureTime,
         thresholds: Thresholds,
         previous: EvaluatedQuery | None,
-        history: QueryHistory,
     ) -> CommitWindow | None:
-        """Judge `topics` by Burrow's rules, if they apply to this group."""
-        judged = state.cluster in self.burrow_clusters and traits_of(state.origin).commits_offsets
-        if not judged:
+        """The window of commits, if Burrow's rules judge this group."""
+        if state.cluster not in self.burrow_clusters or not traits_of(state.origin).commits_offsets:
             return None
         window = CommitWindow()
         if previous is not None:
             window = previous.window or inherited_window(previous.event, measure_time)
-        window = window.after(state, topics, measure_time, thresholds.window)
-        usual_s = (thresholds.window - 1) * (history.usual.interval_s or 0.0)
-        least_s = max(thresholds.stall_after_s, usual_s)
-        window.judge(topics, measure_time, thresholds.allowed_lag, least_s)
-        return window
+        return window.after(state, topics, measure_time, thresholds.window)
+
+
+class _QueryLag(NamedTuple):
+    total: int | None
+    max: int | None
+    max_time_s: float | None
+    partitions: int
+    """Whose lag is known."""
+
+    @property
+    def skew(self) -> float | None:
+        """The share of the largest lag."""
+        if not self.total or not self.max or self.partitions < 2:
+            return None
+        return round(self.max / self.total, 3)
+
+
+def _query_lag(topics: Sequence[TopicLag]) -> _QueryLag:
+    totals = [topic.total_lag for topic in topics if topic.total_lag is not None]
+    lags = [p.lag for topic in topics for p in topic.partitions if p.lag is not None]
+    ages = [p.time_lag_s for topic in topics for p in topic.partitions if p.time_lag_s is not None]
+    total = bounded(sum(totals)) if totals else None
+    return _QueryLag(total, max(lags, default=None), max(ages, default=None), len(lags))
 
 
 def unknown_event(
@@ -220,29 +213,34 @@ def without_numbers(event: LagEvent, reason: str) -> LagEvent:
     return unknown_event(event, by, at_ms, event_id=event.event_id, reason=reason)
 
 
-def _set_flags(
+def _with_flags(
     topics: Sequence[TopicLag],
     trends: Mapping[SourceTopic, TopicTrends],
     alarm_age_s: float,
-    *,
     gets_better: bool,
-) -> None:
-    """Give partitions that are OK the verdicts on their past, where their records are old enough;
-    no WARN where the lag of the whole query falls, or will soon be gone."""
-    for topic in topics:
+) -> list[TopicLag]:
+    """Topics whose partitions have the verdicts on their past: of those that are OK, where their
+    records are old enough; no WARN where the lag of the whole query `gets_better`."""
+    flagged = list(topics)
+    for index, topic in enumerate(topics):
         of_topic = trends.get((topic.source, topic.topic))
         if of_topic is None or not of_topic.flags:
             continue
-        for index, partition in enumerate(topic.partitions):
-            flag = of_topic.flags.get(partition.partition)
-            if (
-                flag is not None
-                and partition.status == "OK"
-                and (partition.time_lag_s or 0) > alarm_age_s
-                and not (gets_better and flag.status == "WARN")
-            ):
-                status, reason = flag.status, flag.reason
-                topic.partitions[index] = replace(partition, status=status, reason=reason)
+        verdicts = {
+            number: flag
+            for number, flag in of_topic.flags.items()
+            if not (gets_better and flag.status == "WARN")
+        }
+        partitions = [
+            replace(partition, status=flag.status, reason=flag.reason)
+            if partition.status == "OK"
+            and (flag := verdicts.get(partition.partition)) is not None
+            and (partition.time_lag_s or 0) > alarm_age_s
+            else partition
+            for partition in topic.partitions
+        ]
+        flagged[index] = replace(topic, partitions=partitions)
+    return flagged
 
 
 def _rounded(number: float | None) -> float | None:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from sparklag_schemas import Batch, LagEvent, Thresholds, TopicLag
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
+from sparklag_service.evaluation.topic_measure import MeasuredQuery
 from sparklag_service.evaluation.trends import FLAGS, LagRise, TopicTrends, Verdict, extended
 from sparklag_service.tracking.query_state import QueryState
 
@@ -175,27 +176,24 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
 def advance_history(
     history: QueryHistory,
     state: QueryState,
-    topics: Sequence[TopicLag],
+    measured: MeasuredQuery,
     measure_time: MeasureTime,
-    *,
-    arrived: int,
-    moved: int,
     thresholds: Thresholds,
 ) -> QueryHistory:
-    """`history` after one more measurement; `arrived` and `moved`: records since the last one."""
-    now_s = measure_time.now_s
+    """`history` after one more measurement."""
+    now_s, topics = measure_time.now_s, measured.topics
     is_idle = state.idle_at_ms != history.idle_key
     behind_since_s = None
     if _is_behind(topics, thresholds.allowed_lag):
         behind_since_s = now_s if history.behind_since_s is None else history.behind_since_s
-    arrived += history.arrived
+    arrived = history.arrived + measured.arrived
     history = replace(
         history,
         at_s=now_s,
         idle_key=state.idle_at_ms,
         idle_s=now_s if is_idle else history.idle_s,
         behind_since_s=behind_since_s,
-        moved=history.moved + moved,
+        moved=history.moved + measured.moved,
         arrived=arrived,
         arrivals=_with_arrivals(history.arrivals, ArrivalSample(now_s, arrived)),
     )

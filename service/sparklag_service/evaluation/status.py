@@ -1,32 +1,242 @@
-"""The status of a query and its reason in numbers, and whether its running batch hangs. Pure."""
+"""The status of a query and its reason in numbers. Pure.
+
+Each rule is a function of the `Evidence`, and returns a verdict or None. The first of
+`_WITHOUT_LAG` that applies decides, whatever the lag is. Otherwise the worst verdict decides: of
+`_OF_LAG`, of `_OF_THE_PAST`, and of the partitions. A new rule is a function here, and its place in
+a tuple.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
 
 from sparklag_schemas import PartitionLag, RunningBatch, Status, Thresholds
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.topics import feedback_topics
 from sparklag_schemas.text.formatting import span
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
-from sparklag_service.evaluation.query_history import QueryHistory, UsualTimes
+from sparklag_service.evaluation.query_history import QueryHistory
 from sparklag_service.evaluation.rates import Headroom
 from sparklag_service.evaluation.topic_measure import NO_BATCH
 from sparklag_service.evaluation.trends import Verdict
 from sparklag_service.tracking.query_state import QueryState
 
+# From good to bad: a query is as bad as its worst partition.
+_SEVERITY: Final[tuple[Status, ...]] = (
+    "OK",
+    "FINISHED",
+    "UNKNOWN",
+    "WARN",
+    "REWIND",
+    "STALL",
+    "STOP",
+    "CONFLICT",
+    "RECREATED",
+    "GONE",
+    "DATA_LOSS",
+    "FAILED",
+)
+_RANK: Final[dict[str, int]] = {status: rank for rank, status in enumerate(_SEVERITY)}
+_DRIVER_ENDS: Final = {
+    "stopped": "the driver stopped Spark",
+    "exited": "the driver process exited",
+}
+_CLOSED: Final = "no longer observed: the handle was closed; the position may be out of date"
+FEEDBACK: Final = (
+    "a topic of sparklag's own, to which each batch adds records: list the query's topics, or"
+    " exclude this one from subscribePattern"
+)
+_NO_PARTITION: Final = "the query reads no partition"
 
-def running_batch_verdict(
-    state: QueryState, usual: UsualTimes, thresholds: Thresholds
-) -> Verdict | None:
-    """STALL where nothing in it has gone on for longer than `stall_after_s`, and than
-    `stall_factor` times what its tasks, or batches where that is known, take."""
-    batch = state.running_batch
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the rules read: the query, its history and its lag at one time."""
+
+    state: QueryState
+    history: QueryHistory
+    thresholds: Thresholds
+    measure_time: MeasureTime
+    total_lag: int | None
+    max_time_lag_s: float | None
+    headroom: Headroom
+    gets_better: bool
+    """Whether the lag falls, or is expected to be gone before its records are old."""
+    silent: bool
+    """See `Evaluator.evaluate`."""
+    home: str
+    """Alias of the cluster that carries `own_topics`, those of sparklag."""
+    own_topics: frozenset[str]
+    is_window_judged: bool
+    """Whether Burrow's own rules have judged the group's past."""
+
+
+Rule = Callable[[Evidence], Verdict | None]
+
+
+def query_status(
+    evidence: Evidence, partitions: Sequence[PartitionLag], unmeasured: Sequence[Verdict]
+) -> Verdict:
+    """The status of the query. `unmeasured`: the verdicts on topics without any partition."""
+    for rule in _WITHOUT_LAG:
+        overriding = rule(evidence)
+        if overriding is not None:
+            return overriding
+    has_position = evidence.state.has_position
+    candidates: list[PartitionLag | Verdict] = [v for v in unmeasured if v.reason != NO_BATCH]
+    rules = _OF_LAG if evidence.is_window_judged else (*_OF_LAG, *_OF_THE_PAST)
+    candidates += [verdict for rule in rules if (verdict := rule(evidence)) is not None]
+    candidates += [
+        partition
+        for partition in partitions
+        if (
+            partition.reason is not None
+            if has_position
+            else partition.status not in ("OK", "UNKNOWN")
+        )
+    ]
+    if not candidates:
+        if not has_position:
+            return Verdict("UNKNOWN", NO_BATCH)
+        return Verdict("OK", None) if partitions else Verdict("UNKNOWN", _NO_PARTITION)
+    worst = max(candidates, key=lambda candidate: _RANK[candidate.status])
+    if isinstance(worst, Verdict):
+        return worst
+    alike = sum(p.status == worst.status and p.reason is not None for p in partitions)
+    # A partition measured here has a status of ours.
+    status = cast(Status, worst.status)
+    return Verdict(status, f"{alike} of {len(partitions)} partitions: {worst.reason}")
+
+
+def failed(evidence: Evidence) -> Verdict | None:
+    """FAILED: Spark's `QueryTerminatedEvent.exception`, or that of the driver's exit."""
+    state = evidence.state
+    if state.exception is None:
+        return None
+    first_line = state.exception.strip().partition("\n")[0].rstrip()
+    what = "the driver failed" if state.driver_end == "exited" else "the query failed"
+    return Verdict("FAILED", f"{what}: {first_line or 'no error message'}")
+
+
+def finished(evidence: Evidence) -> Verdict | None:
+    """FINISHED: Spark's `QueryTerminatedEvent` without an exception; a group that was deleted."""
+    state = evidence.state
+    if not state.ended:
+        return None
+    ended = _DRIVER_ENDS.get(state.driver_end or "", traits_of(state.origin).ended_reason)
+    return Verdict("FINISHED", ended)
+
+
+def closed(evidence: Evidence) -> Verdict | None:
+    """UNKNOWN: the handle was closed in a driver that goes on."""
+    return Verdict("UNKNOWN", _CLOSED) if evidence.state.driver_end == "closed" else None
+
+
+def silent(evidence: Evidence) -> Verdict | None:
+    """STOP: no message of the driver for longer than a living one is silent. UNKNOWN: without a
+    driver, the checkpoint or the group could not be read for so long."""
+    if not evidence.silent:
+        return None
+    if evidence.state.run_id is None:
+        store = traits_of(evidence.state.origin).position_store
+        reason = f"cannot read its {store}: the position may be out of date"
+        return Verdict("UNKNOWN", reason)
+    return Verdict("STOP", "the driver stopped reporting: it died or cannot reach Kafka")
+
+
+def conflict(evidence: Evidence) -> Verdict | None:
+    """CONFLICT: two runs of one checkpoint report, which Spark does not allow."""
+    state = evidence.state
+    if state.other_run_id is None:
+        return None
+    where = f" at {state.checkpoint_location}" if state.checkpoint_location is not None else ""
+    return Verdict(
+        "CONFLICT",
+        f"two drivers share one checkpoint{where}:"
+        f" run {state.run_id} and run {state.other_run_id} are both active",
+    )
+
+
+def feedback(evidence: Evidence) -> Verdict | None:
+    """WARN: the query reads a topic of sparklag without naming it, and adds to it with each batch.
+    A consumer group publishes nothing there."""
+    state = evidence.state
+    if traits_of(state.origin).commits_offsets:
+        return None
+    for source in state.sources:
+        if source.cluster == evidence.home:
+            for topic in feedback_topics(evidence.own_topics, source.topics, source.processed):
+                reason = f"never catches up: the query also reads {topic}, {FEEDBACK}"
+                return Verdict("WARN", reason)
+    return None
+
+
+def short_headroom(evidence: Evidence) -> Verdict | None:
+    """WARN: retention reaches unread records in less than `min_headroom_s`."""
+    if evidence.headroom.loss_expected_at_ms is None:
+        return None
+    left_s = (evidence.headroom.loss_expected_at_ms - evidence.measure_time.now_ms) / 1000
+    if left_s > evidence.thresholds.min_headroom_s:
+        return None
+    return Verdict("WARN", f"retention deletes unread records in {span(left_s)}")
+
+
+def beyond_max_lag(evidence: Evidence) -> Verdict | None:
+    """WARN: more records than `max_lag`."""
+    allowed, lag = evidence.thresholds.max_lag, evidence.total_lag or 0
+    if allowed is None or lag <= allowed:
+        return None
+    return Verdict("WARN", f"lag is {lag:,} records, {allowed:,} are allowed")
+
+
+def beyond_max_time_lag(evidence: Evidence) -> Verdict | None:
+    """WARN: an unread record is older than `max_time_lag_s`."""
+    allowed_s, oldest_s = evidence.thresholds.max_time_lag_s, evidence.max_time_lag_s or 0
+    if allowed_s is None or oldest_s <= allowed_s:
+        return None
+    reason = f"the oldest unread record is {span(oldest_s)} old, {span(allowed_s)} is allowed"
+    return Verdict("WARN", reason)
+
+
+def stalled(evidence: Evidence) -> Verdict | None:
+    """STALL or STOP, Burrow's rule 2: nothing is completed for much longer than usual.
+
+    With a live driver the query stalls. Without a driver, that cannot be told from its end. A group
+    may never have been seen to commit; how long a batch takes is not known before there were two.
+    """
+    state, thresholds, usual = evidence.state, evidence.thresholds, evidence.history.usual
+    since_s, traits = evidence.history.stalled_since_s(), traits_of(state.origin)
+    is_usual_known = usual.interval_s is not None or usual.batch_s is not None
+    if since_s is None or not (is_usual_known or traits.commits_offsets):
+        return None
+    stalled_s = evidence.history.at_s - since_s
+    usual_s = max(usual.interval_s or 0.0, usual.batch_s or 0.0)
+    if stalled_s <= max(thresholds.stall_factor * usual_s, thresholds.stall_after_s):
+        return None
+    times = []
+    if usual.batch_s is not None:
+        times.append(f"up to {span(usual.batch_s)}")
+    if usual.interval_s is not None:
+        times.append(f"one every {span(usual.interval_s)}")
+    reason = f"no {traits.step} for {span(stalled_s)}"
+    if times:
+        reason += f" (usually {', '.join(times)})"
+    if evidence.total_lag is not None:
+        reason += f"; lag is {evidence.total_lag:,} records"
+    return Verdict("STALL" if state.run_id is not None else "STOP", reason)
+
+
+def running_batch_hangs(evidence: Evidence) -> Verdict | None:
+    """STALL: no task of the running batch, from Spark's status store, went on for longer than
+    `stall_after_s`, and than `stall_factor` times what its tasks, or batches where that is known,
+    take. It applies to a query's first batch too."""
+    batch, thresholds = evidence.state.running_batch, evidence.thresholds
     if batch is None:
         return None
     stuck_s = (batch.observed_at - batch.progressed_at) / 1000
-    usual_s = max(batch.mean_task_s or 0.0, usual.batch_s or 0.0)
+    usual_s = max(batch.mean_task_s or 0.0, evidence.history.usual.batch_s or 0.0)
     if stuck_s <= max(thresholds.stall_after_s, thresholds.stall_factor * usual_s):
         return None
     number = "the next batch" if batch.batch_id is None else f"batch {batch.batch_id}"
@@ -50,149 +260,24 @@ def _hang(batch: RunningBatch, stuck_s: float) -> str:
     return text
 
 
-# From good to bad: a query is as bad as its worst partition.
-_SEVERITY: tuple[Status, ...] = (
-    "OK",
-    "FINISHED",
-    "UNKNOWN",
-    "WARN",
-    "REWIND",
-    "STALL",
-    "STOP",
-    "CONFLICT",
-    "RECREATED",
-    "GONE",
-    "DATA_LOSS",
-    "FAILED",
+def completes_nothing(evidence: Evidence) -> Verdict | None:
+    """The first that applies of `stalled` and `running_batch_hangs`: both are about the batch."""
+    return stalled(evidence) or running_batch_hangs(evidence)
+
+
+def lag_grows(evidence: Evidence) -> Verdict | None:
+    """WARN, Burrow's rule 6 on the whole query: the lag grew all through the window of commits, and
+    records are older than the usual times explain."""
+    flag = evidence.history.flag
+    old_enough = (evidence.max_time_lag_s or 0) > evidence.history.alarm_age_s()
+    return flag if flag is not None and old_enough and not evidence.gets_better else None
+
+
+_WITHOUT_LAG: Final[tuple[Rule, ...]] = (failed, finished, closed, silent, conflict)
+_OF_LAG: Final[tuple[Rule, ...]] = (
+    feedback,
+    short_headroom,
+    beyond_max_lag,
+    beyond_max_time_lag,
 )
-_RANK: dict[str, int] = {status: rank for rank, status in enumerate(_SEVERITY)}
-_DRIVER_ENDS = {
-    "stopped": "the driver stopped Spark",
-    "exited": "the driver process exited",
-}
-_CLOSED = "no longer observed: the handle was closed; the position may be out of date"
-FEEDBACK = (
-    "a topic of sparklag's own, to which each batch adds records: list the query's topics, or"
-    " exclude this one from subscribePattern"
-)
-_NO_PARTITION = "the query reads no partition"
-
-
-def query_status(
-    state: QueryState,
-    partitions: Sequence[PartitionLag],
-    unmeasured: Sequence[Verdict],
-    on_query: Sequence[Verdict],
-    *,
-    silent: bool,
-) -> Verdict:
-    """`unmeasured`: on topics without any partition. `on_query`: on the whole query."""
-    overriding = _regardless_of_lag(state, silent=silent)
-    if overriding is not None:
-        return overriding
-    candidates: list[PartitionLag | Verdict] = [v for v in unmeasured if v.reason != NO_BATCH]
-    candidates += on_query
-    if not state.has_position:
-        candidates += [p for p in partitions if p.status not in ("OK", "UNKNOWN")]
-        if not candidates:
-            return Verdict("UNKNOWN", NO_BATCH)
-    else:
-        candidates += [partition for partition in partitions if partition.reason is not None]
-    if not candidates:
-        return Verdict("OK", None) if partitions else Verdict("UNKNOWN", _NO_PARTITION)
-    worst = max(candidates, key=lambda candidate: _RANK[candidate.status])
-    if isinstance(worst, Verdict):
-        return worst
-    alike = sum(p.status == worst.status and p.reason is not None for p in partitions)
-    # A partition measured here has a status of ours.
-    status = cast(Status, worst.status)
-    return Verdict(status, f"{alike} of {len(partitions)} partitions: {worst.reason}")
-
-
-def threshold_verdicts(
-    thresholds: Thresholds,
-    measure_time: MeasureTime,
-    *,
-    total_lag: int | None,
-    max_time_lag_s: float | None,
-    headroom: Headroom,
-) -> Iterator[Verdict]:
-    """WARN where the query is beyond a threshold of its own."""
-    if headroom.loss_expected_at_ms is not None:
-        left_s = (headroom.loss_expected_at_ms - measure_time.now_ms) / 1000
-        if left_s <= thresholds.min_headroom_s:
-            yield Verdict("WARN", f"retention deletes unread records in {span(left_s)}")
-    if thresholds.max_lag is not None and (total_lag or 0) > thresholds.max_lag:
-        yield Verdict("WARN", f"lag is {total_lag:,} records, {thresholds.max_lag:,} are allowed")
-    allowed_s = thresholds.max_time_lag_s
-    if allowed_s is not None and (max_time_lag_s or 0) > allowed_s:
-        oldest = span(max_time_lag_s or 0)
-        reason = f"the oldest unread record is {oldest} old, {span(allowed_s)} is allowed"
-        yield Verdict("WARN", reason)
-
-
-def feedback_verdicts(state: QueryState, home: str, own: frozenset[str]) -> Iterator[Verdict]:
-    """Of a query that reads `own`, the topics of sparklag on the cluster `home`, without naming
-    them. A consumer group publishes nothing there."""
-    if traits_of(state.origin).commits_offsets:
-        return
-    for source in state.sources:
-        if source.cluster == home:
-            for topic in feedback_topics(own, source.topics, source.processed):
-                yield Verdict("WARN", f"never catches up: the query also reads {topic}, {FEEDBACK}")
-
-
-def _regardless_of_lag(state: QueryState, *, silent: bool) -> Verdict | None:
-    """A verdict beside which lag does not matter."""
-    traits = traits_of(state.origin)
-    if state.exception is not None:
-        first_line = state.exception.strip().partition("\n")[0].rstrip()
-        what = "the driver failed" if state.driver_end == "exited" else "the query failed"
-        return Verdict("FAILED", f"{what}: {first_line or 'no error message'}")
-    if state.ended:
-        return Verdict("FINISHED", _DRIVER_ENDS.get(state.driver_end or "", traits.ended_reason))
-    if state.driver_end == "closed":
-        return Verdict("UNKNOWN", _CLOSED)
-    if silent and state.run_id is None:
-        reason = f"cannot read its {traits.position_store}: the position may be out of date"
-        return Verdict("UNKNOWN", reason)
-    if silent:
-        reason = "the driver stopped reporting: it died or cannot reach Kafka"
-        return Verdict("STOP", reason)
-    if state.other_run_id is not None:
-        where = f" at {state.checkpoint_location}" if state.checkpoint_location is not None else ""
-        return Verdict(
-            "CONFLICT",
-            f"two drivers share one checkpoint{where}:"
-            f" run {state.run_id} and run {state.other_run_id} are both active",
-        )
-    return None
-
-
-def stalled(
-    state: QueryState, history: QueryHistory, thresholds: Thresholds, total_lag: int | None
-) -> Verdict | None:
-    """Burrow's rule 2: nothing is completed for much longer than usual.
-
-    With a live driver the query stalls. Without a driver, that cannot be told from its end. A group
-    may never have been seen to commit; how long a batch takes is not known before there were two.
-    """
-    since_s, usual, traits = history.stalled_since_s(), history.usual, traits_of(state.origin)
-    is_usual_known = usual.interval_s is not None or usual.batch_s is not None
-    if since_s is None or not (is_usual_known or traits.commits_offsets):
-        return None
-    stalled_s = history.at_s - since_s
-    usual_s = max(usual.interval_s or 0.0, usual.batch_s or 0.0)
-    if stalled_s <= max(thresholds.stall_factor * usual_s, thresholds.stall_after_s):
-        return None
-    times = []
-    if usual.batch_s is not None:
-        times.append(f"up to {span(usual.batch_s)}")
-    if usual.interval_s is not None:
-        times.append(f"one every {span(usual.interval_s)}")
-    reason = f"no {traits.step} for {span(stalled_s)}"
-    if times:
-        reason += f" (usually {', '.join(times)})"
-    if total_lag is not None:
-        reason += f"; lag is {total_lag:,} records"
-    return Verdict("STALL" if state.run_id is not None else "STOP", reason)
+_OF_THE_PAST: Final[tuple[Rule, ...]] = (completes_nothing, lag_grows)

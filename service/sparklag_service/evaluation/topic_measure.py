@@ -25,6 +25,17 @@ _RECREATED = "the topic was deleted and recreated: the position belongs to the o
 _NO_OFFSETS: Final = TopicOffsets()
 
 
+class _Measure(NamedTuple):
+    """The verdict on a partition, and what it is made of."""
+
+    status: Status
+    reason: str | None
+    latest: int | None = None
+    lag: int | None = None
+    measured_at_ms: int | None = None
+    lost: int | None = None
+
+
 class TopicMeasure:
     """The lag of each partition of one topic of one source."""
 
@@ -130,8 +141,8 @@ class TopicMeasure:
             ):
                 position = at if at is not None else first
                 rewound_from = _rewound_from(at, old)
-                verdict = self._judge(number, at, read, first, rewound_from)
-                status, reason, end, lag, measured_at_ms, lost = verdict
+                measure = self._judge(number, at, read, first, rewound_from)
+                status, reason, end, lag, measured_at_ms, lost = measure
             else:
                 status, reason, end, lag = "OK", None, read.offset, read.offset - at
             unmoved = None
@@ -201,15 +212,15 @@ class TopicMeasure:
         read: LatestOffset | None,
         earliest: int | None,
         rewound_from: int | None,
-    ) -> Verdict:
+    ) -> _Measure:
         if self._obstacle is not None:
-            return self._obstacle
+            return _Measure(*self._obstacle)
         fresh = read is not None and read.requested_s >= self._measure_time.requested_s
         if self._topic.numbers and number not in self._topic.numbers and not fresh:
-            return Verdict("GONE", f"topic {self._name} has no partition {number}")
+            return _Measure("GONE", f"topic {self._name} has no partition {number}")
         problem = self._unknown.get(number) or self._topic.missing
         if read is None:
-            return Verdict("UNKNOWN", problem or "not measured yet")
+            return _Measure("UNKNOWN", problem or "not measured yet")
         measured_at_ms = None
         if not fresh:
             age_s = self._measure_time.now_s - read.requested_s
@@ -217,17 +228,17 @@ class TopicMeasure:
             if problem is not None or too_old:
                 problem = f"{problem or 'no answer yet'}: its latest offset is {age_s:.0f} s old"
             if too_old:
-                return Verdict("UNKNOWN", problem)
+                return _Measure("UNKNOWN", problem)
             measured_at_ms = self._measure_time.now_ms - round(age_s * 1000)
         else:
             problem = None
         if processed is None:
             if not self._started:
-                return Verdict("UNKNOWN", NO_BATCH, read.offset, measured_at_ms=measured_at_ms)
+                return _Measure("UNKNOWN", NO_BATCH, read.offset, measured_at_ms=measured_at_ms)
             if earliest is None or read.offset < earliest:
                 reason = "added: its earliest offset is not known yet"
-                return Verdict("UNKNOWN", reason, read.offset, measured_at_ms=measured_at_ms)
-            return Verdict("OK", _ADDED, read.offset, read.offset - earliest, measured_at_ms)
+                return _Measure("UNKNOWN", reason, read.offset, measured_at_ms=measured_at_ms)
+            return _Measure("OK", _ADDED, read.offset, read.offset - earliest, measured_at_ms)
         if read.offset < processed:
             return self._short(processed, read.offset, measured_at_ms)
         lag = read.offset - processed
@@ -235,22 +246,24 @@ class TopicMeasure:
         if earliest is not None and processed < earliest <= read.offset:
             lost = earliest - processed
             reason = f"{lost} records were deleted before they were read"
-            return Verdict("DATA_LOSS", reason, read.offset, lag, measured_at_ms, lost)
+            return _Measure("DATA_LOSS", reason, read.offset, lag, measured_at_ms, lost)
         if rewound_from is not None:
             reason = f"went back from offset {rewound_from}, now at offset {processed}"
-            return Verdict("REWIND", reason, read.offset, lag, measured_at_ms)
-        return Verdict("OK", problem, read.offset, lag, measured_at_ms)
+            return _Measure("REWIND", reason, read.offset, lag, measured_at_ms)
+        return _Measure("OK", problem, read.offset, lag, measured_at_ms)
 
-    def _short(self, processed: int, latest: int, measured_at_ms: int | None) -> Verdict:
+    def _short(self, processed: int, latest: int, measured_at_ms: int | None) -> _Measure:
         """The log ends before the position."""
         if measured_at_ms is not None:
             reason = f"latest offset {latest} was read before the query reached {processed}"
-            return Verdict("UNKNOWN", reason, latest, measured_at_ms=measured_at_ms)
+            return _Measure("UNKNOWN", reason, latest, measured_at_ms=measured_at_ms)
         reason = f"the log ends at {latest}, before the processed offset {processed}"
         if self._topic_id is None:
-            return Verdict("RECREATED", f"{reason}: the topic was recreated", latest)
+            return _Measure("RECREATED", f"{reason}: the topic was recreated", latest)
         # The same topic by its id: a new leader that has not caught up, or one that lost records.
-        return Verdict("UNKNOWN", f"{reason}: its leader lost records or has not caught up", latest)
+        return _Measure(
+            "UNKNOWN", f"{reason}: its leader lost records or has not caught up", latest
+        )
 
 
 def _topic_id(topic: Topic, processed: Mapping[int, int], before: TopicLag | None) -> str | None:

@@ -15,14 +15,10 @@ FLAGS: Final[tuple[Status, ...]] = ("WARN", "STALL")
 
 
 class Verdict(NamedTuple):
-    """A status with its reason in a sentence, and the values of the partition that it is of."""
+    """A status, and its reason in a sentence."""
 
     status: Status
     reason: str | None
-    latest: int | None = None
-    lag: int | None = None
-    measured_at_ms: int | None = None
-    lost: int | None = None
 
 
 class LagRise(Struct, frozen=True, gc=False):  # there may be one for each partition

@@ -75,7 +75,7 @@ def run_case(seed: int) -> tuple[str, str, object]:
         topic.partitions[:] = [partition]
         group = state(processed_at=processed_at)
         window = window.after(group, [topic], moment(now_s), WINDOW)
-    window.judge([topic], moment(now_s), allowed_lag, least_s=0.0)
+    [topic] = window.judged([topic], moment(now_s), allowed_lag, least_s=0.0)
     published = Published(offsets, lags, times_s, ends)
     expected = published.status(now_s, end - offsets[-1], allowed_lag)
     return topic.partitions[0].status, expected, (allowed_lag, now_s, end, published)
