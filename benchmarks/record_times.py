@@ -99,7 +99,7 @@ async def _compare(servers: str) -> list[Row]:
     rows = []
     received = _Received()
     pool = BrokerPool(ClusterAccess(servers), _TIMEOUT_S)
-    cluster = _OneBroker(pool)
+    cluster: Any = _OneBroker(pool)
     # Not held back: what is measured is what it takes.
     budget = ByteBudget(time.monotonic(), burst_bytes=1 << 40)
     sampler = Sampler("default", cluster, RecordTimeCounts(), budget)

@@ -53,11 +53,11 @@ class Advances(NamedTuple):
     is unknown."""
 
     def with_step(self, at_s: float, earliest: int) -> Advances:
-        """With one more advance, to the offset `earliest`."""
+        """Returns the advances with one more, to the offset `earliest`."""
         return Advances((*self.steps, (at_s, earliest))[-_STEPS:])
 
     def rate(self, now_s: float) -> float | None:
-        """Offsets deleted a second. None: fewer than two advances were seen."""
+        """Offsets deleted a second. None: fewer than two advances are known."""
         first_s, first = self.steps[0]
         last_s, last = self.steps[-1]
         if last_s <= first_s:
@@ -69,7 +69,7 @@ class Advances(NamedTuple):
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic by its metadata. `missing` says why it has no partitions: deleted, or not visible."""
+    """A topic by its metadata. `missing` is why it has no partitions: deleted, or not visible."""
 
     topic_id: str | None = None
     """Kafka's own id. None: the broker is older than those."""
@@ -80,7 +80,7 @@ class Topic:
 
     @cached_property
     def numbers(self) -> frozenset[int]:
-        """The same partitions, to look one up."""
+        """The numbers of the partitions, as a set."""
         return frozenset(self.partitions)
 
 
@@ -96,7 +96,7 @@ class TopicOffsets:
     described_s: float | None = None
     """When its newest metadata was requested (`time.monotonic()`). None: none was read yet."""
     replicas: Mapping[int, PartitionReplicas] = field(default_factory=dict)
-    """Of every partition, by its newest metadata."""
+    """The replicas of every partition, from its newest metadata."""
     latest: dict[IsolationLevel, dict[int, LatestOffset]] = field(
         default_factory=lambda: {"read_uncommitted": {}, "read_committed": {}}
     )
@@ -106,7 +106,7 @@ class TopicOffsets:
     log_ends: dict[IsolationLevel, LogEndHistory] = field(default_factory=dict)
     """Earlier latest offsets."""
     advances: dict[int, Advances] = field(default_factory=dict)
-    """Of the partitions whose earliest offset was seen to advance."""
+    """The advances of partitions whose earliest offset has advanced."""
     record_times: dict[int, RecordTime] = field(default_factory=dict)
     """Read from the log itself: of the first record that a query has not processed."""
 
@@ -131,14 +131,14 @@ class TopicOffsets:
 ClusterOffsets = Mapping[str, TopicOffsets]
 """The newest offsets of one cluster, by topic."""
 OffsetsByCluster = Mapping[str, ClusterOffsets]
-"""By the alias of the cluster."""
+"""The offsets of each cluster, by its alias."""
 
 
 class ClusterMetadata(NamedTuple):
     """The newest metadata of a cluster."""
 
     brokers: Mapping[int, Address]
-    """By node id."""
+    """Addresses, by node id."""
     topics: ClusterOffsets
     """Those that queries of this instance read."""
     group_poll_s: float | None = None

@@ -61,7 +61,7 @@ class Bracket:
 
     def arrived_s(self, number: int, offset: int, latest: LatestOffset) -> float | None:
         """When the record at `offset` of a partition arrived, if records arrived evenly; before the
-        first row, when it was first seen. None: it did not arrive between these two rows."""
+        first row, when it was first read. None: it did not arrive between these two rows."""
         older, newer = self._older, self._newer
         size = offset + 1
         if newer is None:

@@ -46,7 +46,7 @@ class ReadPlan:
 
 @dataclass(slots=True)
 class WatchedTopic(TopicOffsets):
-    """With what it takes to read them."""
+    """The plan, with what it takes to read them."""
 
     due_s: float = 0.0
     """When to read its metadata."""
@@ -56,7 +56,7 @@ class WatchedTopic(TopicOffsets):
     """Its description when it last existed."""
     leaders: dict[int, int] = field(default_factory=dict)
     receded_s: dict[int, float] = field(default_factory=dict)
-    """When a log was first seen to end before the offset that was read last."""
+    """When a log end was first read that is before the last one."""
     parts: dict[tuple[int, ...], TopicPart] = field(default_factory=dict)
     all_led: list[tuple[int, TopicPart]] | None = None
     """All its partitions by leader, where each has one."""
@@ -182,7 +182,7 @@ class OffsetTable:
         return self.brokers.get(topic.leaders.get(number, -1)) if topic is not None else None
 
     def part(self, name: str, numbers: tuple[int, ...]) -> TopicPart:
-        """The same part each time, with its cached bytes."""
+        """Returns one part for equal arguments, with its cached bytes."""
         parts = self.topic(name).parts
         part = parts.get(numbers)
         if part is None:
@@ -239,7 +239,7 @@ class OffsetTable:
         return stale, doubtful
 
     def is_recreated(self, metadata: TopicMetadata) -> bool:
-        """Whether this is another topic than the one in `topics` that has its name."""
+        """Returns whether this is another topic than the one in `topics` that has its name."""
         topic = self.topics.get(metadata.name)
         return topic is None or topic.description.topic_id != metadata.topic_id
 

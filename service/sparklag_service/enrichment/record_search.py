@@ -20,9 +20,9 @@ from sparklag_service.tracking.query_state import SourceState
 FIRST_BYTES: Final = 1_024
 """Fetched where the batch sizes of a topic are unknown."""
 MAX_BYTES: Final = 1024 * 1024
-"""Of one response, and so of a batch."""
+"""Bytes of one response, and so of a batch."""
 _SHRINK: Final = 0.98
-"""For each batch that is smaller than the largest recent one."""
+"""Factor for each batch that is smaller than the largest recent one."""
 _MIN_BYTES: Final = 256
 _BYTES_PER_S: Final = 1024 * 1024
 _BURST_BYTES: Final = 8 * 1024 * 1024
@@ -101,7 +101,7 @@ class Lagging(Struct, frozen=True, gc=False):  # there are thousands
 
     @property
     def key(self) -> Hashable:
-        """Of the position, as it is read."""
+        """Identifies the position, as it is read."""
         return self.partition, self.topic_id, self.level, self.position
 
 
@@ -135,7 +135,8 @@ def lagging_partitions(source: SourceState, offsets: ClusterOffsets) -> Iterator
 
 
 def is_older_than_measurements(lagging: Lagging, offsets: ClusterOffsets) -> bool:
-    """Whether its record was there before the topic was measured: only a minimum age is known."""
+    """Returns whether its record is older than the topic's first measurement: only a minimum age is
+    known."""
     name, number = lagging.partition
     topic = offsets.get(name)
     times = topic.log_ends.get(lagging.level) if topic is not None else None

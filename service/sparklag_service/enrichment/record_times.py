@@ -26,7 +26,8 @@ from sparklag_service.enrichment.record_search import (
     is_older_than_measurements,
     lagging_partitions,
 )
-from sparklag_service.enrichment.sampler import Cluster, RecordTimeCounts, Sampler
+from sparklag_service.enrichment.sampler import RecordTimeCounts, Sampler
+from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.tracking.query_state import QueryState, SourceState
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ def _ages_s() -> Iterator[int]:
 AGES_S: Final = tuple(_ages_s())
 """Ages at which the log's end may be looked up: a second, or 5 % of the age, apart."""
 Ends = dict[tuple[int, str], dict[int, int]]
-"""By age (one of AGES_S) and topic: where each partition's log ended so long ago. Each partition is
+"""Log ends of partitions at an earlier time, by age (one of AGES_S) and topic. Each partition is
 in two rows, those between which the record at its position came."""
 _Key = tuple[str | None, IsolationLevel, TopicPartition]
 """The topic's id, and how the partition is read."""
@@ -137,7 +138,7 @@ class _Bisection:
         self.lagging = lagging
         self.low, self.high = 0, len(AGES_S)
         self.ends: dict[int, int] = {}
-        """By index of the age."""
+        """Log ends, by index of the age."""
 
     @property
     def middle(self) -> int:
@@ -181,8 +182,8 @@ async def look_up(
 
 
 _UNCHANGED_S: Final = 1.0
-"""So long a query stands at its positions before they are sampled: a timestamp is of no use where
-the query moves on at once."""
+"""How long a query's positions are unchanged before they are sampled: a timestamp is of no use
+where the query moves on at once."""
 _CHUNK: Final = 250
 """Partitions after which others have the loop."""
 _TIDY_S: Final = 60.0
@@ -204,9 +205,9 @@ class _Query:
 
 
 class RecordTimes:
-    """Of one cluster. Fills `record_times` of its offsets, and earlier rows into its `log_ends`."""
+    """Fills `record_times` of one cluster's offsets, and earlier rows into its `log_ends`."""
 
-    def __init__(self, alias: str, cluster: Cluster, settings: TimeLagSettings) -> None:
+    def __init__(self, alias: str, cluster: WatchedCluster, settings: TimeLagSettings) -> None:
         self.counts = RecordTimeCounts()
         self._alias = alias
         self._offsets = cluster.offsets
@@ -273,7 +274,7 @@ class RecordTimes:
         await asyncio.sleep(0)
 
     def _is_unread(self, source: SourceState) -> bool:
-        """Whether a topic exists, as far as is known, and no latest offset of it was read yet."""
+        """Returns whether a topic may exist of which no latest offset was read yet."""
         topics = (self._offsets.get(name) for name in source.watched_topics())
         return any(
             topic is None

@@ -7,18 +7,18 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.fetch import FetchPosition, fetch
-from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
+from sparklag_kafka.brokers.pool import BrokerConnection
 from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_kafka.protocol.metadata import Address
 from sparklag_schemas import IsolationLevel
 from sparklag_schemas.runtime.tasks import cancel_and_wait, with_pauses
 from sparklag_service.counters import Counts, count
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTime
+from sparklag_service.enrichment.cluster_offsets import RecordTime
 from sparklag_service.enrichment.record_search import (
     MAX_BYTES,
     BatchSizes,
@@ -28,6 +28,7 @@ from sparklag_service.enrichment.record_search import (
     Postponed,
     Search,
 )
+from sparklag_service.enrichment.watched_cluster import WatchedCluster
 
 _log = logging.getLogger(__name__)
 
@@ -44,21 +45,9 @@ _POSTPONED_S: Final[dict[Outcome, float]] = {
 """After which a position is sampled again; at the next occasion, where it is not here. It is held
 for so long, though its query has moved on."""
 FORBIDDEN_S: Final = 600.0
-"""The same for all of a topic without the right to read it."""
+"""How long a topic is postponed without the right to read it."""
 _SHOWN_S: Final = 3.0
-"""So long a timestamp is not replaced by another position's: until each evaluation has seen it."""
-
-
-class Cluster(Protocol):
-    """The part of WatchedCluster that is used here."""
-
-    @property
-    def offsets(self) -> ClusterOffsets: ...
-
-    @property
-    def pool(self) -> BrokerPool: ...
-
-    def leader(self, topic: str, partition: int) -> Address | None: ...
+"""How long a timestamp is not replaced by another position's: until each evaluation has used it."""
 
 
 @dataclass
@@ -98,7 +87,7 @@ class Sampler:
     def __init__(
         self,
         alias: str,
-        cluster: Cluster,
+        cluster: WatchedCluster,
         counts: RecordTimeCounts,
         budget: ByteBudget,
         clock: Callable[[], float] = time.monotonic,
@@ -225,7 +214,7 @@ class Sampler:
                 leader.pending.setdefault(part.partition, search)
 
     def _end(self, search: Search, outcome: Outcome) -> None:
-        """Count the outcome, and postpone what it says."""
+        """Count the outcome, and postpone the position, its partition or its topic."""
         lagging, now_s = search.lagging, self._clock()
         partition, topic = lagging.partition, lagging.partition.topic
         if outcome != "forbidden" or not self._postponed.contains(topic, now_s):

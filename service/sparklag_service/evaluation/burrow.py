@@ -6,7 +6,7 @@ window lasted, and the log ended behind the position all the while: STOP. 3. wen
 there again: REWIND. 4. some lag of the window is allowed: OK. 5. the lag never fell: WARN; else OK.
 
 Burrow reads each commit. Here a group's offsets are read at intervals: a commit of a partition is
-seen where its offset changes. One that is not, while others of the group are, is STALL by rule 2.
+a change of its offset. One that is not, while others of the group are, is STALL by rule 2.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Commit(NamedTuple):
     offset: int
     lag: int | None
     is_first_read: bool = False
-    """Whether it was made at that time, or earlier."""
+    """True: it was made at that time, or earlier."""
 
 
 class LogEnds(NamedTuple):
@@ -156,7 +156,7 @@ class CommitWindow:
         return None
 
     def _was_at_end(self, key: SourceTopic, number: int, offset: int) -> bool:
-        """Whether the log ended there, or before, a short time ago."""
+        """Returns whether the log ended there, or before, a short time ago."""
         ends = (sample.latest.get(key, {}).get(number) for sample in self.ends)
         return any(end is not None and end <= offset for end in ends)
 

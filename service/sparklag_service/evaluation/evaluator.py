@@ -42,7 +42,7 @@ class EvaluatedQuery:
     event: LagEvent
     history: QueryHistory
     window: CommitWindow | None = None
-    """Of a group that Burrow's rules judge."""
+    """The window of a group that Burrow's rules judge."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def unknown_event(
 
 
 def without_numbers(event: LagEvent, reason: str) -> LagEvent:
-    """The same event without what it measured."""
+    """Returns the event without its numbers, as UNKNOWN for `reason`."""
     by, at_ms = event.measured_by, event.measured_at
     return unknown_event(event, by, at_ms, event_id=event.event_id, reason=reason)
 

@@ -26,7 +26,7 @@ RECENT_S: Final = 60.0
 _ARRIVALS_EVERY_S: Final = 5.0
 _ALARM_AGE_S: Final = 30.0
 _ALARM_INTERVALS: Final = 2
-"""With fixed batch times an unread record is one interval and one batch old at most."""
+"""An unread record is one interval and one batch old at most, where batches have fixed times."""
 
 SourceTopic = tuple[int, str]
 """Index of a source, and a topic."""
@@ -39,9 +39,9 @@ class CommitSample(NamedTuple):
     waited_s: float | None
     """Since the commit before, or since the query was idle. None: it is the first."""
     batches: int
-    """Completed since the commit before: some may not have been seen."""
+    """Batches completed since the commit before: not each one is reported."""
     duration_s: float | None
-    """Of a batch."""
+    """Duration of a batch."""
     moved: int
     arrived: int
 
@@ -66,14 +66,14 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     """The past of a query, as rates and rules need it."""
 
     at_s: float
-    """Of the last measurement."""
+    """Time of the last measurement."""
     commit_key: tuple[int | None, int | None]
     """The batch, or its time where batches have no numbers: another key is another commit."""
     idle_key: int = 0
     commits: tuple[CommitSample, ...] = ()
     first_read_s: float | None = None
     """When the offsets of a group were first read: it has committed them then, or earlier. None: a
-    commit was seen since."""
+    commit has followed."""
     idle_s: float | None = None
     """When the query last reported that it is idle."""
     behind_since_s: float | None = None
@@ -81,19 +81,19 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     moved: int = 0
     arrived: int = 0
     arrivals: tuple[ArrivalSample, ...] = ()
-    """Of the last minute, some seconds apart."""
+    """Arrivals in the last minute, some seconds apart."""
     trends: Mapping[SourceTopic, TopicTrends] = {}
     earlier: Mapping[SourceTopic, TopicLag] = {}
     """The lag at an earlier commit, a minute ago or more where there is one."""
     earlier_s: float = 0.0
     lag: int | None = None
-    """Of the whole query, after the last commit."""
+    """Lag of the whole query, after the last commit."""
     rise: LagRise | None = None
-    """Of that lag."""
+    """The rise of that lag."""
     flag: Verdict | None = None
     """What follows from that rise."""
     usual: UsualTimes = UsualTimes()
-    """As measured by this instance or the one before it."""
+    """Measured by this instance or the one before it."""
 
     def alarm_age_s(self) -> float:
         """How old a record with the query must be before its past is a reason for an alarm."""
@@ -151,7 +151,7 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
     behind_since_s = measured_s - (event.max_time_lag_s or 0.0) if event.total_lag else None
     first_read_s = None
     if traits_of(event.origin).commits_offsets:
-        # Without `processed_at` it was never seen to commit, and has this status since it was read.
+        # Without `processed_at` no commit was observed: it has this status since it was read.
         status_since_s = measure_time.monotonic_s(event.status_since or event.measured_at)
         first_read_s = min(measured_s, status_since_s)
         if event.status == "STOP" and behind_since_s is not None:

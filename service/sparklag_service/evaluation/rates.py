@@ -44,7 +44,7 @@ class Rates:
 
     @property
     def lag_falls(self) -> bool:
-        """Whether clearly more is processed than arrives."""
+        """True where clearly more is processed than arrives."""
         if self.input is None or self.processed is None:
             return False
         return self.processed > self.input * (1 + _SAME_PACE)

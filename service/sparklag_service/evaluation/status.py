@@ -63,14 +63,14 @@ class Evidence:
     max_time_lag_s: float | None
     headroom: Headroom
     gets_better: bool
-    """Whether the lag falls, or is expected to be gone before its records are old."""
+    """True: the lag falls, or is expected to be gone before its records are old."""
     silent: bool
     """See `Evaluator.evaluate`."""
     home: str
     """Alias of the cluster that carries `own_topics`, those of sparklag."""
     own_topics: frozenset[str]
     is_window_judged: bool
-    """Whether Burrow's own rules have judged the group's past."""
+    """True: Burrow's own rules have judged the group's past."""
 
 
 Rule = Callable[[Evidence], Verdict | None]
@@ -203,8 +203,8 @@ def beyond_max_time_lag(evidence: Evidence) -> Verdict | None:
 def stalled(evidence: Evidence) -> Verdict | None:
     """STALL or STOP, Burrow's rule 2: nothing is completed for much longer than usual.
 
-    With a live driver the query stalls. Without a driver, that cannot be told from its end. A group
-    may never have been seen to commit; how long a batch takes is not known before there were two.
+    A query with a live driver stalls. A stall without a driver looks like its end. A group may
+    never have committed since it was first read. The usual times are known after two batches.
     """
     state, thresholds, usual = evidence.state, evidence.thresholds, evidence.history.usual
     since_s, traits = evidence.history.stalled_since_s(), traits_of(state.origin)

@@ -75,7 +75,7 @@ class TopicAges:
         return _in_ms(self._now_s - at_s), method
 
     def _is_sampled(self, number: int, offset: int) -> bool:
-        """Whether the record itself was read."""
+        """Returns whether the record itself was read."""
         sampled = self._sampled.get(number)
         return sampled is not None and sampled.offset == offset
 
@@ -91,7 +91,7 @@ class TopicAges:
             earliest_s = self._measure_time.now_s - _OLDEST_S
         if at_s < earliest_s:
             return None
-        # Later than it was seen: the producer's clock is ahead.
+        # Later than its arrival: the producer's clock is ahead.
         return at_s if at_s <= bracket.newer_s else None
 
 

@@ -277,7 +277,7 @@ def _topic_id(topic: Topic, processed: Mapping[int, int], before: TopicLag | Non
 
 
 def _is_unmoved(before: TopicLag, processed: Mapping[int, int]) -> bool:
-    """Whether no partition has moved, and none was added."""
+    """Returns whether no partition has moved, and none was added."""
     count = 0
     for partition in before.partitions:
         if partition.processed_offset is not None:

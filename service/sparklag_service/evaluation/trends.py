@@ -28,8 +28,8 @@ class LagRise(Struct, frozen=True, gc=False):  # there may be one for each parti
     since_lag: int
 
     def is_trend(self, thresholds: Thresholds) -> bool:
-        """Whether it grew all through the window. Burrow warns of a lag that stays the same too,
-        which is the lag of a query that keeps up."""
+        """Returns whether it grew all through the window. Burrow also warns of a lag that stays the
+        same, which is the lag of a query that keeps up."""
         return self.times >= thresholds.window - 1
 
     def verdict(self, lag: int, steps: str = "batches") -> Verdict:

@@ -1,4 +1,4 @@
-"""Record times asked of a real broker, and what another client reads there."""
+"""Record times requested from a real broker, and what another client reads there."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Sampled:
         }
 
     def ends(self, topic: str) -> dict[int, int]:
-        """Where its partitions' logs end, of those that were read."""
+        """Log ends of its partitions that were read."""
         latest = latest_of(self.enricher.offsets["default"])
         return {at.partition: offset for at, offset in latest.items() if at.topic == topic}
 
     def forget(self) -> None:
-        """What was found, so that another position of the partition need not wait."""
+        """Forget the sampled times, so that another position of the partition need not wait."""
         for topic in self.enricher.offsets["default"].values():
             topic.record_times.clear()
         self.record_times._sampler._postponed = Postponed()

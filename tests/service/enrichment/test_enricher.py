@@ -79,7 +79,7 @@ async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_fo
         unknown = unknown_of(enricher.offsets["away"])
         assert unknown == {TopicPartition("far", 0): "no broker answers"}
         await holds(
-            lambda: "connection refused" in enricher.unreachable["away"], "why it is away is said"
+            lambda: "connection refused" in enricher.unreachable["away"], "the reason is reported"
         )
         assert "default" not in enricher.unreachable
 

@@ -1,4 +1,4 @@
-"""When a log ended where, and what that says of a record's age."""
+"""The history of log ends, and the ages of records that follow from it."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_nothing_of_a_recreated_topic_stays(old_id: str | None, new_id: str | No
     assert latest(made) == {}
     assert made.topics["orders"].earliest == {}
     assert made.epoch > epoch
-    # Asked for before it was known: this may be of the old one.
+    # Requested before it was known: this may be of the old one.
     take(made, offsets_at(9, 9), 2.4)
     made.take_earliest(offsets_at(4, 4), 2.4)
     assert latest(made) == {}

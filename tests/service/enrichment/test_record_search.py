@@ -93,7 +93,7 @@ class FakeCluster:
 
 async def test_a_query_is_checked_until_its_topics_were_measured() -> None:
     offsets: dict[str, TopicOffsets] = {}
-    cluster = FakeCluster(offsets)
+    cluster: Any = FakeCluster(offsets)
     settings = TimeLagSettings(sample=False, sample_interval_s=0.001)
     record_times = RecordTimes("default", cluster, settings)
     query = state()
@@ -117,7 +117,7 @@ async def test_a_query_is_checked_until_its_topics_were_measured() -> None:
 
 
 async def test_a_query_of_a_missing_topic_is_checked_once() -> None:
-    cluster = FakeCluster({"orders": TopicOffsets(Topic(missing="gone", gone=True))})
+    cluster: Any = FakeCluster({"orders": TopicOffsets(Topic(missing="gone", gone=True))})
     record_times = RecordTimes("default", cluster, TimeLagSettings(sample=False))
     record_times.offer(state())
     await record_times._check_next()

@@ -1,4 +1,4 @@
-"""Where real logs ended at earlier times, and what that says of what lags since then."""
+"""Earlier ends of real logs, and the ages of records that lag since then."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CAME_S = (30, 150, 600, 2_000, 7_000, 15_000, 30_000, 60_000, 100_000)
 async def test_each_record_is_detected_between_the_two_ages_it_came_between(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
-    """Partition n stands at record n of nine, the oldest first."""
+    """Partition n is at record n of nine, the oldest first."""
     second_client.create(topic_name, 9)
     now_ms, began_s = epoch_ms(), time.monotonic()
     batches = [[now_ms - age_s * 1_000] for age_s in reversed(CAME_S)]

@@ -32,7 +32,7 @@ class PlayedLeader:
         self.error_code = 0
         self.away = False
         self.offsets: list[int] = []
-        """Asked for, in order."""
+        """Requested offsets, in order."""
 
     def dedicated(self, address: Address) -> Any:
         assert address == self.address
@@ -62,15 +62,16 @@ class PlayedCluster:
         self.offsets = {"orders": TopicOffsets(Topic("id", (0, 1)), 0.0)}
         self.counts = RecordTimeCounts()
         self.now_s = 1_000.0
+        cluster: Any = self
         self.sampler = Sampler(
-            "east", self, self.counts, budget or ByteBudget(self.now_s), clock=lambda: self.now_s
+            "east", cluster, self.counts, budget or ByteBudget(self.now_s), clock=lambda: self.now_s
         )
 
     def leader(self, topic: str, partition: int) -> Address | None:
         return self.pool.address if partition < 2 else None
 
     async def sample(self, *requested: Lagging) -> list[int]:
-        """The offsets that the leader was asked for."""
+        """The offsets that were requested from the leader."""
         self.pool.offsets = []
         for lagging in requested:
             self.sampler.request(lagging)
@@ -130,7 +131,7 @@ async def test_while_one_position_is_read_another_one_waits_its_turn() -> None:
     cluster = PlayedCluster()
     cluster.sampler.request(at(5))
     await asyncio.sleep(0)
-    assert await cluster.sample(at(9)) == [5], "what it found is to be seen"
+    assert await cluster.sample(at(9)) == [5], "its result is shown for a while"
     cluster.now_s += 3
     assert await cluster.sample(at(9)) == [9]
 

@@ -55,7 +55,7 @@ async def test_at_each_position_it_is_the_time_of_the_record_there(
         assert counts.sampled == 30
         requests = counts.requests
         await sampled.checks(5, state)
-        assert counts.requests == requests, "each position is asked for once"
+        assert counts.requests == requests, "each position is requested once"
         assert (counts.failed, counts.unusable) == (0, 0)
 
 
@@ -147,7 +147,7 @@ async def test_what_was_deleted_before_it_was_read_is_not_requested_for(
         await sampled.until(lambda: len(sampled.times()) >= 2, "the others are sampled", state)
         await sampled.checks(3, state)
         assert sampled.times() == {(topic_name, 1): (5, T + 5), (topic_name, 2): (2, T + 2)}
-        # Where it was asked before anybody knew.
+        # Requested before the change was known.
         assert sampled.record_times.counts.out_of_range <= 1
         new = standing({topic_name: {0: 5}}, "new")
         await sampled.until(lambda: len(sampled.times()) == 3, "from the log's start on", new)
@@ -275,7 +275,7 @@ async def test_two_thousand_partitions_are_sampled_in_some_requests(
     second_client.create(topic_name, 2_000)
     servers = second_client.bootstrap_servers
     await write_batches(servers, topic_name, [[T + 7, T + 8]], partitions=range(2_000))
-    # asyncio's debug mode says what held the loop: the machine is slow, and so is that mode.
+    # asyncio's debug mode reports what held the loop: the machine is slow, and so is that mode.
     caplog.set_level(logging.WARNING, "asyncio")
     state = standing({topic_name: dict.fromkeys(range(2_000), 0)})
     async with sampling(servers) as sampled:

@@ -109,7 +109,7 @@ async def test_an_offset_was_requested_for_after_its_query_was(
 
 @pytest.fixture(scope="module")
 def creating() -> Iterator[LocalKafka]:
-    """Creates a topic that it is asked for, when it is asked the usual way; may be frozen and
+    """Creates a topic that is requested, when it is requested the usual way; may be frozen and
     stopped."""
     with LocalKafka(auto_create_topics=True) as broker:
         yield broker
@@ -181,7 +181,7 @@ async def test_a_topic_created_anew_is_reported_by_its_id_and_starts_without_old
         def is_new() -> bool:
             topic = cluster.offsets[topic_name].description
             if topic.topic_id not in (None, old_id):
-                # From now on nothing of the old one is to be seen.
+                # From now on nothing of the old one is visible.
                 assert TopicPartition(topic_name, 1) not in latest(cluster)
                 assert latest(cluster).get(TopicPartition(topic_name, 0)) in (None, refilled)
             else:

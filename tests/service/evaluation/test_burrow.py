@@ -32,7 +32,7 @@ class Group(Trace):
         )
 
     def commit(self, *offsets: int) -> None:
-        """Of its partitions, in their order."""
+        """The statuses of its partitions, in their order."""
         self.at = list(offsets)
         self.processed_at = self.now_ms
         self.say("group")
@@ -229,7 +229,7 @@ def test_records_that_retention_will_soon_delete_are_reported(burrow: bool) -> N
         group.starts[0] += 500 * (step > 20)
         group.pass_time(10)
         group.commit(group.at[0] + 300)
-        # Deletion once says nothing of the next.
+        # One deletion is no evidence of the next.
         assert (group.event.loss_expected_at is None) == (step < 22)
     assert (group.event.min_headroom_s or 0) > 0
     assert group.status == "WARN"

@@ -85,7 +85,7 @@ def test_random_windows_are_judged_as_burrow_reports() -> None:
     received: dict[str, int] = {}
     for seed in range(CASES):
         status, expected, case = run_case(seed)
-        assert status == expected, f"seed {seed}: {status}, Burrow says {expected}: {case}"
+        assert status == expected, f"seed {seed}: {status}, Burrow has {expected}: {case}"
         received[status] = received.get(status, 0) + 1
     # Each rule was tried.
     fewest = min(received.get(status, 0) for status in ("OK", "WARN", "REWIND", "STOP"))

@@ -1,4 +1,4 @@
-"""What holds of lag events, whatever happens to a query and whatever is heard and measured."""
+"""Properties of lag events, whatever happens to a query and whatever is received and measured."""
 
 from __future__ import annotations
 

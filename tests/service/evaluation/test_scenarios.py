@@ -1,4 +1,4 @@
-"""What is said of a query, second by second: each state, and what looks like one and is none."""
+"""The statuses of a query, second by second: each state, and what only looks like it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def busy(per_second: int = 50) -> Trace:
 
 
 def statuses(trace: Trace) -> set[str]:
-    """Of all that was said since its first batch."""
+    """The statuses since its first batch."""
     return {event.status for event in trace.events if event.batch_id is not None}
 
 
@@ -39,7 +39,7 @@ def test_a_slow_batch_is_no_alarm() -> None:
 
 @pytest.mark.parametrize("durations_s", [[3_600] * 4, [7_200, 3_600]])
 def test_batches_that_take_hours_are_no_alarm(durations_s: list[int]) -> None:
-    """How long one takes is not known before two were seen."""
+    """The usual duration is not known before two batches."""
     trace = Trace(produce=lambda _: [500], refresh_s=10)
     for duration_s in durations_s:
         trace.batch(duration_s)
@@ -62,7 +62,7 @@ def test_a_quiet_topic_is_no_alarm_nor_is_its_first_record_after_hours() -> None
 
 
 def test_a_batch_that_is_held_back_until_there_is_enough_is_no_alarm() -> None:
-    """With `minOffsetsPerTrigger` the query says that it is idle while records wait."""
+    """The query reports that it is idle while records wait, with `minOffsetsPerTrigger`."""
     trace = busy()
     trace.produce = lambda now_s: [1 if now_s % 600 < 1 else 0]
     trace.batch()
@@ -153,7 +153,7 @@ def test_lag_that_is_allowed_is_neither_stalled_nor_growing() -> None:
 
 
 def test_a_checkpoint_that_does_not_move_is_of_a_query_that_stopped() -> None:
-    """Without a driver its end cannot be told from a stall."""
+    """The end of a query without a driver looks like a stall."""
     trace = Trace(produce=lambda _: [50], origin="checkpoint", run_id=None)
     trace.steady(12)
     trace.pass_time(301)

@@ -1,4 +1,4 @@
-"""A query and its topic under a clock of the test's own: what comes, what is read, what is said."""
+"""A query and its topic under a clock of the test's own: arrivals, reads, and events."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Trace:
 
     @property
     def now_ms(self) -> int:
-        """By the machine's clock."""
+        """Time of the machine's clock."""
         return self._moment.now_ms
 
     @property
@@ -131,7 +131,7 @@ class Trace:
         )
 
     def idle(self) -> None:
-        """The query says that there is nothing to do."""
+        """The query reports that there is nothing to do."""
         self.say("idle")
 
     def say(self, cause: str, **fields: Any) -> None:
@@ -167,7 +167,7 @@ class Trace:
             self.batch(duration_s, most=most)
 
     def change_hands(self) -> None:
-        """Another instance goes on, with what the last event says."""
+        """Another instance goes on from the last event."""
         self._follower.restart()
         self._offsets = TopicOffsets(self._offsets.description, 0.0)
         times = self._offsets.log_ends_of("read_uncommitted")
