@@ -46,7 +46,7 @@ class ReadPlan:
 
 @dataclass(slots=True)
 class WatchedTopic(TopicOffsets):
-    """The plan, with what it takes to read them."""
+    """The offsets of a topic, with what it takes to read them."""
 
     due_s: float = 0.0
     """When to read its metadata."""
