@@ -12,9 +12,8 @@ import msgspec
 
 from sparklag_schemas.codec import JSON, JsonDecoder, Message, encode
 from sparklag_schemas.errors import MalformedMessage, MissingPackage
-from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord
 from sparklag_schemas.messages.observation import Observation
-from sparklag_schemas.messages.partition_record import PartitionRecord
 from sparklag_schemas.settings import Settings
 
 if TYPE_CHECKING:

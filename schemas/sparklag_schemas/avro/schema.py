@@ -12,9 +12,8 @@ import msgspec
 from sparklag_schemas.avro.decoder import Decoder, compile_decoder
 from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.errors import MalformedMessage
-from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord
 from sparklag_schemas.messages.observation import Observation
-from sparklag_schemas.messages.partition_record import PartitionRecord
 from sparklag_schemas.text.printable import printable
 
 _FOLDER: Final = files("sparklag_schemas.avro")

@@ -13,9 +13,8 @@ from uuid import UUID
 
 from sparklag_schemas.codec import JSON
 from sparklag_schemas.errors import WrongSignature
-from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord
 from sparklag_schemas.messages.observation import Observation
-from sparklag_schemas.messages.partition_record import PartitionRecord
 from sparklag_schemas.settings import Settings
 
 Headers = list[tuple[str, bytes]]
