@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from sparklag_schemas.text.redaction import HIDDEN, redact_location, shown_url
+from sparklag_schemas.text.locations import redact_location, shown_url
+from sparklag_schemas.text.redaction import HIDDEN
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]

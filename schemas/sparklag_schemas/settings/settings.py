@@ -9,7 +9,16 @@ from typing import Annotated, Final, Literal, TypeVar
 from msgspec import Meta
 
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.settings.connections import ClusterAccess, KafkaSettings, RegistrySettings
+from sparklag_schemas.settings.connections import (
+    CheckpointSettings,
+    ClusterAccess,
+    ClusterSettings,
+    GroupSettings,
+    KafkaSettings,
+    MirrorSettings,
+    RegistrySettings,
+    StoreSettings,
+)
 from sparklag_schemas.settings.measuring import (
     HistorySettings,
     LimitSettings,
@@ -20,13 +29,6 @@ from sparklag_schemas.settings.measuring import (
     TimeLagSettings,
     TracesSettings,
 )
-from sparklag_schemas.settings.positions import (
-    CheckpointSettings,
-    ClusterSettings,
-    GroupSettings,
-    MirrorSettings,
-    StoreSettings,
-)
 from sparklag_schemas.settings.section import (
     Port,
     Seconds,
@@ -34,7 +36,7 @@ from sparklag_schemas.settings.section import (
     check_addresses,
     check_patterns,
 )
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
 
 _Value = TypeVar("_Value")
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
