@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
@@ -90,6 +90,22 @@ def invalid(error: msgspec.ValidationError, fields: Mapping[str, Any]) -> Malfor
 def encode(message: msgspec.Struct) -> bytes:
     """The message as UTF-8 JSON."""
     return _encoder.encode(message)
+
+
+class MessageWriter:
+    """Writes messages of one type to one topic: as JSON, or as a subclass does."""
+
+    content_type: ClassVar[str] = JSON
+
+    async def prepare(self) -> None:
+        """Return once `encode` needs no registry any more.
+
+        Raises RegistryUnavailable, RegistryRefused.
+        """
+
+    async def encode(self, message: msgspec.Struct) -> bytes:
+        """The record's value. Raises what `prepare` does, unless that has returned before."""
+        return encode(message)
 
 
 decode_observation: Final = JsonDecoder(Observation).decode

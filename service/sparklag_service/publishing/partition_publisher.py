@@ -19,7 +19,8 @@ from sparklag_schemas import (
     SparklagError,
     TopicLag,
 )
-from sparklag_schemas.avro.formats import MessageFormats, MessageWriter
+from sparklag_schemas.avro.formats import MessageFormats
+from sparklag_schemas.codec import MessageWriter
 from sparklag_schemas.messages.headers import Headers, partition_headers
 from sparklag_schemas.messages.lag_event import partition_key, partition_record
 from sparklag_schemas.runtime.logs import log_fields

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from scripts.message_examples import MessageType, example
 from scripts.schema_documents import MESSAGES
 from sparklag_schemas import LagEvent, Observation, RegistrySettings, Settings
-from sparklag_schemas.avro.formats import MessageFormats, MessageReader, MessageWriter
+from sparklag_schemas.avro.formats import MessageFormats, MessageReader
 from sparklag_schemas.avro.schema import declared
+from sparklag_schemas.codec import MessageWriter
 from sparklag_schemas.errors import (
     ContractError,
     IncompatibleSchema,
