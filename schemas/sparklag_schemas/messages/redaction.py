@@ -26,7 +26,7 @@ class _PartitionReasons:
         self._left = _MAX_REASONS
 
     def redact(self, reason: str) -> str:
-        """HIDDEN after too many distinct reasons: each takes up to 5 ms."""
+        """`reason` without secrets. HIDDEN after too many distinct reasons: each takes 5 ms."""
         template = _NUMBER.sub("0", reason)
         if template in self._clean:
             return reason

@@ -1,4 +1,4 @@
-"""The settings: their types, and how they are read."""
+"""The settings: their types, and how they are read from files, variables, Spark and arguments."""
 
 from sparklag_schemas.settings.connections import (
     CheckpointSettings as CheckpointSettings,

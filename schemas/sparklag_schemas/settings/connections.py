@@ -25,7 +25,7 @@ class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def tls_files(self) -> str:
-        """Those that are set, for errors that do not name the file."""
+        """The paths that are set, for errors that do not name the file."""
         return ", ".join(filter(None, (self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile)))
 
 
@@ -60,7 +60,7 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def has_secret(self) -> bool:
-        """Whether connecting sends credentials."""
+        """True: connecting sends credentials."""
         return self.security_protocol.startswith("SASL") or self.ssl_certfile is not None
 
 
@@ -105,7 +105,7 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ClusterAccess(NamedTuple):
-    """How a Kafka cluster is reached."""
+    """Addresses and credentials of a Kafka cluster."""
 
     bootstrap_servers: str
     kafka: KafkaSettings = KafkaSettings()
@@ -207,5 +207,5 @@ class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def access(self) -> ClusterAccess:
-        """How it is reached."""
+        """Access to the cluster."""
         return ClusterAccess(self.bootstrap_servers, self.kafka)
