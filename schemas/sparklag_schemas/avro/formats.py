@@ -1,6 +1,6 @@
 """The formats of messages: JSON, or Avro with a schema registry.
 
-The first byte of a message tells which format it has, so a topic may hold both.
+The first byte of a message marks its format, so that a topic may hold both.
 """
 
 from __future__ import annotations

@@ -21,17 +21,17 @@ from sparklag_schemas.settings import RegistrySettings
 from sparklag_schemas.text.printable import printable
 
 _FAILURE_S: Final = 2.0
-"""For so long a failure is repeated without a request."""
+"""The time for which a failure is repeated without a request."""
 _MISSING_S: Final = 60.0
-"""For so long a schema that cannot be had is not requested again."""
+"""The time for which a missing schema is not requested again."""
 _MAX_MISSING: Final = 1_000
 _MAX_SCHEMAS: Final = 48
 _MAX_AT_ONCE: Final = 8
 """New ids of one call. With those that the same messages have already they are in the cache."""
 _BUDGET_S: Final = 0.5
 _BUDGET_SHARE: Final = 0.2
-"""Requests in vain may take so long, and then this share of the time; beyond that there is one in
-each call."""
+"""The time for requests without result, and its refill as a share of the time that passes. Beyond
+that there is one request in each call."""
 _RETRY_S: Final = 0.2
 _PROBE_S: Final = 1.0
 _HURRY_S: Final = 0.1
@@ -52,7 +52,7 @@ class SchemaRegistry:
         self._lock = asyncio.Lock()
         self._ids: dict[tuple[str, str], int] = {}
         self._schemas: dict[int, AvroSchema] = {}
-        """The one that was used last is the last."""
+        """Sorted by their last use."""
         self._missing: dict[int, tuple[str, float]] = {}
         self._failures: dict[Hashable, tuple[RegistryError, float]] = {}
         self._budget_s, self._counted_s = _BUDGET_S, time.monotonic()
@@ -128,14 +128,14 @@ class SchemaRegistry:
         return self._missing.get(schema_id, ("", 0.0))[1] > time.monotonic()
 
     def _allowance(self) -> int:
-        """How many unknown ids may be requested now."""
+        """The number of unknown ids that may be requested now."""
         now_s = time.monotonic()
         budget_s = self._budget_s + _BUDGET_SHARE * (now_s - self._counted_s)
         self._budget_s, self._counted_s = min(budget_s, _BUDGET_S), now_s
         return _MAX_AT_ONCE if self._budget_s > 0 else 1
 
     async def _learn(self, client: RegistryClient, schema_id: int) -> None:
-        """Until the deadline, since a registry may fail for this id alone. Raises
+        """Retries until the deadline, since a registry may fail for this id alone. Raises
         RegistryUnavailable where it fails for known ids too."""
         timeout_s, now_s = self._settings.timeout_s, time.monotonic()
         if now_s < self._hurry_until_s:

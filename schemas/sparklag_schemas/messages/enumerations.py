@@ -1,4 +1,4 @@
-"""The words of enumerations in messages, and the traits of an origin."""
+"""The words of enumerations in messages, and the traits of origins."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ ORIGINS: dict[str, OriginTraits] = {
         step="commit",
     ),
 }
-"""By the word in messages."""
+"""The traits by the word in messages."""
 
 _UNKNOWN = OriginTraits()
 

@@ -78,7 +78,7 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
 class TopicLag(Struct, frozen=True, kw_only=True):
     """The lag of one topic as one source of the query reads it.
 
-    A query that reads a topic through two sources has two of these, told apart by `source`.
+    A query that reads a topic through two sources has two of these, distinguished by `source`.
     """
 
     topic: TopicName
@@ -122,8 +122,8 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     reason: Text | None = None
     """Why, in a sentence, where there is more to say than OK."""
     total_lag: Count | None = None
-    """Sum of the known partitions' lag, records. Null: none known. `unknown_partitions` says how
-    many it leaves out."""
+    """Sum of the known partitions' lag, records. Null: none known. `unknown_partitions` counts
+    those it leaves out."""
     max_lag: Count | None = None
     """Lag of the worst known partition, records."""
     in_flight: Int64 | None = None

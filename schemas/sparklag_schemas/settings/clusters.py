@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sparklag_schemas.settings import ClusterAccess, Settings
 
@@ -18,16 +18,14 @@ class NamePatterns:
 
     def select(self, *names: str | None) -> bool:
         """True: an object with these names is selected."""
-        included, excluded = (
-            any(
-                pattern.fullmatch(name)
-                for pattern in patterns
-                for name in names
-                if name is not None
-            )
-            for patterns in (self._include, self._exclude)
-        )
-        return (included or not self._include) and not excluded
+        present = [name for name in names if name is not None]
+        if self._include and not _any_matches(self._include, present):
+            return False
+        return not _any_matches(self._exclude, present)
+
+
+def _any_matches(patterns: Iterable[re.Pattern[str]], names: Sequence[str]) -> bool:
+    return any(pattern.fullmatch(name) for pattern in patterns for name in names)
 
 
 class ClusterNames:

@@ -234,7 +234,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return _first_match(self.thresholds, names) or _USUAL
 
     def refresh_interval_of(self, *names: str | None) -> float:
-        """The interval, in seconds, of measuring a query with these names while it does not change."""
+        """Seconds between measurements of a query with these names while it does not change."""
         return _first_match(self.refresh_intervals, names) or self.refresh_interval_s
 
     @property

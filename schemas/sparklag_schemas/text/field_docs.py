@@ -18,7 +18,7 @@ from msgspec import inspect as types
 
 @cache
 def field_docs(kind: type) -> dict[str, str]:
-    """By name, each text on one line; those of the classes that `kind` extends too."""
+    """The texts by name, each on one line, with those of the classes that `kind` extends."""
     texts: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         for field, below in pairwise(_bodies(each.__module__).get(each.__name__, ())):

@@ -28,7 +28,7 @@ _CUT_OF_PATH: Final = re.compile(r"(?:[?#;]|%(?:3F|23|3B))[^/=%]{1,60}(?:=|%3D)"
 _FOLDER: Final = re.compile(r"(?<![^/\\])(?:(?=[^/\\]{0,15}[=:@%(])[^/\\]+|[^/\\]{16,})")
 _NAME: Final = re.compile(r"(?<![\w.\-])([\w.\-]+)(?:[=:(]|%3D)", re.IGNORECASE)
 _NO_PORT: Final = re.compile(r":(?!\d{1,5}(?:,|$))[^:,\]]+(?=,|$)")
-"""Where the host was forgotten this is a password."""
+"""A password, if the host was forgotten."""
 
 
 @lru_cache(1_024)

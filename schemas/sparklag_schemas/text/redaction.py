@@ -1,8 +1,8 @@
 """Takes secrets out of foreign texts, such as exceptions. Pure.
 
-A text ends at the first word that may be a secret. After the name of a secret that is each word but
-those of a list. A lost rest of an error costs less than a leak. Each step reads a text once: no
-pattern reads to the end from each position.
+A text is cut at the first word that may be a secret. After the name of a secret that is each word
+but those of a list: the lost end of an error costs less than a leak. Each step reads a text once:
+no pattern reads to the end from each position.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparklag_schemas.text.printable import printable
 
 HIDDEN: Final = "***"
 _MAX_TEXT: Final = 1_000
-"""Characters. The rest of a text is dropped."""
+"""Characters of a text; the rest is dropped."""
 _FIRST_LINE: Final = 300
 _RANDOM: Final = 0.35
 """Changes between capitals, small letters and digits for each character. In words, paths and names
@@ -36,7 +36,7 @@ _VALUE_BEFORE: Final = re.compile(
     r"\s(?:for|as|of|is(?: not| no)?(?: an?| the)? (?:in)?(?:valid|correct))"
     r"(?:\s(?:the|your))?(?:\s\w{1,20})?\s[\"'`\[(]?$"
 )
-"""What stands before the name of a secret, up to there, and may be its value."""
+"""A possible value before the name of its secret."""
 _COUNT: Final = re.compile(r"(?<![^\s(\[])\d\d?(?=[.,:;)\]]{0,3}(?:\s|$))", re.ASCII)
 """A number by itself. Joined to more it may be the beginning of a value."""
 _ONE_WORD: Final = re.compile(r"[\"'`(\[{]{0,3}\w+[\"'`)\]}.,;:!]{0,3}(?:\s|$)")
@@ -46,7 +46,7 @@ _SEPARATOR: Final = re.compile(
 )
 _VALUE_END: Final = re.compile(r"[\s\"',;&)\]}=]")
 _GAP: Final = re.compile(r"[\s\"'`()\[\]{},.;:/*@%#-]{0,6}")
-"""What may stand between the words of a sentence about secrets."""
+"""Characters between the words of a sentence about secrets."""
 _HARMLESS: Final = re.compile(
     r"[-+]?\d{1,19}(?:[.:\-T]\d{1,9}){0,7}[a-zA-Z%]{0,3}|[A-Z][A-Za-z_]*(?:[\[{(].*)?|[\[{(<].*"
     r"|[A-Z_]+(?:-[A-Z_]+)*(?:-?\d{1,3})?|[\w.\-]+:\d{1,5}|[\w+]{2,9}:/.*|/.*|\W*|[a-z]{1,3}"
@@ -92,7 +92,7 @@ COLON: Final = re.compile(r"(?:[:\uff1a]|%(?:25){0,3}3A)(?!\d{1,5}(?:[/\\?#;]|$)
 _ANY_COLON: Final = re.compile(r"[:\uff1a]|%(?:25){0,3}3A", re.IGNORECASE)
 _NO_PORTS: Final = re.compile(r"(?:s3[an]?|gs|oss|obs|cosn|abfss?|wasbs?):", re.IGNORECASE)
 _CONTAINER_FIRST: Final = re.compile(r"(?:abfs|wasb)s?:", re.IGNORECASE)
-"""Azure's: what stands before `@` is no user there."""
+"""Azure's schemes: the text before `@` is a container, no user."""
 
 _SECRET_PART: Final = re.compile(
     r"passw|passphrase|passcode|pswd|psswd|pword|secret|token(?!i[sz])|credential|cookie|jaasconf"
@@ -107,7 +107,7 @@ _SECRET_PART: Final = re.compile(
     r"|(?:access|unlock|verification|time|login|2fa|secret|security|confirmation"
     r"|authorization)code"
 )
-"""Of the name of a secret, wherever in it, without its separators."""
+"""A part of the name of a secret, without separators."""
 _KINDS: Final = {
     word: kind
     for kind, words in {
@@ -142,7 +142,7 @@ _KINDS: Final = {
     }.items()
     for word in words.split()
 }
-"""What a word says. `named`: its value is told in errors. All may follow the name of a secret."""
+"""The kinds of words. `named`: errors show its value. Each may follow the name of a secret."""
 
 PublishExceptions = Literal["redacted", "type", "none"]
 
@@ -150,7 +150,7 @@ PublishExceptions = Literal["redacted", "type", "none"]
 def redact(text: str) -> str:
     """The first 1,000 characters of `text`, without what may be a secret in it."""
     if len(text) > _MAX_TEXT:
-        # Half of a word may be half of a secret, and the `@` behind it is what tells.
+        # Half of a word may be half of a secret, without the `@` that would mark it.
         words = text[:_MAX_TEXT].rsplit(maxsplit=1)
         text = f"{words[0]} {HIDDEN}" if len(words) > 1 else HIDDEN
     return _redact(text)
@@ -166,7 +166,7 @@ def _redact(text: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    """Without three layers of escapes, with plain separators and quotes."""
+    """The text without three layers of escapes, with plain separators and quotes."""
     for _ in range(3):
         text = unescape(unquote(_ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)))
         text = re.sub(r"\\{1,9}([\"'])", r"\1", text)
@@ -183,7 +183,7 @@ def _hide(text: str) -> str:
 
 
 def _cut(text: str, end: int) -> str:
-    """`text` up to `end`, and that something followed."""
+    """`text` up to `end`, with a mark if something followed."""
     if not text[end:].strip():
         return text
     space = " " if end and (text[end - 1].isalnum() or text[end].isspace()) else ""
@@ -191,7 +191,6 @@ def _cut(text: str, end: int) -> str:
 
 
 def _without_user(part: re.Match[str]) -> str:
-    """A URL without its user."""
     text = part[0]
     if (url := _URL_IN_TEXT.search(text)) is None:
         return text
@@ -199,7 +198,7 @@ def _without_user(part: re.Match[str]) -> str:
 
 
 def _end_of_harmless(text: str) -> int:
-    """Where what may be a secret begins.
+    """The position at which a possible secret begins.
 
     After the name of a secret, only a sentence about secrets is known to hold none.
     """
@@ -242,7 +241,7 @@ def _end_of_harmless(text: str) -> int:
 
 
 def _value_before(text: str, name_start: int) -> int | None:
-    """Where the value of the secret named there begins, if it stands before its name."""
+    """The position of the value of the secret that is named there, if it precedes the name."""
     first = max(0, name_start - 300)
     match = _VALUE_BEFORE.search(text[first:name_start])
     if match is None or match.lastgroup is None:
@@ -259,12 +258,12 @@ def _value(text: str, start: int) -> str:
 
 
 def _is_joined(gap: str) -> bool:
-    """Whether the words around it, or the rest of a text and the word before, may be one value."""
+    """True: the words around `gap`, or the rest of a text and the word before, may be one value."""
     return not gap[:1].isspace() and not (_GAP.fullmatch(gap) and re.search(r"\s", gap))
 
 
 def _is_about_secrets(word: re.Match[str], kind: str, gap: str) -> bool:
-    """Whether a word after the name of a secret is no value."""
+    """True: a word after the name of a secret is no value."""
     name = word[0]
     if name.isdecimal():
         is_known = _COUNT.match(word.string, word.start()) is not None
@@ -276,7 +275,7 @@ def _is_about_secrets(word: re.Match[str], kind: str, gap: str) -> bool:
 
 
 def _is_harmless(value: str, kind: str, is_colon: bool) -> bool:
-    """Whether the value of a name, which names no secret, looks like none either."""
+    """True: the value of a name that names no secret does not look like one either."""
     if is_colon and kind != "foreign":
         # A sentence may follow.
         return kind not in ("other", "unsure") or not _is_odd(value)
@@ -336,7 +335,7 @@ def after_user(scheme: str, rest: str, mark: str) -> str:
 
 def exception_line(text: str, publish: PublishExceptions) -> str | None:
     """The part of an exception's text that may leave the driver, by `publish_exceptions`: its first
-    line, redacted and cut, or the type alone. Of a Python traceback it is the last line."""
+    line, in a Python traceback the last, redacted and cut; or the type alone."""
     if publish == "none":
         return None
     raised = _PYTHON.search(text)
