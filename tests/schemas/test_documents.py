@@ -59,12 +59,12 @@ def test_the_examples_of_the_asyncapi_document_validate(part: str) -> None:
             {"allOf": [message[part]], "components": api["components"]}
         )
         for example in message["examples"]:
-            # In Avro it says the same.
+            # The example in Avro has the same content.
             if part in example:
                 validator.validate(example[part])
 
 
-def test_what_the_schema_refuses_the_code_refuses() -> None:
+def test_the_code_refuses_what_the_schema_refuses() -> None:
     broken = json.loads(encode(lag_event()))
     broken["topics"][0]["isolation_level"] = "FINE"
     assert not jsonschema.Draft202012Validator(document(LAG_EVENT)).is_valid(broken)

@@ -52,8 +52,8 @@ class AvroSchema:
 
     @property
     def parsed(self) -> Any:
-        """The schema without logical types: times stay epoch milliseconds. It is not cached: a hostile
-        one takes twenty times the memory of its text."""
+        """The schema without logical types: times stay epoch milliseconds. Not cached: of a
+        hostile text it takes twenty times the memory."""
         return without_logical_types(msgspec.json.decode(self.text))
 
     def decoder(self, message_type: type[Any]) -> Decoder:

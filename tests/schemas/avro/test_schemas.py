@@ -1,4 +1,4 @@
-"""Schemas of writers that nobody knows: which are accepted, and which refused."""
+"""Schemas of unknown writers: which are accepted, and which refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparklag_schemas.errors import MalformedMessage
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '"string"', '{"type": "record"}', '{"type": "lonk"}']
 )
-def test_what_is_no_schema_of_a_record_is_refused_in_one_line(text: str) -> None:
+def test_a_text_that_is_no_schema_of_a_record_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(MalformedMessage) as refusal:
         parse_schema(text)
     assert "\n" not in str(refusal.value)
@@ -32,7 +32,7 @@ def test_what_is_no_schema_of_a_record_is_refused_in_one_line(text: str) -> None
     ids=str,
 )
 def test_a_type_whose_values_take_no_bytes_is_refused(items: Any) -> None:
-    # Ten bytes say that an array has 2**62 of them.
+    # An array of 2**62 of them takes ten bytes.
     array: dict[str, Any] = {"name": "a", "type": ["null", {"type": "array", "items": items}]}
     schema = {"type": "record", "name": "r", "fields": [array]}
     with pytest.raises(MalformedMessage, match=r"^not an accepted Avro schema: .* is not read$"):
