@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from scripts.settings_page import field_docstrings
 from sparklag_schemas import settings as settings_module
 from sparklag_schemas.settings import Settings
 from sparklag_schemas.settings.section import shown_setting
+from sparklag_schemas.text.field_docs import field_docs
 from sparklag_schemas.text.redaction import HIDDEN
 
 PATH: Final = Path(__file__).parents[1] / "deploy" / "helm" / "sparklag" / "values.schema.json"
@@ -51,7 +51,7 @@ def _settings() -> dict[str, Any]:
 
 def _section(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     section = getattr(settings_module, name)
-    texts = field_docstrings(section)
+    texts = field_docs(section)
     return {
         "description": " ".join(inspect.cleandoc(section.__doc__ or "").split()),
         "type": "object",

@@ -13,9 +13,8 @@ from sparklag_schemas.messages.headers import (
     observation_headers,
     partition_headers,
 )
-from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord, partition_key
 from sparklag_schemas.messages.observation import Observation
-from sparklag_schemas.messages.partition_record import PartitionRecord, partition_key
 
 MessageType = type[Observation] | type[LagEvent] | type[PartitionRecord]
 

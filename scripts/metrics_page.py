@@ -49,7 +49,7 @@ def metrics_page() -> list[str]:
 
 
 def _scheme(scheme: Scheme) -> Iterator[str]:
-    (example,) = json.loads(documents()["lag_event.schema.json"])["examples"]
+    (example,) = json.loads(documents()["documents/lag_event.schema.json"])["examples"]
     event = decode_lag_event(json.dumps(example | _OTHERS).encode())
     query = NamedQuery(event, event.display_name)
     of_query = list(scheme.query_labels(query))

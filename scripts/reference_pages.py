@@ -51,9 +51,9 @@ Document = Mapping[str, Any]
 def pages() -> dict[str, str]:
     """File name to text."""
     texts = documents()
-    api: Document = json.loads(texts[_API])
+    api: Document = json.loads(texts[f"{DOCUMENTS.name}/{_API}"])
     schemas: dict[str, Document] = {
-        name.removesuffix(_SCHEMA): json.loads(text)
+        Path(name).name.removesuffix(_SCHEMA): json.loads(text)
         for name, text in texts.items()
         if name.endswith(_SCHEMA)
     }

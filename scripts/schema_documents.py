@@ -1,4 +1,4 @@
-"""JSON Schema of the messages and AsyncAPI of the topics, made from the types and `avro/*.avsc`.
+"""JSON Schema and Avro schema of the messages, and AsyncAPI of the topics, made from the types.
 
 `python -m scripts.schema_documents` writes them; a test holds them to the code.
 """
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from scripts.avro_schemas import avro_schema
 from scripts.message_examples import MessageType, example_headers, example_value, file_stem
-from sparklag_schemas.avro.schema import declared
 from sparklag_schemas.codec import AVRO, JSON
 from sparklag_schemas.messages.enumerations import SCHEMA_VERSION
 from sparklag_schemas.messages.headers import LAG_EVENT_TYPE, OBSERVATION_TYPE, PARTITION_TYPE
-from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord
 from sparklag_schemas.messages.observation import Observation
-from sparklag_schemas.messages.partition_record import PartitionRecord
 from sparklag_schemas.messages.topics import TopicSpec, lag_topic, offsets_topic
 from sparklag_service.rest.openapi import components
 
-FOLDER: Final = Path(__file__).parents[1] / "schemas" / "sparklag_schemas" / "documents"
+PACKAGE: Final = Path(__file__).parents[1] / "schemas" / "sparklag_schemas"
+FOLDER: Final = PACKAGE / "documents"
 
 MESSAGES: Final[Sequence[MessageType]] = (Observation, LagEvent, PartitionRecord)
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -145,17 +145,20 @@ def asyncapi() -> dict[str, Any]:
 
 
 def write() -> None:
-    """Write every document to `FOLDER`."""
+    """Write every document to `PACKAGE`."""
     FOLDER.mkdir(exist_ok=True)
-    for name, document in documents().items():
-        (FOLDER / name).write_text(document, encoding="utf-8")
+    for path, document in documents().items():
+        (PACKAGE / path).write_text(document, encoding="utf-8")
 
 
 def documents() -> dict[str, str]:
-    """File name to text."""
-    by_name = {f"{file_stem(kind)}.schema.json": json_schema(kind) for kind in MESSAGES}
-    by_name["asyncapi.json"] = asyncapi()
-    return {name: json.dumps(document, indent=2) + "\n" for name, document in by_name.items()}
+    """The text of each document by its path in `PACKAGE`."""
+    made: dict[str, Any] = {}
+    for kind in MESSAGES:
+        made[f"documents/{file_stem(kind)}.schema.json"] = json_schema(kind)
+        made[f"avro/{file_stem(kind)}.avsc"] = avro_schema(kind)
+    made["documents/asyncapi.json"] = asyncapi()
+    return {path: json.dumps(document, indent=2) + "\n" for path, document in made.items()}
 
 
 def _server() -> dict[str, Any]:
@@ -181,7 +184,7 @@ def _json_message(topic: _Topic) -> dict[str, Any]:
 def _avro_message(topic: _Topic) -> dict[str, Any]:
     payload = {
         "schemaFormat": "application/vnd.apache.avro+json;version=1.9.0",
-        "schema": declared(topic.message),
+        "schema": avro_schema(topic.message),
     }
     framed = {
         "schemaIdLocation": "payload",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import pairwise
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -14,6 +12,7 @@ from msgspec import Struct
 
 from scripts.markdown_tables import code, row
 from sparklag_schemas.settings import ClusterSettings, Section, Settings
+from sparklag_schemas.text.field_docs import field_docs
 
 Schema = Mapping[str, Any]
 
@@ -63,8 +62,8 @@ def settings_page() -> list[str]:
 
 def _description(name: str, section: type[Struct]) -> str:
     texts = [" ".join(inspect.cleandoc(section.__doc__ or "").split())]
-    if name in field_docstrings(Settings):
-        texts.append(field_docstrings(Settings)[name])
+    if name in field_docs(Settings):
+        texts.append(field_docs(Settings)[name])
     return " ".join(texts)
 
 
@@ -77,7 +76,7 @@ def _section(path: str, section: type[Struct]) -> Iterator[str]:
             continue  # It has a table of its own.
         key = f"{path}.{name}".lstrip(".")
         variable = f"`{_PREFIX}_{key.replace('.', '__').upper()}`"
-        text = field_docstrings(section).get(name)
+        text = field_docs(section).get(name)
         if text is None:
             raise ValueError(f"{section.__name__}.{name} has no docstring")
         if section is ClusterSettings and _section_type(kind) is not None:
@@ -118,21 +117,3 @@ def _default(value: Any) -> str:
 @cache
 def _schemas() -> dict[str, Schema]:
     return msgspec.json.schema_components([Settings])[1]
-
-
-@cache
-def field_docstrings(section: type[Struct]) -> dict[str, str]:
-    """The strings below the fields of a section and of those that it extends."""
-    texts: dict[str, str] = {}
-    for kind in reversed(section.__mro__):
-        if issubclass(kind, Section):
-            (node,) = ast.parse(inspect.getsource(kind)).body
-            body = node.body if isinstance(node, ast.ClassDef) else []
-            for field, below in pairwise(body):
-                match field, below:
-                    case (
-                        ast.AnnAssign(target=ast.Name(id=name)),
-                        ast.Expr(value=ast.Constant(value=str() as text)),
-                    ):
-                        texts[name] = " ".join(text.split())
-    return texts

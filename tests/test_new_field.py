@@ -1,4 +1,4 @@
-"""A new field of a lag event needs its type, the `.avsc` files and the line that computes it."""
+"""A new field of a lag event needs its type and the line that computes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,11 +14,10 @@ from tests.commands import succeed
 
 ROOT = Path(__file__).parents[1]
 COPIED = ("schemas/sparklag_schemas", "service/sparklag_service", "scripts")
-FIELD = """\
-    mood: Annotated[Name | None, Meta(description="How the partition feels.")] = None
-"""
-IN_AVRO = {"name": "mood", "type": ["null", "string"], "default": None}
-IN_AVRO |= {"doc": "How the partition feels."}
+FIELD = '''\
+    mood: Name | None = None
+    """How the partition feels."""
+'''
 
 WHERE_IT_ARRIVES = """
 import asyncio
@@ -84,8 +82,6 @@ def changed_packages(tmp_path: Path) -> Path:
         shutil.copytree(ROOT / folder, tmp_path / folder)
     schemas = tmp_path / "schemas" / "sparklag_schemas"
     insert(schemas / "messages" / "lag_event.py", "\n\nclass TopicLag(", before=FIELD)
-    edit_avro(schemas / "avro" / "lag_event.avsc", "PartitionLag")
-    edit_avro(schemas / "avro" / "partition_record.avsc", "PartitionRecord")
     service = tmp_path / "service" / "sparklag_service"
     insert(
         service / "evaluation" / "topic_measure.py",
@@ -101,28 +97,10 @@ def insert(file: Path, place: str, *, before: str) -> None:
     file.write_text(text.replace(place, before + place), encoding="utf-8")
 
 
-def edit_avro(file: Path, record: str) -> None:
-    schema = json.loads(file.read_text(encoding="utf-8"))
-    for result in records(schema):
-        if result["name"] == record:
-            result["fields"].append(IN_AVRO)
-    file.write_text(json.dumps(schema), encoding="utf-8")
-
-
-def records(node: Any) -> list[dict[str, Any]]:
-    match node:
-        case {"type": "record", "fields": fields}:
-            return [node, *(result for field in fields for result in records(field["type"]))]
-        case {"type": "array", "items": items}:
-            return records(items)
-        case list():
-            return [result for inner in node for result in records(inner)]
-    return []
-
-
 def test_a_new_field_of_a_partition_arrives_everywhere(changed_packages: Path) -> None:
     copies = [changed_packages / Path(folder).parent for folder in COPIED]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (*copies, ROOT)))}
+    succeed(sys.executable, "-m", "scripts.schema_documents", cwd=changed_packages, env=env)
     arrived = succeed(sys.executable, "-c", WHERE_IT_ARRIVES, cwd=changed_packages, env=env)
     values = json.loads(arrived)
     schema = values.pop("JSON Schema")

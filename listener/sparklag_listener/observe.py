@@ -33,7 +33,7 @@ from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Observation, ResolvedSettings, Settings, load_settings
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.runtime.queue import NewestQueue
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
 
 Method = Literal["listener", "connect", "poll"]
 

@@ -29,13 +29,13 @@ from sparklag_schemas.avro.formats import MessageFormats as MessageFormats
 from sparklag_schemas.messages.lag_event import (
     LagEvent as LagEvent,
     PartitionLag as PartitionLag,
+    PartitionRecord as PartitionRecord,
     TopicLag as TopicLag,
 )
 from sparklag_schemas.messages.observation import (
     Observation as Observation,
     SourcePosition as SourcePosition,
 )
-from sparklag_schemas.messages.partition_record import PartitionRecord as PartitionRecord
 from sparklag_schemas.messages.query_message import Batch as Batch
 from sparklag_schemas.messages.query_message import RunningBatch as RunningBatch
 from sparklag_schemas.messages.query_message import Straggler as Straggler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
@@ -19,9 +19,9 @@ AVRO: Final = "application/avro"
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """Larger messages are refused before they are parsed: about 100,000 partitions in one query."""
 MAX_CONTAINERS: Final = 160_000
-"""Objects and arrays of a document. An empty dict takes 30 times the memory of its text."""
+"""Limit of objects and arrays: an empty dict takes 30 times the memory of its text."""
 NOT_JSON: Final = (msgspec.DecodeError, RecursionError, ValueError, OutOfBounds)
-"""What decoding raises for a text that is not what it was taken for."""
+"""The errors that decoding raises for a text that is not the expected JSON."""
 
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 
@@ -45,7 +45,7 @@ class JsonDecoder(Generic[Message]):
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Message]:
-        # With the first message: the import of this module would take twice as long.
+        # Made with the first message: else the import of this module would take twice as long.
         return msgspec.json.Decoder(self._type)
 
     def decode(self, data: bytes) -> Message:
@@ -62,7 +62,7 @@ class JsonDecoder(Generic[Message]):
 
 
 def bounded_json(data: bytes) -> bytes:
-    """`data`, to be decoded. Brackets in texts count too. Raises OutOfBounds."""
+    """Returns `data`. Brackets in texts count too. Raises OutOfBounds."""
     if len(data) > MAX_MESSAGE_BYTES:
         raise OutOfBounds(f"{len(data)} bytes, at most {MAX_MESSAGE_BYTES} are read")
     containers = data.count(b"{") + data.count(b"[")
@@ -72,7 +72,7 @@ def bounded_json(data: bytes) -> bytes:
 
 
 def converted(value: Any, message_type: type[Message]) -> Message:
-    """The message in dicts and lists, by the same rules and with the same errors as from JSON."""
+    """The message from dicts and lists, with the rules and errors of JSON."""
     try:
         message = msgspec.convert(value, message_type, str_keys=True)
     except msgspec.ValidationError as error:
@@ -82,7 +82,7 @@ def converted(value: Any, message_type: type[Message]) -> Message:
 
 
 def invalid(error: msgspec.ValidationError, fields: Mapping[str, Any]) -> MalformedMessage:
-    """The error for a message with these fields. Raises UnsupportedVersion where that is why."""
+    """The error for a message with these fields. Raises UnsupportedVersion for a newer one."""
     _refuse_newer(str(fields.get("schema_version")))
     return MalformedMessage(printable(str(error)))
 
@@ -90,6 +90,22 @@ def invalid(error: msgspec.ValidationError, fields: Mapping[str, Any]) -> Malfor
 def encode(message: msgspec.Struct) -> bytes:
     """The message as UTF-8 JSON."""
     return _encoder.encode(message)
+
+
+class MessageWriter:
+    """Writes messages of one type to one topic: as JSON, or as a subclass does."""
+
+    content_type: ClassVar[str] = JSON
+
+    async def prepare(self) -> None:
+        """Return once `encode` needs no registry any more.
+
+        Raises RegistryUnavailable, RegistryRefused.
+        """
+
+    async def encode(self, message: msgspec.Struct) -> bytes:
+        """The record's value. Raises what `prepare` does, unless that has returned before."""
+        return encode(message)
 
 
 decode_observation: Final = JsonDecoder(Observation).decode

@@ -34,11 +34,11 @@ class ContractError(SparklagError):
 
 
 class MalformedMessage(ContractError):
-    """Not the document of the contract; the text tells what is wrong, and where."""
+    """It is not the document of the contract; the text names the error and its place."""
 
 
 class UnsupportedVersion(ContractError):
-    """Written by a newer major version than this one reads."""
+    """It is of a newer major version than this one reads."""
 
     kind = "version"
 
@@ -50,7 +50,7 @@ class OutOfBounds(ContractError):
 
 
 class FutureTime(OutOfBounds):
-    """It has a time later than that at which it was written."""
+    """A time in it is later than the time at which it was written."""
 
     kind = "future"
 
@@ -86,11 +86,11 @@ class RegistryError(SparklagError):
 
 
 class RegistryUnavailable(RegistryError):
-    """It answers nobody, or not with these credentials."""
+    """The registry does not answer, or not with these credentials."""
 
 
 class RegistryRefused(RegistryError):
-    """It refuses the request: rights, settings, its own rules. Or its answer cannot be read."""
+    """The registry refuses the request, or its response cannot be read."""
 
 
 class IncompatibleSchema(RegistryRefused):

@@ -1,4 +1,4 @@
-"""What the clients of the REST interface share with it: paths and problem documents."""
+"""Paths and problem documents of the REST interface, for its clients."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ import msgspec
 
 
 def path_segment(name: str) -> str:
-    """`name` as a segment of a path. `.` and `..` are encoded too: as they are, a client takes them
-    for steps in the path."""
-    return (
-        name.replace(".", "%2E")
-        if name in (".", "..")
-        else quote(name, "", errors="surrogateescape")
-    )
+    """`name` as a segment of a path. `.` and `..` are encoded too, since clients resolve them."""
+    if name in (".", ".."):
+        return name.replace(".", "%2E")
+    return quote(name, "", errors="surrogateescape")
 
 
 class ReceivedProblem(msgspec.Struct, frozen=True):
-    """Of a problem document (RFC 9457), what a client reads."""
+    """The fields of a problem document (RFC 9457) that a client reads."""
 
     type: str
     detail: str
@@ -27,10 +24,10 @@ class ReceivedProblem(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """Names the problem, and never changes."""
+        """The name of the problem, which never changes."""
         return self.type.rpartition("/")[2]
 
     @property
     def text(self) -> str:
-        """For people, with the ids of the queries it is about."""
+        """The problem for people, with the ids of the queries that it is about."""
         return f"{self.detail}: {', '.join(self.query_ids)}" if self.query_ids else self.detail

@@ -10,7 +10,7 @@ from typing import Final
 
 
 def epoch_ms() -> int:
-    """Now, in epoch milliseconds."""
+    """The time now, in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
@@ -20,8 +20,8 @@ _MOST_MS: Final = 1 << 53
 
 
 def timestamp_ms(text: str, now_ms: int) -> int:
-    """From epoch milliseconds, ISO 8601 (without a zone: UTC), or a duration before now, with or
-    without a minus: `-2h`. Raises ValueError with what it takes."""
+    """The time in epoch milliseconds, from that, ISO 8601 (without a zone: UTC), or a duration
+    before now, with or without a minus: `-2h`. Raises ValueError that lists these forms."""
     if re.fullmatch(r"\d{1,16}", text):
         return min(int(text), _MOST_MS)
     ago = text.removeprefix("-")
@@ -40,15 +40,15 @@ def timestamp_ms(text: str, now_ms: int) -> int:
 
 
 def datetime_ms(at: datetime) -> int:
-    """Epoch milliseconds; without a zone: UTC."""
+    """The time in epoch milliseconds; without a zone it is UTC."""
     if at.tzinfo is None:
         at = at.replace(tzinfo=timezone.utc)
     return round(at.timestamp() * 1000)
 
 
 def duration_s(text: str) -> float:
-    """From a number of seconds, or numbers with units: 90, 90s, 1h30m. Raises ValueError with what
-    it takes."""
+    """The duration in seconds, from a number of them or numbers with units: 90, 90s, 1h30m. Raises
+    ValueError that lists these forms."""
     if re.fullmatch(r"\d+(\.\d+)?", text):
         seconds = float(text)
     elif re.fullmatch(f"(?:{_DURATION.pattern})+", text):

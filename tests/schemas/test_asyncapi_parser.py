@@ -19,12 +19,12 @@ _ERROR, _WARNING = 0, 1
 
 
 def diagnostics(document: Path, *, worst: int) -> list[dict[str, Any]]:
-    """What the parser says that is as bad as that, or worse."""
+    """The diagnostics of the parser of that severity, or worse."""
     (result,) = json.loads(run_on_node(_SCRIPT, str(document)))
-    return [one for one in result if one["severity"] <= worst]
+    return [each for each in result if each["severity"] <= worst]
 
 
-def test_the_parser_finds_neither_errors_nor_warnings() -> None:
+def test_the_parser_reports_neither_errors_nor_warnings() -> None:
     assert diagnostics(DOCUMENT, worst=_WARNING) == []
 
 

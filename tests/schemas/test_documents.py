@@ -9,7 +9,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from scripts.schema_documents import FOLDER, documents
+from scripts.schema_documents import FOLDER, PACKAGE, documents
 from sparklag_schemas import LagEvent, encode
 from sparklag_schemas.messages import enumerations
 from sparklag_schemas.messages.headers import lag_event_headers, observation_headers
@@ -28,7 +28,7 @@ PARTITION_RECORD = "partition_record.schema.json"
 
 @pytest.mark.parametrize("name", sorted(documents()))
 def test_the_documents_are_those_that_the_types_make(name: str) -> None:
-    assert (FOLDER / name).read_text(encoding="utf-8") == documents()[name], "run `make schemas`"
+    assert (PACKAGE / name).read_text(encoding="utf-8") == documents()[name], "run `make schemas`"
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_the_examples_of_the_asyncapi_document_validate(part: str) -> None:
             {"allOf": [message[part]], "components": api["components"]}
         )
         for example in message["examples"]:
-            # In Avro it says the same.
+            # The example in Avro has the same content.
             if part in example:
                 validator.validate(example[part])
 
 
-def test_what_the_schema_refuses_the_code_refuses() -> None:
+def test_the_code_refuses_what_the_schema_refuses() -> None:
     broken = json.loads(encode(lag_event()))
     broken["topics"][0]["isolation_level"] = "FINE"
     assert not jsonschema.Draft202012Validator(document(LAG_EVENT)).is_valid(broken)

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_schemas import SourcePosition
 from sparklag_schemas.codec import NOT_JSON
-from sparklag_schemas.text.redaction import redact_location
+from sparklag_schemas.text.locations import redact_location
 
 _OPTIONS = frozenset(
     ("subscribe", "subscribepattern", "assign", "kafka.bootstrap.servers", "kafka.isolation.level")

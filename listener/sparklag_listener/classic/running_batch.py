@@ -23,7 +23,7 @@ from sparklag_offsets.checkpoints.offset_log import (
 from sparklag_offsets.checkpoints.position import NO_SOURCES
 from sparklag_offsets.errors import CheckpointAway, CheckpointGone
 from sparklag_schemas import Observation, Offsets, SourcePosition
-from sparklag_schemas.text.redaction import redact_location
+from sparklag_schemas.text.locations import redact_location
 from sparklag_schemas.timestamps import epoch_ms
 
 # Long parts of Spark's JSON that are not read.

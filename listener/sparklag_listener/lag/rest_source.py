@@ -17,8 +17,8 @@ from sparklag_listener.lag.source import await_within, not_found
 from sparklag_schemas import ContractError, LagEvent, decode_lag_event
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES, NOT_JSON
 from sparklag_schemas.rest_interface import ReceivedProblem, path_segment
+from sparklag_schemas.text.locations import shown_url
 from sparklag_schemas.text.printable import printable
-from sparklag_schemas.text.redaction import shown_url
 
 _CHUNK_BYTES: Final = 256 * 1024
 

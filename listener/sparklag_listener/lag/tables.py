@@ -16,7 +16,7 @@ from msgspec import inspect
 from sparklag_schemas import LagEvent, PartitionRecord
 from sparklag_schemas.errors import MissingPackage
 from sparklag_schemas.messages.bounds import MAX_EPOCH_MS
-from sparklag_schemas.messages.partition_record import partition_record
+from sparklag_schemas.messages.lag_event import partition_record
 
 if TYPE_CHECKING:
     import pandas as pd

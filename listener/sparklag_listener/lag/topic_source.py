@@ -20,8 +20,8 @@ from sparklag_schemas import LagEvent, RegistryError, ResolvedSettings
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.errors import WrongPlace
 from sparklag_schemas.messages.query_names import find_query, ids_with_prefix
+from sparklag_schemas.text.locations import shown_url
 from sparklag_schemas.text.printable import printable
-from sparklag_schemas.text.redaction import shown_url
 
 _log = logging.getLogger("sparklag")
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sparklag_offsets.checkpoints.files import MAX_FILE_BYTES, file_too_long
 from sparklag_offsets.errors import CheckpointAway
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
 
 _CODES: Final = {
     "NoSuchBucket": "there is no such bucket",

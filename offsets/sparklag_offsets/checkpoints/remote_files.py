@@ -25,7 +25,7 @@ from sparklag_offsets.checkpoints.filesystems import (
 )
 from sparklag_offsets.checkpoints.offset_log import parse_batch_id
 from sparklag_offsets.errors import CheckpointAway, CheckpointError
-from sparklag_schemas.text.redaction import redact_location
+from sparklag_schemas.text.locations import redact_location
 
 # Names of the modification time: S3, WebHDFS, HDFS and Google, Azure, others.
 _MODIFIED: Final = (

@@ -12,7 +12,7 @@ from sparklag_offsets.checkpoints.local_files import LocalFiles, find_local
 from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_offsets.checkpoints.reader import CheckpointReader
 from sparklag_offsets.errors import CheckpointNotFound
-from sparklag_schemas.text.redaction import redact_location
+from sparklag_schemas.text.locations import redact_location
 
 if TYPE_CHECKING:
     from sparklag_offsets.checkpoints.remote_files import RemoteStore

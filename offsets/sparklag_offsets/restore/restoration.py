@@ -26,8 +26,8 @@ from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_schemas import ClusterAccess, Offsets, Settings
 from sparklag_schemas.messages.query_names import MIN_PREFIX, ids_with_prefix
 from sparklag_schemas.settings.clusters import ClusterNames, access_by_address
+from sparklag_schemas.text.locations import redact_location
 from sparklag_schemas.text.printable import first_few, printable
-from sparklag_schemas.text.redaction import redact_location
 
 
 @dataclass(frozen=True)

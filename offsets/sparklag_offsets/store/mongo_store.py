@@ -25,7 +25,7 @@ from sparklag_offsets.store.batch_record import (
     encode_ranges,
 )
 from sparklag_offsets.store.offset_store import Retention, unusable_url
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
 
 _SCHEMA: Final = 1
 _CONNECT_S: Final = 5.0

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from sparklag_offsets.errors import UnusableStore
 from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
 
 
 class Retention(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Final
 
 from sparklag_offsets.errors import UnusableStore
 from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
 
 _EXTRAS: Final = {
     "sqlite": "sqlite",

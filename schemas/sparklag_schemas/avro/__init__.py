@@ -1,1 +1,1 @@
-"""Messages in Avro, as Confluent frames them. The `.avsc` files here are registered."""
+"""Messages in Avro, framed as Confluent does it, and the registry of their schemas."""

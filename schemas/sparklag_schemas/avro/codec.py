@@ -12,7 +12,14 @@ from sparklag_schemas.avro.decoder import NOT_AVRO, Input
 from sparklag_schemas.avro.encoder import compile_encoder
 from sparklag_schemas.avro.registry import SchemaRegistry
 from sparklag_schemas.avro.schema import AvroSchema, require_written_as, schema_of
-from sparklag_schemas.codec import AVRO, MAX_MESSAGE_BYTES, Message, converted, invalid
+from sparklag_schemas.codec import (
+    AVRO,
+    MAX_MESSAGE_BYTES,
+    Message,
+    MessageWriter,
+    converted,
+    invalid,
+)
 from sparklag_schemas.errors import MalformedMessage
 from sparklag_schemas.settings import RegistrySettings
 from sparklag_schemas.text.printable import printable
@@ -30,9 +37,18 @@ class AvroForm:
         self._registry = SchemaRegistry(settings)
 
     def writer(self, message_type: type[msgspec.Struct], topic: str) -> AvroWriter:
-        """A writer of messages of that type to that topic."""
+        """A writer of messages of that type to that topic.
+
+        The subject of the schema is named by one of Confluent's strategies: TopicName, RecordName,
+        TopicRecordName.
+        """
         schema = schema_of(message_type)
-        return AvroWriter(self._registry, subject_of(topic, schema, self._settings), schema)
+        subjects = {
+            "topic": f"{topic}-value",
+            "record": schema.name,
+            "topic-record": f"{topic}-{schema.name}",
+        }
+        return AvroWriter(self._registry, subjects[self._settings.subjects], schema)
 
     @property
     def waiting(self) -> str | None:
@@ -40,7 +56,7 @@ class AvroForm:
         return self._registry.waiting
 
     def is_known(self, data: bytes) -> bool:
-        """Whether this message needs no `learn`."""
+        """True: this message needs no `learn`."""
         return len(data) < _PREFIX.size or self._registry.is_cached(_schema_id(data))
 
     async def learn(self, messages: Iterable[bytes]) -> None:
@@ -51,10 +67,8 @@ class AvroForm:
         await self._registry.learn(_schema_id(data) for data in messages if not self.is_known(data))
 
     def read(self, data: bytes, message_type: type[Message], written_as: type) -> Message:
-        """What that type has of a message `written_as` another. The schema was learned before.
-
-        Raises ContractError.
-        """
+        """The fields of `message_type` of a message `written_as` another type, whose schema was
+        learned before. Raises ContractError."""
         if not _PREFIX.size <= len(data) <= MAX_MESSAGE_BYTES:
             raise MalformedMessage(
                 f"{len(data)} bytes, Avro takes {_PREFIX.size} to {MAX_MESSAGE_BYTES}"
@@ -64,10 +78,10 @@ class AvroForm:
         return decode(data, schema, message_type)
 
 
-class AvroWriter:
-    """See MessageWriter."""
+class AvroWriter(MessageWriter):
+    """Writes Avro with the schema under one subject."""
 
-    content_type: Final = AVRO
+    content_type = AVRO
 
     def __init__(self, registry: SchemaRegistry, subject: str, schema: AvroSchema) -> None:
         self._registry = registry
@@ -77,34 +91,21 @@ class AvroWriter:
         self._prefix: bytes | None = None
 
     async def is_registered(self) -> bool:
-        """Whether it can write without registering anything.
+        """True: it can write without registering anything.
 
         Raises RegistryUnavailable, RegistryRefused.
         """
         return await self._registry.find(self._subject, self._schema) is not None
 
     async def prepare(self) -> None:
-        """Raises RegistryUnavailable, RegistryRefused."""
         if self._prefix is None:
             schema_id = await self._registry.id_of(self._subject, self._schema)
             self._prefix = _PREFIX.pack(_MAGIC, schema_id)
 
     async def encode(self, message: msgspec.Struct) -> bytes:
-        """Raises what `prepare` does."""
         await self.prepare()
         assert self._prefix is not None
         return self._prefix + self._encode(message)
-
-
-def subject_of(topic: str, schema: AvroSchema, settings: RegistrySettings) -> str:
-    """The subject for the schema of a topic's values, by Confluent's naming strategies: TopicName,
-    RecordName, TopicRecordName."""
-    match settings.subjects:
-        case "record":
-            return schema.name
-        case "topic-record":
-            return f"{topic}-{schema.name}"
-    return f"{topic}-value"
 
 
 def _schema_id(data: bytes) -> int:
@@ -112,7 +113,7 @@ def _schema_id(data: bytes) -> int:
 
 
 def decode(data: bytes, schema: AvroSchema, message_type: type[Message]) -> Message:
-    """The message of that type in a framed value of that schema. Raises ContractError."""
+    """The message in a framed value of that schema. Raises ContractError."""
     source = Input(data, _PREFIX.size)
     try:
         schema.decoder(message_type)(source)

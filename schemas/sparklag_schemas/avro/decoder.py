@@ -1,8 +1,8 @@
-"""Reads Avro by the schema of its writer, whom nobody knows.
+"""Reads Avro by the schema of its writer, which is not trusted.
 
-A schema is compiled to functions, and judged meanwhile: it is small, no type contains itself, and
-every value takes at least one byte, so that a message takes no more time than its bytes allow. What
-the message type does not have is skipped, and nothing is made of it.
+A schema is compiled to functions, and checked meanwhile: it is small, no type contains itself, and
+every value takes at least one byte, so that the time for a message is bounded by its bytes. Fields
+that the message type does not have are skipped, and no objects are made of them.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ from msgspec import inspect
 from sparklag_schemas.errors import MalformedMessage, OutOfBounds
 
 _MAX_PARTS: Final = 1_000
-"""Types and words of a schema; those of a named type count wherever it is named."""
+"""Limit of types and symbols in a schema; those of a named type count at each of its uses."""
 _MAX_DEPTH: Final = 24
 _MAX_BRANCHES: Final = 16
 _ROOM: Final = 8 * 1024 * 1024
 _ROOM_PER_BYTE: Final = 20
-"""Memory for the lists and maps of a message, besides `_ROOM`, for each of its bytes."""
+"""The memory budget for lists and maps of a message: `_ROOM`, and so much for each byte of it."""
 _ITEM_BYTES: Final = 50
 _ENTRY_BYTES: Final = 200
 _LIST_BYTES: Final = 200
 _MAP_BYTES: Final = 500
 _STRUCT_BYTES: Final = 100
-"""About what each takes, as it is read and as it is converted."""
+"""The approximate memory of each, read and converted."""
 _SKIPS: Final = 200
 _BYTES_PER_SKIP: Final = 6
-"""Items of lists and maps that are skipped one by one: an item for so many bytes, and `_SKIPS`."""
+"""The budget of items that are skipped one by one: `_SKIPS`, and one for so many bytes. It bounds
+time. A memory budget does not: its base would let a small message hold the loop for long."""
 _LONG_BITS: Final = 63
 _NOT_LAST: Final = bytes(range(128, 256))
-"""The bytes of numbers that more bytes follow."""
+"""Bytes of a number that are not its last."""
 
 NOT_AVRO: Final = (IndexError, KeyError, ValueError, struct_error)
-"""What decoding raises for bytes that are not of their schema."""
+"""The errors that decoding raises for bytes that do not match the schema."""
 
 _Option = TypeVar("_Option", bound=inspect.Type)
 
 
 class Input:
-    """A message, and how far it is read."""
+    """The bytes of a message, and the position of the next one to read."""
 
     __slots__ = ("at", "data", "fields", "room", "skips")
 
@@ -54,10 +55,10 @@ class Input:
         self.room = _ROOM + _ROOM_PER_BYTE * len(data)
         self.skips = _SKIPS + len(data) // _BYTES_PER_SKIP
         self.fields: dict[str, Any] = {}
-        """Of the message."""
+        """The fields of the message."""
 
     def spend(self, room: int) -> None:
-        """Raises OutOfBounds where there is no more."""
+        """Take so many bytes from the memory budget. Raises OutOfBounds where it is exhausted."""
         self.room -= room
         if self.room < 0:
             raise OutOfBounds("it has more parts than are read of so few bytes")
@@ -67,8 +68,8 @@ Decoder = Callable[[Input], Any]
 
 
 def compile_decoder(schema: Any, message_type: type[Any] | None) -> Decoder:
-    """Reads the fields of `message_type` from a value of `schema` into `Input.fields`: records are
-    structs, and an ellipsis is what is of another shape. None: no field.
+    """A function that reads the fields of `message_type` from a value of `schema` into
+    `Input.fields`: records as structs, a value of another shape as an ellipsis. None: no field.
 
     The function raises OutOfBounds, msgspec.ValidationError and NOT_AVRO. Raises MalformedMessage
     for a schema that is not accepted.
@@ -80,7 +81,7 @@ def compile_decoder(schema: Any, message_type: type[Any] | None) -> Decoder:
 class _Compiler:
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
-        """None: the type is being compiled."""
+        """Types by name. None: the type is being compiled."""
         self._parts = 0
 
     def decoder(self, kind: Any, target: inspect.Type | None, depth: int) -> Decoder:
@@ -152,12 +153,11 @@ class _Compiler:
 
 
 def _short(name: str) -> str:
-    """Without its namespace."""
     return name.rpartition(".")[2]
 
 
 def _option(kind: inspect.Type | None, wanted: type[_Option]) -> _Option | None:
-    """The type of that sort that a value of `kind` may have."""
+    """The branch of `kind` that is of the type `wanted`."""
     while isinstance(kind, inspect.Metadata):
         kind = kind.type
     if isinstance(kind, inspect.UnionType):
@@ -168,8 +168,6 @@ def _option(kind: inspect.Type | None, wanted: type[_Option]) -> _Option | None:
 def _record(
     read: Sequence[tuple[str, Decoder, bool]], struct: type[msgspec.Struct] | None
 ) -> Decoder:
-    """None: the message itself."""
-
     def decode(source: Input) -> Any:
         source.spend(_STRUCT_BYTES)
         values = source.fields if struct is None else {}
@@ -178,7 +176,7 @@ def _record(
                 values[name] = decoder(source)
             else:
                 decoder(source)
-        # At once: a dict takes several times as much.
+        # Converted at once: a dict takes several times as much memory.
         return struct and msgspec.convert(values, struct, str_keys=True)
 
     return decode
@@ -234,8 +232,6 @@ def _map(value: Decoder) -> Decoder:
 
 
 def _skipped(item: Decoder) -> Decoder:
-    """An array or a map."""
-
     def decode(source: Input) -> Any:
         if source.data[source.at] == 0:  # it is empty
             source.at += 1
@@ -284,7 +280,7 @@ def _long(source: Input) -> int:
 
 
 class _Numbers:
-    """Skips numbers that follow each other."""
+    """Skips `count` numbers that follow each other."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -301,7 +297,6 @@ class _Numbers:
 
 
 def _skip_numbers(source: Input, count: int) -> None:
-    """Each number has one last byte: none is looked at."""
     while count:
         begin = source.at
         _skip(source, count)
@@ -309,7 +304,6 @@ def _skip_numbers(source: Input, count: int) -> None:
 
 
 def _skip(source: Input, size: int) -> Any:
-    """Raises ValueError where there are not so many bytes."""
     source.at += size
     if size < 0 or source.at > len(source.data):
         raise ValueError("it ends too early")
@@ -355,4 +349,4 @@ _SCALARS: Final[Mapping[str, tuple[Decoder, Decoder]]] = {
     "string": (_string, _skip_bytes),
     "bytes": (_skip_bytes, _skip_bytes),
 }
-"""To read one, and to skip it."""
+"""The functions that read and skip a value."""

@@ -32,11 +32,11 @@ _SCALARS: Final = {
 
 
 def compile_encoder(schema: Mapping[str, Any]) -> Callable[[Any], bytes]:
-    """Encodes objects whose attributes are named as the fields of `schema`, one of ours as fastavro
-    has parsed it: records, arrays, maps, enumerations and what may be null.
+    """A function that encodes objects whose attributes are named as the fields of `schema`, one of
+    ours: records, arrays, maps, enumerations and nullable types.
 
-    The function raises OverflowError for a number of more than 64 bits, KeyError for a word that an
-    enumeration does not have, TypeError for null where there is none.
+    It raises OverflowError for a number of more than 64 bits, KeyError for a word that an
+    enumeration does not have, TypeError for null where the schema has none.
     """
     names: dict[str, Any] = {
         "long": _long,
@@ -52,11 +52,11 @@ def compile_encoder(schema: Mapping[str, Any]) -> Callable[[Any], bytes]:
 
 
 def _function(expression: str, names: dict[str, Any]) -> Any:
-    return eval(f"lambda value: {expression}", names)  # of a schema of ours
+    return eval(f"lambda value: {expression}", names)  # the schema is one of ours
 
 
 def _expression(kind: Any, value: str, names: dict[str, Any]) -> str:
-    """Python for the bytes of `value`. Adds to `names` what it needs."""
+    """Python code for the bytes of `value`, which uses `names` and adds to them."""
     match kind:
         case [_, _]:
             null = kind.index("null")

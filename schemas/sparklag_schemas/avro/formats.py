@@ -1,47 +1,27 @@
 """The formats of messages: JSON, or Avro with a schema registry.
 
-The first byte of a message tells which format it has, so a topic may hold both.
+The first byte of a message marks its format, so that a topic may hold both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Generic, Protocol
+from typing import TYPE_CHECKING, Generic
 
 import msgspec
 
-from sparklag_schemas.codec import JSON, JsonDecoder, Message, encode
+from sparklag_schemas.codec import JsonDecoder, Message, MessageWriter, encode
 from sparklag_schemas.errors import MalformedMessage, MissingPackage
-from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord
 from sparklag_schemas.messages.observation import Observation
-from sparklag_schemas.messages.partition_record import PartitionRecord
 from sparklag_schemas.settings import Settings
 
 if TYPE_CHECKING:
     from sparklag_schemas.avro.codec import AvroForm
 
-_AVRO_BEGINS: Final = b"\0"
-
-
-class MessageWriter(Protocol):
-    """Writes messages of one type to one topic."""
-
-    @property
-    def content_type(self) -> str:
-        """For the header of that name."""
-
-    async def prepare(self) -> None:
-        """Return once `encode` needs no registry any more.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
-
-    async def encode(self, message: msgspec.Struct) -> bytes:
-        """The record's value. Raises what `prepare` does, unless that has returned before."""
-
 
 class MessageReader(Generic[Message]):
-    """Reads messages of one type, in either format. Unknown fields are ignored."""
+    """Reads messages of one type, as JSON or Avro. Unknown fields are ignored."""
 
     def __init__(
         self, message_type: type[Message], written_as: type, avro: AvroForm | None
@@ -52,7 +32,7 @@ class MessageReader(Generic[Message]):
         self._avro = avro
 
     def is_known(self, value: bytes | None) -> bool:
-        """Whether `decode` can read the value, or refuse it, without `learn`."""
+        """True: `decode` reads the value, or refuses it, without `learn`."""
         return self._avro is None or not value or not _is_avro(value) or self._avro.is_known(value)
 
     async def learn(self, values: Iterable[bytes | None]) -> None:
@@ -73,19 +53,27 @@ class MessageReader(Generic[Message]):
 
 
 class MessageFormats:
-    """The writers and readers for the configured formats. They share what one of them learns from
-    the registry."""
+    """The writers and readers for the configured formats. They share one cache of the registry."""
 
     def __init__(self, settings: Settings) -> None:
         """Raises MissingPackage where a package for Avro is missing."""
         self._settings = settings
-        self._avro = _avro_form(settings)
+        self._avro: AvroForm | None = None
+        if settings.registry.url is not None:
+            try:
+                from sparklag_schemas.avro.codec import AvroForm
+            except ImportError as missing:
+                raise MissingPackage(
+                    f"registry.url is set, and {missing.name or missing} is missing:"
+                    " pip install 'sparklag[avro]'"
+                ) from missing
+            self._avro = AvroForm(settings.registry)
 
     def writer(self, message_type: type[msgspec.Struct], topic: str) -> MessageWriter:
         """A writer of messages of that type to that topic."""
         if self._settings.format == "avro" and self._avro is not None:
             return self._avro.writer(message_type, topic)
-        return _JsonWriter()
+        return MessageWriter()
 
     def reader(
         self, message_type: type[Message], written_as: type | None = None
@@ -99,7 +87,7 @@ class MessageFormats:
         return None if self._avro is None else self._avro.waiting
 
     async def unregistered(self) -> list[str]:
-        """Our topics to which nothing can be written yet, because their schema is not registered.
+        """Our topics whose schema is not registered: nothing can be written to them yet.
 
         Raises RegistryUnavailable, RegistryRefused.
         """
@@ -132,34 +120,11 @@ class MessageFormats:
         return topics
 
 
-class _JsonWriter:
-    content_type: Final = JSON
-
-    async def prepare(self) -> None:
-        """There is nothing to prepare."""
-
-    async def encode(self, message: msgspec.Struct) -> bytes:
-        return encode(message)
-
-
 def as_json(data: bytes, message: msgspec.Struct) -> bytes:
-    """The JSON of a message that was read from `data`: that itself, if it is JSON."""
+    """The JSON of a message that was read from `data`: `data` itself, if it is JSON."""
     return encode(message) if _is_avro(data) else data
 
 
 def _is_avro(data: bytes) -> bool:
-    """Whether it is framed as Confluent does; JSON never begins so."""
-    return data.startswith(_AVRO_BEGINS)
-
-
-def _avro_form(settings: Settings) -> AvroForm | None:
-    if settings.registry.url is None:
-        return None
-    try:
-        from sparklag_schemas.avro.codec import AvroForm
-    except ImportError as missing:
-        raise MissingPackage(
-            f"registry.url is set, and {missing.name or missing} is missing:"
-            " pip install 'sparklag[avro]'"
-        ) from missing
-    return AvroForm(settings.registry)
+    # As Confluent frames it; JSON never begins so.
+    return data.startswith(b"\0")

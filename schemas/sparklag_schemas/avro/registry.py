@@ -1,4 +1,4 @@
-"""A schema registry: what it answers is cached, and how often it is asked is bounded."""
+"""A schema registry: its responses are cached, and the rate of requests is bounded."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from sparklag_schemas.settings import RegistrySettings
 from sparklag_schemas.text.printable import printable
 
 _FAILURE_S: Final = 2.0
-"""For so long a failure is repeated without a request."""
+"""The time for which a failure is repeated without a request."""
 _MISSING_S: Final = 60.0
-"""For so long a schema that cannot be had is not requested again."""
+"""The time for which a missing schema is not requested again."""
 _MAX_MISSING: Final = 1_000
 _MAX_SCHEMAS: Final = 48
 _MAX_AT_ONCE: Final = 8
 """New ids of one call. With those that the same messages have already they are in the cache."""
 _BUDGET_S: Final = 0.5
 _BUDGET_SHARE: Final = 0.2
-"""Requests in vain may take so long, and then this share of the time; beyond that there is one in
-each call."""
+"""The time for requests without result, and its refill as a share of the time that passes. Beyond
+that there is one request in each call."""
 _RETRY_S: Final = 0.2
 _PROBE_S: Final = 1.0
 _HURRY_S: Final = 0.1
@@ -52,7 +52,7 @@ class SchemaRegistry:
         self._lock = asyncio.Lock()
         self._ids: dict[tuple[str, str], int] = {}
         self._schemas: dict[int, AvroSchema] = {}
-        """The one that was used last is the last."""
+        """Sorted by their last use."""
         self._missing: dict[int, tuple[str, float]] = {}
         self._failures: dict[Hashable, tuple[RegistryError, float]] = {}
         self._budget_s, self._counted_s = _BUDGET_S, time.monotonic()
@@ -88,10 +88,10 @@ class SchemaRegistry:
         return await self._request(subject, lambda client: self._lookup(client, subject, schema))
 
     async def learn(self, schema_ids: Iterable[int]) -> None:
-        """Fetch the schemas of these ids, or remember why one cannot be had. Of more unknown ids
-        than are requested at a time those next to known ones come first: registries count.
+        """Fetch the schemas of these ids, or remember why one cannot be had. Ids next to known ones
+        are requested first, if there are more than are requested at a time: registries count.
 
-        Raises RegistryUnavailable where it is away, for whatever id.
+        Raises RegistryUnavailable where the registry is not available, for whatever id.
         """
         unknown = [each for each in dict.fromkeys(schema_ids) if not self.is_cached(each)]
         if not unknown:
@@ -121,25 +121,22 @@ class SchemaRegistry:
         return self._schemas[schema_id]
 
     def is_cached(self, schema_id: int) -> bool:
-        """Whether `learn` has nothing to request for it now. What it has stays for the next call of
-        `schema`."""
+        """True: `learn` has nothing to request for this id now, and `schema` may be called."""
         if schema_id in self._schemas:
             self._schemas[schema_id] = self._schemas.pop(schema_id)
             return True
         return self._missing.get(schema_id, ("", 0.0))[1] > time.monotonic()
 
     def _allowance(self) -> int:
-        """How many unknown ids may be requested now."""
+        """The number of unknown ids that may be requested now."""
         now_s = time.monotonic()
         budget_s = self._budget_s + _BUDGET_SHARE * (now_s - self._counted_s)
         self._budget_s, self._counted_s = min(budget_s, _BUDGET_S), now_s
         return _MAX_AT_ONCE if self._budget_s > 0 else 1
 
     async def _learn(self, client: RegistryClient, schema_id: int) -> None:
-        """Where the registry fails for this id alone, that is the answer at the deadline.
-
-        Raises RegistryUnavailable.
-        """
+        """Retries until the deadline, since a registry may fail for this id alone. Raises
+        RegistryUnavailable where it fails for known ids too."""
         timeout_s, now_s = self._settings.timeout_s, time.monotonic()
         if now_s < self._hurry_until_s:
             timeout_s = min(timeout_s, _HURRY_S)
@@ -180,7 +177,6 @@ class SchemaRegistry:
         return parse_schema(answer.schema)
 
     async def _require_answers(self) -> None:
-        """Raises RegistryUnavailable where it does not answer for what it has, either."""
         known = next(reversed(self._schemas), None)
         path = "/schemas/types" if known is None else f"/schemas/ids/{known}"
         timeout_s = min(self._settings.timeout_s, _PROBE_S)
@@ -197,8 +193,8 @@ class SchemaRegistry:
     async def _request(
         self, subject: str, call: Callable[[RegistryClient], Awaitable[Result]]
     ) -> Result:
-        """A failure is repeated for a short time for the same subject; where the registry does not
-        answer, for all requests."""
+        """Repeats a failure for a short time: for the same subject, or for all requests where the
+        registry is not available."""
         self._raise_failure(subject, _ANYTHING)
         try:
             async with RegistryClient(self._settings) as client:
@@ -213,8 +209,7 @@ class SchemaRegistry:
     async def _find_or_register(
         self, client: RegistryClient, subject: str, schema: AvroSchema
     ) -> int:
-        path, timeout_s = f"/subjects/{quote(subject, safe='')}", self._settings.timeout_s
-        config = f"/config/{quote(subject, safe='')}"
+        name, timeout_s = quote(subject, safe=""), self._settings.timeout_s
         schema_id = await self._lookup(client, subject, schema)
         if schema_id is None and not self._settings.register:
             raise RegistryRefused(
@@ -222,23 +217,23 @@ class SchemaRegistry:
                 " registry.register = false: register it with `sparklag topics create`"
             )
         if self._settings.register:
-            level = await client.request("GET", config, timeout_s=timeout_s)
-            if level is None:
+            config = f"/config/{name}"
+            if await client.request("GET", config, timeout_s=timeout_s) is None:
                 wanted = {"compatibility": self._settings.compatibility}
                 await client.request("PUT", config, wanted, timeout_s=timeout_s)
         if schema_id is None:
-            offered = {"schema": schema.text, "schemaType": "AVRO"}
-            answer = await client.request("POST", f"{path}/versions", offered, timeout_s=timeout_s)
+            path, body = f"/subjects/{name}/versions", _body(schema)
+            answer = await client.request("POST", path, body, timeout_s=timeout_s)
             if answer is None or answer.id is None:
                 raise RegistryRefused(f"schema registry {self._settings.url} gives no id")
             schema_id = answer.id
         return schema_id
 
     async def _lookup(self, client: RegistryClient, subject: str, schema: AvroSchema) -> int | None:
-        answer = await client.request(
-            "POST",
-            f"/subjects/{quote(subject, safe='')}",
-            {"schema": schema.text, "schemaType": "AVRO"},
-            timeout_s=self._settings.timeout_s,
-        )
+        path, body = f"/subjects/{quote(subject, safe='')}", _body(schema)
+        answer = await client.request("POST", path, body, timeout_s=self._settings.timeout_s)
         return None if answer is None else answer.id
+
+
+def _body(schema: AvroSchema) -> dict[str, str]:
+    return {"schema": schema.text, "schemaType": "AVRO"}

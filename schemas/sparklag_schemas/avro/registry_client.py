@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 from typing import Annotated, Any, Final
 
 import httpx
@@ -30,7 +28,7 @@ _MAX_TEXT: Final = 300
 
 
 class Answer(msgspec.Struct, rename={"schema_type": "schemaType", "level": "compatibilityLevel"}):
-    """What a registry answers to all requests that are made here."""
+    """The response of a registry to any of the requests that are made here."""
 
     id: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] | None = None
     schema: str = ""
@@ -45,8 +43,8 @@ class Answer(msgspec.Struct, rename={"schema_type": "schemaType", "level": "comp
 _answers = msgspec.json.Decoder(Answer)
 
 
-class RegistryClient(AbstractAsyncContextManager["RegistryClient"]):
-    """For some requests that follow each other."""
+class RegistryClient:
+    """Connections for some requests that follow each other."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         """Raises RegistryRefused where the TLS files cannot be read."""
@@ -61,21 +59,19 @@ class RegistryClient(AbstractAsyncContextManager["RegistryClient"]):
             timeout=None,
         )
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aenter__(self) -> RegistryClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     async def request(
         self, method: str, path: str, body: Any = None, *, timeout_s: float
     ) -> Answer | None:
-        """None: what was requested does not exist. `timeout_s` is that of all URLs together.
+        """The response. None: the requested object does not exist. `timeout_s` is the deadline of
+        all URLs together.
 
-        Raises RegistryUnavailable where this says nothing about what was requested, or else
-        RegistryRefused.
+        Raises RegistryUnavailable where no registry is available, or else RegistryRefused.
         """
         failure = RegistryUnavailable("no schema registry")
         share_s = timeout_s / len(self._urls)
@@ -135,7 +131,7 @@ class RegistryClient(AbstractAsyncContextManager["RegistryClient"]):
 
 
 def _cause(error: BaseException) -> str:
-    """What httpx had it from."""
+    """The text of the first error, which httpx passed on."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
     if isinstance(error, ConnectionError) and error.errno is not None:

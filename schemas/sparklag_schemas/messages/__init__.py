@@ -1,1 +1,1 @@
-"""The messages on sparklag's topics: their fields, bounds, headers and names."""
+"""The messages on sparklag's topics: fields and their bounds, headers, limits, topics, names."""

@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 MAX_INT64: Final = 2**63 - 1
 MAX_EPOCH_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: the last time that Python's datetime and ISO 8601 have."""
+"""The end of the year 9999, the last of Python's datetime and ISO 8601."""
 MAX_DURATION_S: Final = 1e10
 """Three hundred years."""
 MAX_DURATION_MS: Final = int(MAX_DURATION_S * 1000)
@@ -28,7 +28,7 @@ MAX_TEXT: Final = 10_000
 """Characters of sentences, addresses and patterns."""
 
 AGES: Final = Meta(extra={"ages": True})
-"""Marks a field of which a new value may say no more than that time has passed."""
+"""Marks a field that changes with time alone."""
 
 Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
 Offset = Count
@@ -47,16 +47,16 @@ Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 
 
 def bounded(count: int) -> int:
-    """A sum of counts, within the largest count."""
+    """`count`, at most the largest count."""
     return min(count, MAX_INT64)
 
 
 def bounded_s(seconds: float | None) -> float | None:
-    """The quotient of a division by next to nothing, within the longest duration."""
+    """`seconds`, at most the longest duration."""
     return None if seconds is None else min(seconds, MAX_DURATION_S)
 
 
 def facts(kind: type[Struct]) -> list[str]:
-    """The names of the fields that are not marked by `AGES`."""
+    """The names of the fields of `kind` that are not marked by `AGES`."""
     metas = {field.name: get_args(field.type)[1:] for field in fields(kind)}
     return [name for name, marks in metas.items() if AGES not in marks]

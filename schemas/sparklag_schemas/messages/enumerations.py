@@ -1,4 +1,4 @@
-"""The words of enumerations in messages, and the traits of an origin."""
+"""The words of enumerations in messages, and the traits of origins."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ or as the least that it can be."""
 OpenTimeLagMethod = Annotated[str, _open_set(TimeLagMethod)]
 
 Activity = Literal["running", "waiting"]
-"""What a live query does, by its own report: run a batch, or wait for data or its trigger."""
+"""The activity that a live query reports: it runs a batch, or waits for data or its trigger."""
 OpenActivity = Annotated[str, _open_set(Activity)]
 
 DriverEnd = Literal["stopped", "exited", "closed"]
@@ -75,24 +75,24 @@ Offsets = dict[TopicName, dict[PartitionNumber, Offset]]
 
 @dataclass(frozen=True)
 class OriginTraits:
-    """The defaults are those of a driver that reports its own batches, and of an unknown origin."""
+    """The traits of an origin. The defaults hold for drivers and for an unknown origin."""
 
     label: str | None = None
-    """How people call it, as in "by its listener". None: by the word itself."""
+    """The name for people, as in "by its listener". None: the word itself."""
     has_events: bool = True
-    """Whether progress is reported by events. False: it is only polled."""
+    """Progress is reported by events. False: it is only polled."""
     is_checkpoint: bool = False
-    """Whether it is read from the query's checkpoint, beside what a driver reports."""
+    """The position is read from the query's checkpoint, beside what a driver reports."""
     commits_offsets: bool = False
-    """Whether it is a Kafka consumer group that commits its own offsets: it is neither mirrored nor
-    recorded, and Burrow's rules may judge it."""
+    """A Kafka consumer group commits its own offsets: they are neither mirrored nor recorded, and
+    Burrow's rules may judge it."""
     keeps_ended: bool = True
-    """Whether a query that has ended is still measured and shown for a while."""
+    """A query that has ended is still measured and shown for a while."""
     ended_reason: str = "the query was stopped"
     position_store: str = "checkpoint"
-    """What is read for its position where there is no driver."""
+    """The store that its position is read from where there is no driver."""
     step: str = "completed batch"
-    """What it completes one after the other."""
+    """The unit of its progress."""
 
 
 ORIGINS: dict[str, OriginTraits] = {
@@ -109,7 +109,7 @@ ORIGINS: dict[str, OriginTraits] = {
         step="commit",
     ),
 }
-"""By the word in messages."""
+"""The traits by the word in messages."""
 
 _UNKNOWN = OriginTraits()
 
@@ -121,7 +121,7 @@ def register_origin(origin: str, traits: OriginTraits) -> None:
 
 
 def is_driver_origin(origin: str) -> bool:
-    """Whether a driver may report it: a word that this version does not know is of a later one."""
+    """True: a driver may report it; an unknown word is of a later version."""
     return origin in _DRIVER_ORIGINS or origin not in ORIGINS
 
 

@@ -13,9 +13,8 @@ from uuid import UUID
 
 from sparklag_schemas.codec import JSON
 from sparklag_schemas.errors import WrongSignature
-from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord
 from sparklag_schemas.messages.observation import Observation
-from sparklag_schemas.messages.partition_record import PartitionRecord
 from sparklag_schemas.settings import Settings
 
 Headers = list[tuple[str, bytes]]
@@ -25,32 +24,32 @@ LAG_EVENT_TYPE = "sparklag.lag.v1"
 PARTITION_TYPE = "sparklag.partition.v1"
 TRACEPARENT = "traceparent"
 OBSERVATION_SPAN = 2
-"""Its number in a batch's trace."""
+"""The number of the observation's span in a batch's trace."""
 _TRACEPARENT = re.compile(
     rb"00-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})(?P<span>[0-9a-f]{16})-[0-9a-f][13579bdf]"
 )
-"""Of a trace that is sampled."""
+"""The header of a sampled trace."""
 
 
 class SpanContext(NamedTuple):
-    """A span of a batch's trace, by W3C's Trace Context; its ids as that writes them."""
+    """A span of a batch's trace, with ids as W3C's Trace Context writes them."""
 
     trace_id: str
     span_id: str
 
     @property
     def header(self) -> Header:
-        """Of the record that the span is about."""
+        """The header of the record that the span is about."""
         return TRACEPARENT, f"00-{self.trace_id}-{self.span_id}-01".encode()
 
     def span(self, number: int) -> SpanContext:
-        """A span of the same trace, by its number there, from 1. A trace that is made again, after
-        a failure, has the same spans."""
+        """A span of the same trace by its number, from 1. A trace made again after a failure has
+        the same spans."""
         return SpanContext(self.trace_id, f"{self.trace_id[:15]}{number}")
 
 
 def batch_trace(observation: Observation) -> SpanContext | None:
-    """The context of the observation of a completed batch, from its id. None: it is of none."""
+    """The context of an observation, from its id. None: it is not about a completed batch."""
     if observation.cause != "progress":
         return None
     try:
@@ -61,11 +60,10 @@ def batch_trace(observation: Observation) -> SpanContext | None:
 
 
 def received_trace(headers: Iterable[tuple[str, bytes | None]]) -> SpanContext | None:
-    """The context in a record's headers. None: there is none, or it is not to be traced."""
+    """The context in a record's headers. None: there is none, or it is not sampled."""
     for name, value in headers:
-        if name == TRACEPARENT and value is not None and (found := _TRACEPARENT.fullmatch(value)):
-            trace_id, span_id = (found[each].decode() for each in ("trace", "span"))
-            return SpanContext(trace_id, span_id)
+        if name == TRACEPARENT and value is not None and (match := _TRACEPARENT.fullmatch(value)):
+            return SpanContext(match["trace"].decode(), match["span"].decode())
     return None
 
 
@@ -91,7 +89,7 @@ def lag_event_headers(event: LagEvent, content_type: str = JSON) -> Headers:
     return _headers(
         event_id=event.event_id,
         event_type=LAG_EVENT_TYPE,
-        source=_service(event.cluster),
+        source=f"/sparklag/{event.cluster}/service",
         time_ms=event.measured_at,
         subject=event.query_id,
         content_type=content_type,
@@ -105,15 +103,11 @@ def partition_headers(
     return _headers(
         event_id=f"{record.event_id}/{key}",
         event_type=PARTITION_TYPE,
-        source=_service(cluster),
+        source=f"/sparklag/{cluster}/service",
         time_ms=record.measured_at,
         subject=key,
         content_type=content_type,
     )
-
-
-def _service(cluster: str) -> str:
-    return f"/sparklag/{cluster}/service"
 
 
 def _headers(
@@ -131,7 +125,7 @@ def _headers(
     ]
 
 
-@lru_cache(maxsize=64)  # what is measured together is of the same second or two
+@lru_cache(maxsize=64)  # messages of one pass have the same second or two
 def _second(epoch_s: int) -> str:
     return datetime.fromtimestamp(epoch_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
 
@@ -141,7 +135,7 @@ _LENGTHS: Final = struct.Struct(">QQ")
 
 
 class Signatures:
-    """Signs what is written and checks what is read, where a key is set."""
+    """Signs written records and checks those that were read, if a key is set."""
 
     def __init__(self, settings: Settings) -> None:
         keys = (settings.signing_key, *settings.accepted_signing_keys)
@@ -149,9 +143,7 @@ class Signatures:
 
     def headers(self, topic: str, key: bytes, value: bytes | None) -> Headers:
         """The headers to add to a record; none without a key."""
-        if not self._keys:
-            return []
-        return [(HEADER, _digest(self._keys[0], topic, key, value))]
+        return [(HEADER, _digest(secret, topic, key, value)) for secret in self._keys[:1]]
 
     def check(
         self,
@@ -160,7 +152,7 @@ class Signatures:
         value: bytes | None,
         headers: Iterable[tuple[str, bytes | None]],
     ) -> None:
-        """Raises WrongSignature where keys are set and none of them has signed this."""
+        """Raises WrongSignature where keys are set and none of them has signed the record."""
         if not self._keys:
             return
         signature = next((value for name, value in headers if name == HEADER), None)

@@ -1,6 +1,6 @@
-"""The bounds of whole messages, by settings and by the time at which they were written. Pure.
+"""Limits on whole messages: partitions, sources, times, origins. Pure.
 
-The bounds of single fields are part of their types: see `bounds`.
+Limits on single fields are part of their types: see `bounds`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Message = TypeVar("Message", bound=Observation | LagEvent)
 
 
 class MessageLimits:
-    """Checks messages that were read."""
+    """Checks received messages by the settings."""
 
     def __init__(self, settings: LimitSettings) -> None:
         self._partitions = settings.partitions
@@ -37,26 +37,18 @@ class MessageLimits:
 
         Raises OutOfBounds; FutureTime where a time in it is more than `limits.clock_ahead_s` later.
         """
-        numbers: Iterator[Collection[int]]
-        times: tuple[int | None, ...]
+        numbers: Iterator[Collection[int]] = iter(())
+        times = [getattr(message, "measured_at", None)]
         if isinstance(message, Observation):
             _check_sources([source.source for source in message.sources])
             numbers = _observed_partitions(message)
-            times = (message.observed_at, message.processed_at, *_batch_times(message))
+            times += (message.observed_at, message.processed_at, *_batch_times(message))
         elif isinstance(message, LagEvent):
             _check_sources({topic.source for topic in message.topics})
             _check_distinct([(topic.source, topic.topic) for topic in message.topics], "a topic")
             numbers = ([p.partition for p in topic.partitions] for topic in message.topics)
-            times = (
-                message.observed_at,
-                message.measured_at,
-                message.processed_at,
-                message.status_since,
-                *_batch_times(message),
-            )
-        else:
-            numbers = iter(())
-            times = (getattr(message, "measured_at", None),)
+            times += (message.observed_at, message.processed_at, *_batch_times(message))
+            times.append(message.status_since)
         self._check_partitions(numbers)
         latest_ms = max((at_ms for at_ms in times if at_ms is not None), default=0)
         if latest_ms > written_at_ms + self._ahead_ms:
@@ -84,8 +76,8 @@ class MessageLimits:
 
 
 def in_time(message: Message, written_at_ms: int) -> Message:
-    """The message with a version that is no later than when it can have been written: a later one
-    would hide every message until that time."""
+    """The message with a version no later than the time at which it can have been written: a later
+    version would hide every message until that time."""
     latest_ms = written_at_ms + _CLOCKS_DIFFER_MS
     version = {
         "observed_at": message.observed_at,
@@ -96,8 +88,8 @@ def in_time(message: Message, written_at_ms: int) -> Message:
 
 
 def check_origin(observation: Observation) -> None:
-    """Raises WrongPlace for one that no driver makes: the service reads checkpoints and groups
-    itself, and takes no other's word for them."""
+    """Raises WrongPlace for an observation that no driver makes: the service reads checkpoints and
+    groups itself, and trusts no others."""
     is_group = observation.group is not None or observation.query_id.startswith("group:")
     if is_group or not is_driver_origin(observation.origin) or observation.run_id is None:
         raise WrongPlace(
@@ -119,7 +111,6 @@ def _check_distinct(named: Collection[object], what: str) -> None:
 
 
 def _observed_partitions(observation: Observation) -> Iterator[Collection[int]]:
-    """The partitions of each topic of each source, once: its positions name the same ones."""
     for source in observation.sources:
         positions = (source.processed, source.planned, source.began, source.assigned)
         named = [position for position in positions if position]

@@ -15,15 +15,15 @@ _MIN_SHOWN: Final = 8
 
 
 def ids_with_prefix(prefix: str, query_ids: Iterable[str]) -> list[str]:
-    """Those of `query_ids` that begin with it, sorted: none where it is too short to be one."""
+    """The `query_ids` that begin with `prefix`, sorted; none where it is too short."""
     if len(prefix) < MIN_PREFIX:
         return []
     return sorted(query_id for query_id in query_ids if query_id.startswith(prefix))
 
 
 def shown_prefixes(query_ids: Iterable[str]) -> dict[str, str]:
-    """By id, its first characters for a table of all of them: eight, or as many more as it takes
-    that no other id begins with them. An id with which another begins is whole."""
+    """The first characters of each id, by id, for a table of all of them: at least eight, and as
+    many as distinguish it from the others."""
     ordered = sorted(set(query_ids))
     lengths = dict.fromkeys(ordered, _MIN_SHOWN)
     for first, second in pairwise(ordered):
@@ -35,25 +35,25 @@ def shown_prefixes(query_ids: Iterable[str]) -> dict[str, str]:
 
 
 def has_ended(status: str) -> bool:
-    """Whether the query's driver has ended, or is dead."""
+    """True: the query's driver has ended, or is dead."""
     return status in ("FINISHED", "FAILED", "STOP")
 
 
 def is_live(event: LagEvent) -> bool:
-    """Whether its driver speaks of it still: it has not ended, is not dead, and observes it."""
+    """True: the query's driver has not ended, is not dead, and still observes the query."""
     return not has_ended(event.status) and event.driver_end != "closed"
 
 
 def name_meaning(events: Iterable[LagEvent]) -> list[LagEvent]:
-    """Of the events of one name, those that are live; if none is, the newest."""
+    """The live events among those of one name; if none is live, the newest."""
     named = list(events)
     live = [event for event in named if is_live(event)]
     return live or sorted(named, key=lambda event: event.observed_at)[-1:]
 
 
 def find_query(wanted: str, events: Mapping[str, LagEvent]) -> list[LagEvent]:
-    """Of `events` by query id: the query of that id; or that the name means; or whose id begins so.
-    More than one where that is ambiguous."""
+    """The events (`events` is by query id) of the query with that id, else with that name, else
+    whose id begins so. More than one where that is ambiguous."""
     if wanted in events:
         return [events[wanted]]
     named = (events[query_id] for query_id in sorted(events) if events[query_id].query == wanted)
@@ -61,7 +61,7 @@ def find_query(wanted: str, events: Mapping[str, LagEvent]) -> list[LagEvent]:
 
 
 def ambiguity(wanted: str, events: Collection[LagEvent]) -> str:
-    """Why `wanted` is ambiguous: it means all of `events`."""
+    """Why `wanted`, which matches all of `events`, is ambiguous."""
     is_name = any(event.query == wanted for event in events)
     have = "live queries have the name" if is_name else "ids begin with"
     return f"{len(events)} {have} {wanted!r}: request one of them by its id"

@@ -9,7 +9,8 @@ import msgspec
 
 from sparklag_schemas.messages.lag_event import LagEvent, TopicLag
 from sparklag_schemas.messages.observation import Observation
-from sparklag_schemas.text.redaction import HIDDEN, redact, redact_location
+from sparklag_schemas.text.locations import redact_location
+from sparklag_schemas.text.redaction import HIDDEN, redact
 
 _MAX_REASONS: Final = 50
 """Distinct reasons of one event's partitions, numbers aside. Honest events have a few."""
@@ -25,7 +26,7 @@ class _PartitionReasons:
         self._left = _MAX_REASONS
 
     def redact(self, reason: str) -> str:
-        """HIDDEN after too many distinct reasons: each takes up to 5 ms."""
+        """`reason` without secrets. HIDDEN after too many distinct reasons: each takes 5 ms."""
         template = _NUMBER.sub("0", reason)
         if template in self._clean:
             return reason

@@ -14,10 +14,10 @@ _log = logging.getLogger("sparklag.schemas")
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _MIN_MESSAGE_BYTES = 1_048_588
-"""Kafka's own default of `max.message.bytes`: a topic set below it refuses wide queries."""
+"""Kafka's default of `max.message.bytes`: a lower value refuses wide queries."""
 
 _BROKERS_CLOCK: Final = {"message.timestamp.type": "LogAppendTime"}
-"""No writer sets the broker's clock: times in messages are checked against it."""
+"""The broker sets the timestamps of records: times in messages are checked against them."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def lag_topic(name: str, partitions: int, replication_factor: int | None) -> Top
 
 
 def own_topics(settings: Settings) -> list[TopicSpec]:
-    """The topics by the settings."""
+    """The topics that the settings name."""
     partitions, replicas = settings.topic_partitions, settings.topic_replication_factor
     topics = [
         offsets_topic(settings.offsets_topic, partitions, replicas),
@@ -105,15 +105,16 @@ def own_topics(settings: Settings) -> list[TopicSpec]:
 
 
 def own_topic_names(settings: Settings) -> frozenset[str]:
-    """Of `own_topics`."""
+    """The names of `own_topics`."""
     return frozenset(topic.name for topic in own_topics(settings))
 
 
 def feedback_topics(
     own: frozenset[str], topics: Collection[str] | None, processed: Collection[str] | None
 ) -> list[str]:
-    """Those of `own` that a source reads beside others. Each of its batches then adds records to
-    them, so it never catches up. `topics`: what it names; it may name ours on purpose."""
+    """The topics of `own` that a source reads beside others: each of its batches adds records to
+    them, so that it never catches up. `topics`: those that it names, which may be ours on purpose.
+    """
     if topics is not None or not processed or own.issuperset(processed):
         return []
     return sorted(own.intersection(processed))
@@ -146,12 +147,12 @@ class LagPartitions:
     """
 
     def __init__(self, own: Sequence[str]) -> None:
-        """`own`: names or ids of the queries that have a partition to themselves, in its order."""
+        """`own`: names or ids of the queries that have a partition to themselves, in order."""
         self._own = {name_or_id: at for at, name_or_id in enumerate(own)}
         self._logged = False
 
     def choice_of(self, query_id: str, query: str | None) -> Callable[[int], int] | None:
-        """A function from the number of partitions to the query's. None: as clients choose it."""
+        """A function from the number of partitions to the query's one. None: clients choose it."""
         if not self._own:
             return None
         own = self._own.get(query_id, self._own.get(query or ""))

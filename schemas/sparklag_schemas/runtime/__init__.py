@@ -1,1 +1,1 @@
-"""What drivers and service both run on: queue, threads, tasks, clock."""
+"""The runtime of drivers and service: queue, threads, tasks, logs, garbage collection."""

@@ -25,7 +25,7 @@ class DaemonThreads(ThreadPoolExecutor):
     """
 
     def __init__(self) -> None:
-        # asyncio requires the type; nothing else of it is used.
+        # asyncio requires the type; nothing else of the base class is used.
         super().__init__(max_workers=1)
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._idle_threads = Semaphore(0)
@@ -39,7 +39,7 @@ class DaemonThreads(ThreadPoolExecutor):
         *args: Parameters.args,
         **kwargs: Parameters.kwargs,
     ) -> Future[Result]:
-        """Run `fn` in one of the threads, soon."""
+        """Run `fn` in one of the threads."""
         future: Future[Result] = Future()
         self._jobs.put((future, partial(fn, *args, **kwargs)))
         if not self._idle_threads.acquire(blocking=False) and self._started < _MOST_THREADS:

@@ -1,8 +1,8 @@
 """Python's garbage collector, for a process that holds much and makes little garbage of cycles.
 
-A full collection looks through every object and holds the loop meanwhile: for hundreds of
-milliseconds with thousands of queries, every few seconds. Here what has survived a few young ones
-is not looked through again, and each collection looks through little.
+A full collection examines every object and holds the loop meanwhile: for hundreds of milliseconds
+with thousands of queries, every few seconds. Here objects that have survived a few young
+collections are not examined again, so that each collection is short.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import Final
 _CHECK_S: Final = 600.0
 _GROWTH: Final = 2.0
 _YOUNG_PER_MIDDLE: Final = 2
-"""Collections of the young generation, beyond which one is of the middle too. Python's 10 are for a
-process that frees few old objects: each that is freed puts off a young collection by a new one."""
+"""Collections of the young generation for one of the middle. Python's 10 are for a process that
+frees few old objects: each freed object delays a young collection by a new one."""
 
 
 class SurvivorsFrozen:
-    """A callback of `gc.callbacks`: what has survived a collection of the middle generation is not
-    looked through again, until twice as many objects are held, cycles that became garbage since
-    among them."""
+    """A callback of `gc.callbacks`: survivors of a collection of the middle generation are frozen,
+    until twice as many objects are held; cycles that became garbage since count too."""
 
     def __init__(self) -> None:
         self._full_due = False

@@ -8,13 +8,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 FIELDS: Final = ("query", "query_id", "cause", "reason")
 
 
-class _OfQuery(Protocol):
+class _Subject(Protocol):
     @property
     def query_id(self) -> str: ...
 
@@ -22,11 +21,11 @@ class _OfQuery(Protocol):
     def query(self) -> str | None: ...
 
 
-def log_fields(subject: _OfQuery | str, reason: str | None = None) -> dict[str, str | None]:
-    """`extra` of a log call about the query of `subject`: a message, its state, or only its id.
+def log_fields(subject: _Subject | str, reason: str | None = None) -> dict[str, str | None]:
+    """`extra` of a log call about a query, by a message of it, its state, or only its id.
 
-    `cause` is that of the message; null: no message is at hand, as is `query` for a query without a
-    name. `reason` is what went wrong, if anything did.
+    `cause` is null without a message, `query` for a query without a name. `reason` is what went
+    wrong, if anything did.
     """
     if isinstance(subject, str):
         fields = {"query": None, "query_id": subject, "cause": None}
@@ -43,26 +42,21 @@ _KEPT: Final = 10_000
 _LONGEST: Final = 500
 
 
-class _First(NamedTuple):
-    """Of a window's first record, what the last one is made of."""
-
-    logger: str
-    level: int
-    text: str
-    fields: dict[str, Any]
-
-
-@dataclass
 class _Window:
-    ends_s: float
-    first: _First
-    count: int = 0
+    """A limited record: its first occurrence, and the number of all."""
+
+    def __init__(self, first: logging.LogRecord, ends_s: float) -> None:
+        self.ends_s = ends_s
+        self.count = 0
+        self.logger, self.level = first.name, first.levelno
+        self.text = first.getMessage().partition("\n")[0][:_LONGEST]
+        self.fields = {name: getattr(first, name) for name in FIELDS if hasattr(first, name)}
 
 
 class RepeatLimit(logging.Filter):
-    """Passes the first five records a minute of the same logger, template and query; when that
-    minute has ended, one more record has the number of the others, also as its field `repeated`.
-    Records of DEBUG are not limited: who asks for these wants all.
+    """Passes the first five records a minute of the same logger, template and query. After that
+    minute one more record has the number of the others, also as its field `repeated`. Records of
+    DEBUG are not limited: whoever sets that level wants all.
 
     Thread-safe. The numbers come on a thread of their own where nothing else is logged, and at the
     end of the process.
@@ -72,13 +66,12 @@ class RepeatLimit(logging.Filter):
         super().__init__()
         self._window_s = window_s
         self._windows: OrderedDict[Hashable, _Window] = OrderedDict()
-        """The one that ends first is the first."""
+        """Sorted by their ends."""
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         atexit.register(self.report_all)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """See logging."""
         if hasattr(record, "repeated") or record.levelno <= logging.DEBUG:
             return True
         # asyncio appends a trace, and what else it has, to its message.
@@ -89,7 +82,7 @@ class RepeatLimit(logging.Filter):
             ended = self._take_ended()
             window = self._windows.get(key)
             if window is None:
-                window = _Window(time.monotonic() + self._window_s, _first(record))
+                window = _Window(record, time.monotonic() + self._window_s)
                 self._windows[key] = window
                 if len(self._windows) > _KEPT:
                     ended.append(self._windows.popitem(last=False)[1])
@@ -101,7 +94,7 @@ class RepeatLimit(logging.Filter):
         return passes
 
     def report_all(self) -> None:
-        """Report what was left out so far: the process ends."""
+        """Report what was left out so far, as the process ends."""
         with self._lock:
             left, self._windows = list(self._windows.values()), OrderedDict()
         _report(left)
@@ -128,20 +121,13 @@ class RepeatLimit(logging.Filter):
         _report(ended)
 
 
-def _first(record: logging.LogRecord) -> _First:
-    fields = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
-    text = record.getMessage().partition("\n")[0][:_LONGEST]
-    return _First(record.name, record.levelno, text, fields)
-
-
 def _report(windows: Iterable[_Window]) -> None:
     for window in windows:
         repeated = window.count - _MOST
         if repeated > 0:
-            first = window.first
-            logging.getLogger(first.logger).log(
-                first.level,
+            logging.getLogger(window.logger).log(
+                window.level,
                 "… %d more like this: %s",
-                *(repeated, first.text),
-                extra={**first.fields, "repeated": repeated},
+                *(repeated, window.text),
+                extra={**window.fields, "repeated": repeated},
             )

@@ -8,21 +8,21 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import count, islice
 from typing import Generic, TypeVar
 
-_Item = TypeVar("_Item")
+Item = TypeVar("Item")
 
 
-def by_count(items: Iterable[_Item], most: int) -> Iterator[list[_Item]]:
-    """Chunks of at most so many items."""
+def by_count(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
+    """Chunks of at most `most` items."""
     rest = iter(items)
     while chunk := list(islice(rest, most)):
         yield chunk
 
 
 def by_size(
-    items: Iterable[_Item], size_of: Callable[[_Item], int], enough: int
-) -> Iterator[list[_Item]]:
+    items: Iterable[Item], size_of: Callable[[Item], int], enough: int
+) -> Iterator[list[Item]]:
     """Chunks that each end with the item by which they become larger than `enough`."""
-    chunk: list[_Item] = []
+    chunk: list[Item] = []
     size = 0
     for item in items:
         chunk.append(item)
@@ -32,9 +32,6 @@ def by_size(
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-Item = TypeVar("Item")
 
 
 class NewestQueue(asyncio.Queue[Item], Generic[Item]):
@@ -56,9 +53,9 @@ class NewestQueue(asyncio.Queue[Item], Generic[Item]):
         self._key = key
         self._on_drop = on_drop
         self.dropped = 0
-        """How many items were dropped."""
+        """The number of dropped items."""
         self.unfinished = 0
-        """Items put and not yet marked done, also those taken."""
+        """The number of items not yet marked done, those taken included."""
         self._taken = asyncio.Event()
         super().__init__()
 

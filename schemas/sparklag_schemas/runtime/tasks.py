@@ -19,7 +19,7 @@ def ending_signals(*from_terminal: signal.Signals) -> list[signal.Signals]:
 
 _log = logging.getLogger("sparklag.schemas")
 _SLICE_S: Final = 0.005
-"""Of a turn of the loop."""
+"""The time that one piece of work may hold the loop."""
 _CANCEL_AGAIN_S: Final = 3.0
 """Longer than the clean-up of a cancelled task takes."""
 _Item = TypeVar("_Item")
@@ -28,7 +28,7 @@ _Item = TypeVar("_Item")
 async def run_in_layers(
     *layers: Iterable[Coroutine[Any, Any, None]], cancel_again_s: float = _CANCEL_AGAIN_S
 ) -> None:
-    """Run until one ends; then cancel the others, and raise what the first one raised.
+    """Run until one ends; then cancel the others, and raise the error of the first.
 
     The tasks of a layer are cancelled together, once those of the layers after it have ended.
     `cancel_again_s`: see `cancel_and_wait`.
@@ -98,7 +98,7 @@ async def cancel_and_wait(
 
 
 async def repeat(step: Callable[[], Awaitable[None]], what: str, pause_s: float) -> None:
-    """Await the step again and again until cancelled. A failure is logged as that of `what`, and
+    """Await the step again and again until cancelled. A failure is logged with the name `what`, and
     the next step follows after `pause_s`."""
     while True:
         try:
@@ -117,27 +117,27 @@ async def with_pauses(items: Iterable[_Item], every: int) -> AsyncIterator[_Item
 
 
 class TimeSlice:
-    """How long a piece of work has held the loop."""
+    """The time for which a piece of work has held the loop."""
 
     def __init__(self) -> None:
         self._began_s = time.perf_counter()
 
     async def rest(self, sharing: int = 1) -> None:
-        """Let others have the loop, if this has held it for its part of the slice, which so many
-        share."""
+        """Yield to the loop, if this work has held it for its part of a slice that `sharing` pieces
+        of work share."""
         if time.perf_counter() - self._began_s > _SLICE_S / sharing:
             await asyncio.sleep(0)
             self._began_s = time.perf_counter()
 
     async def over(self, items: Iterable[_Item]) -> AsyncIterator[_Item]:
-        """The items, with such rests between them."""
+        """The items, with rests between them."""
         for item in items:
             yield item
             await self.rest()
 
 
 async def until_set(event: asyncio.Event, timeout_s: float) -> None:
-    """Return when `event` is set, at the latest after that time; it is set then in any case."""
+    """Return when `event` is set; after `timeout_s` it is set here."""
     timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), event.set)
     try:
         await event.wait()

@@ -1,58 +1,28 @@
-"""The settings: their types, and how they are read."""
+"""The settings: their types, and how they are read from files, variables, Spark and arguments."""
 
 from sparklag_schemas.settings.connections import (
+    CheckpointSettings as CheckpointSettings,
     ClusterAccess as ClusterAccess,
-)
-from sparklag_schemas.settings.connections import (
+    ClusterSettings as ClusterSettings,
+    GroupSettings as GroupSettings,
     KafkaSettings as KafkaSettings,
-)
-from sparklag_schemas.settings.connections import (
+    MirrorSettings as MirrorSettings,
     RegistrySettings as RegistrySettings,
+    StoreSettings as StoreSettings,
 )
 from sparklag_schemas.settings.measuring import (
     HistorySettings as HistorySettings,
-)
-from sparklag_schemas.settings.measuring import (
     LimitSettings as LimitSettings,
-)
-from sparklag_schemas.settings.measuring import (
     LiveSettings as LiveSettings,
-)
-from sparklag_schemas.settings.measuring import (
     MetricsSettings as MetricsSettings,
-)
-from sparklag_schemas.settings.measuring import (
     OtlpSettings as OtlpSettings,
-)
-from sparklag_schemas.settings.measuring import (
     Thresholds as Thresholds,
-)
-from sparklag_schemas.settings.measuring import (
     TimeLagSettings as TimeLagSettings,
-)
-from sparklag_schemas.settings.measuring import (
     TracesSettings as TracesSettings,
-)
-from sparklag_schemas.settings.positions import (
-    CheckpointSettings as CheckpointSettings,
-)
-from sparklag_schemas.settings.positions import (
-    ClusterSettings as ClusterSettings,
-)
-from sparklag_schemas.settings.positions import (
-    GroupSettings as GroupSettings,
-)
-from sparklag_schemas.settings.positions import (
-    MirrorSettings as MirrorSettings,
-)
-from sparklag_schemas.settings.positions import (
-    StoreSettings as StoreSettings,
 )
 from sparklag_schemas.settings.reading import load_settings as load_settings
 from sparklag_schemas.settings.section import Section as Section
 from sparklag_schemas.settings.settings import (
     ResolvedSettings as ResolvedSettings,
-)
-from sparklag_schemas.settings.settings import (
     Settings as Settings,
 )

@@ -9,15 +9,15 @@ from sparklag_schemas.settings import ClusterAccess, Settings
 
 
 class NamePatterns:
-    """Regular expressions of whole names or ids. Without any to include, everything is included;
-    what is excluded is left out, included or not."""
+    """Regular expressions of whole names or ids. Everything is included if `include` is empty;
+    `exclude` prevails."""
 
     def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
         self._include = [re.compile(pattern) for pattern in include]
         self._exclude = [re.compile(pattern) for pattern in exclude]
 
     def select(self, *names: str | None) -> bool:
-        """Whether an object with these names is selected."""
+        """True: an object with these names is selected."""
         present = [name for name in names if name is not None]
         if self._include and not _any_matches(self._include, present):
             return False
@@ -38,16 +38,16 @@ class ClusterNames:
         self._access[settings.cluster] = ClusterAccess(home, settings.kafka)
         self._by_address: dict[str, str] = {}
         for alias, cluster in settings.clusters.items():
-            for listed in (cluster.bootstrap_servers, cluster.addresses):
-                self._by_address.update(dict.fromkeys(_addresses(listed), alias))
-        for listed in (home, settings.addresses):
-            self._by_address.update(dict.fromkeys(_addresses(listed), settings.cluster))
+            listed = f"{cluster.bootstrap_servers},{cluster.addresses}"
+            self._by_address.update(dict.fromkeys(_addresses(listed), alias))
+        listed = f"{home},{settings.addresses}"
+        self._by_address.update(dict.fromkeys(_addresses(listed), settings.cluster))
 
     def alias_of(self, bootstrap_servers: str | None, reported: str) -> str | None:
-        """The alias of the cluster behind `bootstrap_servers`; `reported` is that of the driver.
+        """The alias of the cluster behind `bootstrap_servers`. The driver's alias `reported` counts
+        where no setting has one of the addresses.
 
-        An address may be written in many ways: where no setting has one of these, `reported`
-        decides. None where neither is configured, or the addresses are of several clusters.
+        None where neither is configured, or the addresses are of several clusters.
         """
         aliases = self._aliases_of(bootstrap_servers)
         if not aliases:
@@ -55,10 +55,10 @@ class ClusterNames:
         return aliases.pop() if len(aliases) == 1 else None
 
     def access_to(self, bootstrap_servers: str | None) -> ClusterAccess | None:
-        """Access to the configured cluster behind `bootstrap_servers`, or else to the home cluster.
+        """Access to the configured cluster behind `bootstrap_servers`; None is the home cluster.
 
-        None where no setting names them. But where no setting names any broker, and there is no
-        password to give away, access to them: a driver without settings uses its query's brokers.
+        None where no setting names these brokers. A driver whose settings name no brokers at all
+        uses those of its query, if there is no password to give away.
         """
         if bootstrap_servers is None:
             alias: str | None = self._home

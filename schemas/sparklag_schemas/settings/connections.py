@@ -1,11 +1,14 @@
-"""How Kafka and a schema registry are reached."""
+"""How Kafka and a schema registry are reached, and where positions are read and kept."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import string
+from typing import Annotated, Any, Literal, NamedTuple
 
-from sparklag_schemas.settings.section import Seconds, Section
-from sparklag_schemas.text.redaction import shown_url
+from msgspec import Meta
+
+from sparklag_schemas.settings.section import Seconds, Section, check_patterns
+from sparklag_schemas.text.locations import shown_url
 
 
 class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,7 +25,7 @@ class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def tls_files(self) -> str:
-        """Those that are set, for errors that do not name the file."""
+        """The paths that are set, for errors that do not name the file."""
         return ", ".join(filter(None, (self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile)))
 
 
@@ -57,7 +60,7 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def has_secret(self) -> bool:
-        """Whether connecting sends credentials."""
+        """True: connecting sends credentials."""
         return self.security_protocol.startswith("SASL") or self.ssl_certfile is not None
 
 
@@ -102,7 +105,107 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ClusterAccess(NamedTuple):
-    """How a Kafka cluster is reached."""
+    """Addresses and credentials of a Kafka cluster."""
 
     bootstrap_servers: str
     kafka: KafkaSettings = KafkaSettings()
+
+
+class CheckpointSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Checkpoints that the service reads by itself."""
+
+    locations: list[str] = []
+    """Paths, or patterns with `*`, of queries that read from the home cluster."""
+    follow: list[str] = []
+    """A checkpoint location that a driver reports is watched too if it begins with one of these."""
+    interval_s: Seconds = 5.0
+    """How often each is read."""
+    find_interval_s: Seconds = 60.0
+    """How often patterns are searched for new checkpoints."""
+    timeout_s: Seconds = 30.0
+    """Deadline of one read."""
+    storage: dict[str, dict[str, Any]] = {}
+    """fsspec's options by the scheme of a location: `storage.s3.endpoint_url`."""
+
+
+class GroupSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Ordinary consumer groups whose lag is measured too. Patterns are regular expressions of whole
+    group ids."""
+
+    allow: list[str] = []
+    """Empty: no group is measured."""
+    deny: list[str] = []
+    """Groups that are not measured although `allow` matches."""
+    interval_s: Seconds = 5.0
+    """How often all committed offsets are read; those of a group that commits, within a second."""
+    find_interval_s: Seconds = 30.0
+    """How often the list of groups is read."""
+    evaluator: Literal["sparklag", "burrow"] = "sparklag"
+    """Whose rules judge the status of a group: those of queries, or Burrow's own."""
+
+    def __post_init__(self) -> None:
+        check_patterns((*self.allow, *self.deny), "group ids")
+
+
+class StoreSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The offset store: the offsets of every batch, kept outside Spark."""
+
+    url: str | None = None
+    """`sqlite:///offsets.db`, `postgresql://user:password@host/database`, `mysql://`, `mariadb://`,
+    `mongodb://`. None: nothing is kept."""
+    keep_s: Seconds | None = 90 * 86_400.0
+    """How long a batch is kept; the last batch of a query always is. None: for ever."""
+    keep_batches: Annotated[int, Meta(ge=1)] | None = None
+    """The most batches of a query. None: any number."""
+
+
+class MirrorSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Processed offsets committed to Kafka consumer groups, for tools that read only those."""
+
+    queries: list[str] = []
+    """Regular expressions of whole names or ids. Empty: nothing is committed."""
+    exclude: list[str] = []
+    """Queries whose offsets are not committed although `queries` matches."""
+    group: str = "spark-{query}"
+    """The group of a query. `{query}` is its name, or its id where it has none; `{query_id}` its
+    id, `{cluster}` the alias of the Kafka cluster it reads from. It begins with text of yours:
+    queries are named by their drivers, and could take the name of another team's group."""
+    interval_s: Seconds = 5.0
+    """How often changed offsets are committed."""
+
+    def __post_init__(self) -> None:
+        check_patterns((*self.queries, *self.exclude), "queries (mirror)")
+        try:
+            groups = {self.group.format(query=q, query_id=q, cluster="") for q in ("a", "b")}
+        except (KeyError, IndexError, ValueError, AttributeError):
+            groups = set()
+        if len(groups) != 2:
+            raise ValueError(
+                f"mirror.group = {self.group!r}: it takes {{query}} or {{query_id}}, so that each"
+                " query has a group of its own, and {cluster}"
+            )
+        if not next(iter(string.Formatter().parse(self.group)))[0]:
+            raise ValueError(
+                f"mirror.group = {self.group!r}: it begins with a text of yours, as in"
+                " 'spark-{query}': whoever names a query could name another's group"
+            )
+
+
+class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Kafka cluster that queries read from, other than the one that carries sparklag's topics."""
+
+    bootstrap_servers: str
+    """Its brokers, as host:port with commas."""
+    kafka: KafkaSettings = KafkaSettings()
+    """How to connect to it."""
+    addresses: str = ""
+    """Other names of its brokers, host:port with commas: as drivers see them, behind a proxy."""
+    checkpoints: list[str] = []
+    """Paths or patterns of checkpoints whose queries read from this cluster."""
+    groups: GroupSettings = GroupSettings()
+    """Consumer groups of this cluster that are measured."""
+
+    @property
+    def access(self) -> ClusterAccess:
+        """Access to the cluster."""
+        return ClusterAccess(self.bootstrap_servers, self.kafka)

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from sparklag_schemas.settings.section import Seconds, Section, check_patterns
-from sparklag_schemas.text.redaction import redact, shown_url
+from sparklag_schemas.text.locations import shown_url
+from sparklag_schemas.text.redaction import redact
 
 
 class Thresholds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,11 +1,9 @@
-"""The settings, from `sparklag.toml`, the environment, secret files, Spark's configuration and the
-caller: one object.
+"""Reads the settings from all their sources.
 
-In rising order: `sparklag.toml`, the environment (`SPARKLAG_HTTP_PORT`, nested with two
+These are, in rising order: `sparklag.toml`, the environment (`SPARKLAG_HTTP_PORT`, nested with two
 underscores: `SPARKLAG_KAFKA__SASL_USERNAME`, `SPARKLAG_CLUSTERS__EAST__BOOTSTRAP_SERVERS` for the
-cluster with alias `east`), files of a secrets folder (named like the variable,
-the content is the value), Spark's configuration (`spark.sparklag.kafka.saslUsername`), and what the
-caller passes.
+cluster with alias `east`), files of a secrets folder (named like the variable, the content is the
+value), Spark's configuration (`spark.sparklag.kafka.saslUsername`), and arguments.
 """
 
 from __future__ import annotations
@@ -16,12 +14,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
+import msgspec
 from msgspec import Struct
 
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.settings.conversion import convert_settings, sections_in
+from sparklag_schemas.settings.section import shown_setting
 from sparklag_schemas.settings.settings import Settings
 from sparklag_schemas.text.printable import printable
 
@@ -31,7 +30,7 @@ else:
     import tomli as tomllib
 
 SPARK_PREFIX: Final = "spark.sparklag."
-"""Of a setting in Spark's configuration."""
+"""The begin of a setting's name in Spark's configuration."""
 _PREFIX: Final = "SPARKLAG_"
 _MAX_DEPTH: Final = 20
 _NOT_SETTINGS: Final = {
@@ -49,6 +48,12 @@ _SERVICE_LINK: Final = re.compile(
 )
 
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
+_STEP: Final = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
+"""A step of the path to a setting: a name, or the index of an item."""
+_JSON_ARRAY: Final = re.compile(r"\s*\[\s*[\"\]]")
+"""A regular expression may begin with a bracket too."""
+
+_Section = TypeVar("_Section", bound=Struct)
 
 
 def load_settings(
@@ -74,11 +79,22 @@ def load_settings(
         merged = _read_toml(path or Path("sparklag.toml"))
     _merge(merged, _from_variables(environ, "environment"))
     _merge(merged, _from_variables(_secret_files(environ), "secret file"))
-    _merge(merged, _from_spark(spark_configuration or {}))
+    properties = ((_spark_steps(name), text) for name, text in (spark_configuration or {}).items())
+    _merge(merged, _nested(properties, "Spark's configuration", _spark_property))
     passed = {name: value for name, value in (overrides or {}).items() if value is not None}
-    _check(passed, Settings, "arguments")
-    _merge(merged, passed)
-    return convert_settings(merged)
+    _merge(merged, _checked(passed, Settings, "arguments"))
+    return _converted(merged)
+
+
+def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]:
+    settings = (
+        (variable[len(_PREFIX) :].lower().split("__"), text)
+        for variable, text in variables.items()
+        if variable.startswith(_PREFIX)
+        and variable not in _NOT_SETTINGS
+        and not _SERVICE_LINK.search(f"{variable}={text}")
+    )
+    return _nested(settings, origin, _variable)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -91,33 +107,11 @@ def _read_toml(path: Path) -> dict[str, Any]:
     # ValueError: neither TOML nor UTF-8, or a number of more digits than Python reads.
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path} is not TOML: {error}") from error
-    _check(values, Settings, str(path))
-    return values
-
-
-def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]:
-    steps = {
-        variable: variable[len(_PREFIX) :].lower().split("__")
-        for variable, value in variables.items()
-        if variable.startswith(_PREFIX)
-        and variable not in _NOT_SETTINGS
-        and not _SERVICE_LINK.search(f"{variable}={value}")
-    }
-    values = _nested(((steps[name], variables[name]) for name in steps), origin, _variable)
-    _check(values, Settings, origin, _variable)
-    return values
-
-
-def _from_spark(configuration: Mapping[str, str]) -> dict[str, Any]:
-    origin = "Spark's configuration"
-    properties = ((_spark_steps(name), value) for name, value in configuration.items())
-    values = _nested(properties, origin, _spark_property)
-    _check(values, Settings, origin, _spark_property)
-    return values
+    return _checked(values, Settings, str(path))
 
 
 def _spark_steps(name: str) -> list[str]:
-    """`kafka.saslUsername` as the names of settings. An alias of the user's stays as it is."""
+    """The names in `kafka.saslUsername`. An alias of a cluster stays as it is."""
     kind: Any = Settings
     steps = []
     for step in name.split("."):
@@ -133,7 +127,7 @@ def _spark_steps(name: str) -> list[str]:
 def _nested(
     values: Iterable[tuple[list[str], str]], origin: str, spelled: Callable[[str], str]
 ) -> dict[str, Any]:
-    """Values by their steps. Raises SettingsError where one setting is a section of another."""
+    """Checked values by their steps. Raises SettingsError where a setting is a section too."""
     nested: dict[str, Any] = {}
     for steps, value in values:
         *parents, leaf = steps
@@ -147,11 +141,10 @@ def _nested(
                 both = spelled(".".join(steps)), spelled(".".join(parents[:depth]))
                 raise SettingsError(printable(f"{origin}: {both[0]} and {both[1]} clash", 500))
         section[leaf] = value
-    return nested
+    return _checked(nested, Settings, origin, spelled)
 
 
 def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
-    """Raises SettingsError for one that cannot be read: the setting is meant to be there."""
     folder = Path(environ.get("SPARKLAG_SECRETS_DIR", "/run/secrets"))
     if "SPARKLAG_SECRETS_DIR" not in environ and not folder.is_dir():
         return {}
@@ -167,32 +160,49 @@ def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
     return values
 
 
-def _check(
+def _checked(
     values: Mapping[str, Any],
     into: type[Struct],
     origin: str,
     spelled: Callable[[str], str] = str,
     path: str = "",
-) -> None:
-    """Refuse what is unknown, or empty. `spelled` writes the name of a setting as `origin` does."""
+) -> dict[str, Any]:
+    """`values` with lists instead of their texts. Refuses unknown names and empty values. `spelled`
+    writes the name of a setting as `origin` does."""
+    kinds, checked = get_type_hints(into), dict(values)
     for name, value in values.items():
-        if name not in into.__struct_fields__:
+        if name not in kinds:
             near = difflib.get_close_matches(name, into.__struct_fields__, n=1)
             hint = f", did you mean {spelled(path + near[0])}?" if near else ""
             unknown = printable(spelled(path + name), 200)
             raise SettingsError(f"{origin}: unknown setting {unknown}{hint}")
-        for below, inside, section in sections_in(into, name, value):
-            _check(inside, section, origin, spelled, f"{path}{below}.")
-        for dotted in _empty_in(f"{path}{name}", value):
-            empty = printable(spelled(dotted), 200)
+        kind, dotted = kinds[name], f"{path}{name}"
+        if isinstance(value, Mapping) and _is_section(kind):
+            checked[name] = _checked(value, kind, origin, spelled, f"{dotted}.")
+        elif isinstance(value, Mapping) and get_origin(kind) is dict:
+            (_, section) = get_args(kind)
+            for alias, inside in value.items():
+                if isinstance(inside, Mapping) and _is_section(section):
+                    nested = f"{dotted}.{alias}."
+                    inside = _checked(inside, section, origin, spelled, nested)
+                checked[name] = {**checked[name], alias: inside}
+        for empty in _empty_in(dotted, value):
             raise SettingsError(
-                f"{origin}: {empty} is empty: set a value, or leave the setting out"
+                f"{origin}: {printable(spelled(empty), 200)} is empty: set a value, or leave the"
+                " setting out"
             )
+        if get_origin(kind) is list and isinstance(value, str):
+            checked[name] = _split_list(dotted, value)
+    return checked
+
+
+def _is_section(kind: Any) -> bool:
+    return hasattr(kind, "__struct_fields__")
 
 
 def _empty_in(dotted: str, value: object) -> Iterator[str]:
-    """Names of texts without content: an empty secret would switch off what it is for, and an empty
-    host listens everywhere."""
+    """The names of texts without content: an empty secret would switch off what it protects, and an
+    empty host listens everywhere."""
     if isinstance(value, str) and not value.replace(",", "").strip():
         yield dotted
     elif isinstance(value, Mapping):
@@ -217,3 +227,60 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             _merge(into[name], value)
         else:
             into[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _converted(merged: dict[str, Any]) -> Settings:
+    for name, kind in get_type_hints(Settings, include_extras=True).items():
+        if get_origin(kind) is dict and isinstance(merged.get(name), Mapping):
+            # Each by itself: msgspec does not name the key of a mapping that is wrong.
+            merged[name] = {
+                key: _section(values, get_args(kind)[1], f"{name}.{key}.")
+                for key, values in merged[name].items()
+            }
+    return _section(merged, Settings, "")
+
+
+def _split_list(name: str, text: str) -> list[Any]:
+    # A JSON array may have commas in its items.
+    if not _JSON_ARRAY.match(text):
+        return [item for part in text.split(",") if (item := part.strip())]
+    try:
+        items: list[Any] = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise SettingsError(
+            f"setting {name} begins like a JSON array but is not one: takes"
+            ' ["first", "second"], or first,second'
+        ) from error
+    if any(isinstance(item, str) and not item.strip() for item in items):
+        raise SettingsError(f"setting {name} has an item that is empty")
+    return items
+
+
+def _section(values: Any, into: type[_Section], path: str) -> _Section:
+    try:
+        return msgspec.convert(values, into, strict=False)
+    except msgspec.ValidationError as error:
+        # msgspec reports "Expected `int`, got `str` - at `$.http_port`", or `$.metrics.compat[0]`.
+        expectation, _, at = str(error).partition(" - at ")
+        steps = _STEP.findall(at.strip("`").removeprefix("$"))
+        dotted = f"{path}{'.'.join(name for name, _ in steps if name)}".rstrip(".")
+        if not dotted:
+            raise SettingsError(f"settings: {expectation}") from error
+        got, kind = values, into
+        for name, index in steps:
+            if index.isdigit() and isinstance(got, list):
+                got, kind = got[int(index)], get_args(kind)[0]
+                continue
+            got = got.get(name) if isinstance(got, Mapping) else got
+            kind = get_type_hints(kind)[name] if _is_section(kind) else kind
+        is_scalar = not _is_section(kind) and get_origin(kind) is not dict
+        if not is_scalar or not isinstance(got, str | int | float):
+            # The value may contain a secret.
+            raise SettingsError(f"setting {dotted}: {expectation}") from error
+        in_storage = dotted.startswith("checkpoints.storage")
+        shown = repr(shown_setting("storage" if in_storage else dotted.rpartition(".")[2], got))
+        dotted, shown = printable(dotted, 200), printable(shown, 300)
+        if expectation.startswith("Invalid enum value"):
+            *most, last = get_args(kind)
+            expectation = f"takes {', '.join(most)} or {last}"
+        raise SettingsError(f"setting {dotted} = {shown}: {expectation}") from error

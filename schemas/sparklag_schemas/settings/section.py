@@ -1,4 +1,4 @@
-"""What every section of the settings is made of."""
+"""The base of the settings' sections, and checks of their values."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from sparklag_schemas.text.redaction import HIDDEN, redact_location, shown_url
+from sparklag_schemas.text.locations import redact_location, shown_url
+from sparklag_schemas.text.redaction import HIDDEN
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
 def check_patterns(patterns: Iterable[str], of_what: str) -> None:
-    """Raises ValueError for the first that is no regular expression."""
+    """Raises ValueError for the first pattern that is no regular expression."""
     for pattern in patterns:
         try:
             re.compile(pattern)

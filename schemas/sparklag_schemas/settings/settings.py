@@ -7,9 +7,19 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal, TypeVar
 
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.settings.connections import ClusterAccess, KafkaSettings, RegistrySettings
+from sparklag_schemas.settings.connections import (
+    CheckpointSettings,
+    ClusterAccess,
+    ClusterSettings,
+    GroupSettings,
+    KafkaSettings,
+    MirrorSettings,
+    RegistrySettings,
+    StoreSettings,
+)
 from sparklag_schemas.settings.measuring import (
     HistorySettings,
     LimitSettings,
@@ -20,13 +30,6 @@ from sparklag_schemas.settings.measuring import (
     TimeLagSettings,
     TracesSettings,
 )
-from sparklag_schemas.settings.positions import (
-    CheckpointSettings,
-    ClusterSettings,
-    GroupSettings,
-    MirrorSettings,
-    StoreSettings,
-)
 from sparklag_schemas.settings.section import (
     Port,
     Seconds,
@@ -34,9 +37,11 @@ from sparklag_schemas.settings.section import (
     check_addresses,
     check_patterns,
 )
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
+from sparklag_schemas.text.redaction import PublishExceptions
 
 _Value = TypeVar("_Value")
+_USUAL: Final = Thresholds()
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["auto", "console", "json"]
 LOG_PACKAGES: Final = ("schemas", "kafka", "offsets", "service")
@@ -48,7 +53,6 @@ LOG_STAGES: Final = (
 
 
 def _first_match(by_pattern: Mapping[str, _Value], names: Iterable[str | None]) -> _Value | None:
-    """The value of the first pattern that one of `names` matches as a whole."""
     for pattern, value in by_pattern.items():
         if any(name is not None and re.fullmatch(pattern, name) for name in names):
             return value
@@ -56,21 +60,11 @@ def _first_match(by_pattern: Mapping[str, _Value], names: Iterable[str | None]) 
 
 
 _KEY_BYTES: Final = 16
-"""Of a key that signs: fewer can be guessed from one message."""
+"""The shortest key: a shorter one can be guessed from one message."""
 _SERVICE_URL: Final = re.compile(
     r"https?://(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::(\d{1,5}))?(?:/[!\"$->A-~]*)?", re.ASCII
 )
-"""No user, and no `?` or `#`."""
-
-
-def _check_service_url(url: str) -> None:
-    """Raises ValueError, without what may be a password."""
-    match = _SERVICE_URL.fullmatch(url)
-    if match is None or int(match[1] or 1) not in range(1, 65_536):
-        raise ValueError(
-            f"service_url = {shown_url(url)!r}: takes http(s)://host:port, with a path where a"
-            " proxy has one, and no more"
-        )
+"""A URL without user, `?` and `#`."""
 
 
 class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,7 +97,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     partition_heartbeat_s: Seconds = 60.0
     """A partition record is published at least this often, changed or not."""
 
-    publish_exceptions: Literal["redacted", "type", "none"] = "redacted"
+    publish_exceptions: PublishExceptions = "redacted"
     """What the driver publishes of an exception that ended a query: its first line without possible
     secrets, its type, or nothing."""
     publish_locations: bool = True
@@ -226,7 +220,12 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.format == "avro" and self.registry.url is None:
             raise ValueError("format = 'avro' needs registry.url, of a schema registry")
         if self.service_url is not None:
-            _check_service_url(self.service_url)
+            match = _SERVICE_URL.fullmatch(self.service_url)
+            if match is None or int(match[1] or 1) not in range(1, 65_536):
+                raise ValueError(
+                    f"service_url = {shown_url(self.service_url)!r}: takes http(s)://host:port,"
+                    " with a path where a proxy has one, and no more"
+                )
         if len(set(self.own_partitions)) < len(self.own_partitions):
             raise ValueError("own_partitions names a query twice")
 
@@ -235,7 +234,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return _first_match(self.thresholds, names) or _USUAL
 
     def refresh_interval_of(self, *names: str | None) -> float:
-        """How often a query with these names is measured while its lag does not change."""
+        """Seconds between measurements of a query with these names while it does not change."""
         return _first_match(self.refresh_intervals, names) or self.refresh_interval_s
 
     @property
@@ -248,11 +247,11 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def silent_after_s(self) -> float:
-        """A query without a message for so long is dead, or nobody measures it."""
-        return _SILENT_HEARTBEATS * self.heartbeat_s
+        """The silence after which a query is dead, or not measured by anybody: 3 heartbeats."""
+        return 3 * self.heartbeat_s
 
     def resolved(self, bootstrap_servers: str | None = None) -> ResolvedSettings:
-        """These settings with the home cluster's brokers: `bootstrap_servers`, else their own.
+        """These settings with the home cluster's brokers: `bootstrap_servers`, else the set ones.
 
         Raises SettingsError where neither is set, or it has a user.
         """
@@ -262,9 +261,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 "setting bootstrap_servers is not set: where Kafka is, as host:port"
                 " (--bootstrap-servers, SPARKLAG_BOOTSTRAP_SERVERS or sparklag.toml)"
             )
-        values = {name: getattr(self, name) for name in self.__struct_fields__}
         try:
-            return ResolvedSettings(**{**values, "bootstrap_servers": bootstrap_servers})
+            return ResolvedSettings(**asdict(self) | {"bootstrap_servers": bootstrap_servers})
         except ValueError as error:
             raise SettingsError(str(error)) from error
 
@@ -276,12 +274,12 @@ class ResolvedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def access(self) -> ClusterAccess:
-        """How the cluster that carries sparklag's topics is reached."""
+        """Access to the cluster that carries sparklag's topics."""
         return ClusterAccess(self.bootstrap_servers, self.kafka)
 
     @property
     def every_cluster(self) -> dict[str, ClusterSettings]:
-        """By alias; the cluster that carries sparklag's topics is the first."""
+        """The clusters by alias, first the one that carries sparklag's topics."""
         home = ClusterSettings(
             bootstrap_servers=self.bootstrap_servers,
             kafka=self.kafka,
@@ -290,7 +288,3 @@ class ResolvedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_field
             groups=self.groups,
         )
         return {self.cluster: home, **self.clusters}
-
-
-_SILENT_HEARTBEATS = 3
-_USUAL = Thresholds()

@@ -1,1 +1,1 @@
-"""Text for people: formats of numbers, printable characters, redaction of secrets. Pure."""
+"""Text for people: numbers and times, foreign text without secrets, descriptions of fields."""

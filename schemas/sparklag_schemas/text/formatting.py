@@ -9,7 +9,7 @@ from sparklag_schemas import Status
 
 KEEPS_PACE: Final = "it keeps pace but does not catch up"
 NEVER: Final = "never at these rates"
-"""What a `catch_up_reason` begins with where the lag is not going to be gone."""
+"""The begin of a `catch_up_reason` where the lag will not be gone."""
 
 Mark = Literal["bad", "warn", "ok"]
 
@@ -18,8 +18,7 @@ _BAD: Final[frozenset[str]] = frozenset(get_args(Status)) - _OK - {"WARN", "UNKN
 
 
 def mark(status: str) -> Mark:
-    """Whether a query is healthy, somebody should look at it, or somebody must act. A status that
-    this version does not know is one to look at."""
+    """`ok`: the query is healthy; `warn`: look at it, as at an unknown status; `bad`: act."""
     return "ok" if status in _OK else "bad" if status in _BAD else "warn"
 
 
@@ -77,7 +76,7 @@ def trend(rate: float | None) -> str:
 
 
 def catch_up(seconds: float | None, reason: str | None) -> str:
-    """Until the lag is gone; `reason` is the event's `catch_up_reason`."""
+    """The time until the lag is gone; `reason` is the event's `catch_up_reason`."""
     if seconds is not None:
         return span(seconds) if seconds > 0 else ""
     at_these_rates = reason is not None and reason.startswith((NEVER, KEEPS_PACE))
@@ -85,12 +84,12 @@ def catch_up(seconds: float | None, reason: str | None) -> str:
 
 
 def number(value: float) -> str:
-    """With one decimal below 100."""
+    """The number, with one decimal below 100."""
     return f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def size(count: int) -> str:
-    """Bytes, in binary units."""
+    """A number of bytes, in binary units."""
     value = float(count)
     for unit in ("bytes", "KiB", "MiB"):
         if abs(value) < 1024:

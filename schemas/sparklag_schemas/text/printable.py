@@ -9,16 +9,13 @@ _LISTED: Final = 3
 
 
 def printable(text: str, at_most: int = 500) -> str:
-    """The first `at_most` characters of `text`, on one line. What is not printable is escaped as in
-    Python: control characters, line ends, bidirectional marks, half surrogates."""
+    """The first `at_most` characters of `text`, on one line. Others than printable ones are escaped
+    as in Python: control characters, line ends, bidirectional marks, half surrogates."""
     if len(text) > at_most:
         text = text[: at_most - 1] + "…"
     if text.isprintable():
         return text
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def first_few(

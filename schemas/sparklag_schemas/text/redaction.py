@@ -1,8 +1,8 @@
-"""Takes secrets out of foreign text: exceptions and locations. Pure.
+"""Takes secrets out of foreign texts, such as exceptions. Pure.
 
-A text ends at the first word that may be a secret. After the name of a secret that is each word but
-those of a list. A lost rest of an error costs less than a leak. Each step reads a text once: no
-pattern reads to the end from each position.
+A text is cut at the first word that may be a secret. After the name of a secret that is each word
+but those of a list: the lost end of an error costs less than a leak. Each step reads a text once:
+no pattern reads to the end from each position.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from typing import Final, Literal
 from urllib.parse import unquote
 
 from sparklag_schemas.text.printable import printable
-from sparklag_schemas.text.secret_words import KINDS, SECRET_PART
 
 HIDDEN: Final = "***"
 _MAX_TEXT: Final = 1_000
-"""Characters. The rest of a text is dropped."""
-_MAX_LOCATION: Final = 1_200
-"""Characters. Half of a longer one may be half of a secret, and would name another folder."""
+"""Characters of a text; the rest is dropped."""
 _FIRST_LINE: Final = 300
 _RANDOM: Final = 0.35
 """Changes between capitals, small letters and digits for each character. In words, paths and names
@@ -39,7 +36,7 @@ _VALUE_BEFORE: Final = re.compile(
     r"\s(?:for|as|of|is(?: not| no)?(?: an?| the)? (?:in)?(?:valid|correct))"
     r"(?:\s(?:the|your))?(?:\s\w{1,20})?\s[\"'`\[(]?$"
 )
-"""What stands before the name of a secret, up to there, and may be its value."""
+"""A possible value before the name of its secret."""
 _COUNT: Final = re.compile(r"(?<![^\s(\[])\d\d?(?=[.,:;)\]]{0,3}(?:\s|$))", re.ASCII)
 """A number by itself. Joined to more it may be the beginning of a value."""
 _ONE_WORD: Final = re.compile(r"[\"'`(\[{]{0,3}\w+[\"'`)\]}.,;:!]{0,3}(?:\s|$)")
@@ -49,21 +46,21 @@ _SEPARATOR: Final = re.compile(
 )
 _VALUE_END: Final = re.compile(r"[\s\"',;&)\]}=]")
 _GAP: Final = re.compile(r"[\s\"'`()\[\]{},.;:/*@%#-]{0,6}")
-"""What may stand between the words of a sentence about secrets."""
+"""Characters between the words of a sentence about secrets."""
 _HARMLESS: Final = re.compile(
     r"[-+]?\d{1,19}(?:[.:\-T]\d{1,9}){0,7}[a-zA-Z%]{0,3}|[A-Z][A-Za-z_]*(?:[\[{(].*)?|[\[{(<].*"
     r"|[A-Z_]+(?:-[A-Z_]+)*(?:-?\d{1,3})?|[\w.\-]+:\d{1,5}|[\w+]{2,9}:/.*|/.*|\W*|[a-z]{1,3}"
     r"|[A-Za-z]{1,5}\d|[a-z]+(?:_[a-z]+)+|(?:[a-z_]\w*\.)+[\w$]+|[a-z_]+(?:[/-][a-z_]+)*[/-]\d{1,5}"
 )
 _HARMLESS_CODE: Final = re.compile(r"\d{1,4}|[A-Z][a-z]+|[A-Z_]+|[0-9A-Z]{5}|\W*|[a-z]{1,3}")
-_ODD: Final = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z]).{5}|\w+[!^~&]\w", re.DOTALL)
+ODD: Final = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z]).{5}|\w+[!^~&]\w", re.DOTALL)
 _SECRET_FOLLOWS: Final = re.compile(
     r"-----BEGIN|(?<!\S)(?:-(?:[uapPw]|pw)|--user)(?=[\s=]+\S)|(?<!\S)-p(?=\S)"
     r"|:(?:\d{2,5}|\*):[^:\s]{1,60}:[^:\s]{1,60}:(?=\S)"
     # The query of a URL.
     r"|\b[A-Za-z][\w+.\-]{0,30}:[/\\][^\s\"'<>?#;]*[?#;](?=[^\s\"'<>])",
 )
-_PREFIXED: Final = re.compile(
+KNOWN_TOKENS: Final = re.compile(
     r"\b(?:A[KS]IA[A-Z0-9]{12,}|eyJ[\w\-=.]+|gh[pousr]_\w+|github_pat_\w+|glpat-[\w\-]+"
     r"|(?:xox[a-z]|xapp|(?:TGT|ST)-\d{1,9})-[\w\-]+|sk-[\w\-]{16,}|[srp]k_(?:live|test)_\w+"
     r"|AIza[\w\-]{20,}|ya29\.[\w\-]+|dapi[0-9a-f]{16,}(?:-\d)?|SG\.[\w\-.]{20,}|hvs\.[\w\-]+"
@@ -87,25 +84,65 @@ _PLAIN: Final = str.maketrans(
 
 _BARE_USER: Final = re.compile(r"(?<![^\s\"'<>])[^\s\"'<>:/]*(?::(?!/)|(?<=\w)/(?!/))[^\s\"'<>]*@")
 _PART: Final = re.compile(r"[^\s\"'<>]+")
-_URL: Final = re.compile(
-    r"[\s\"'<(\[]*((?:[A-Za-z][\w+.\-]{0,30}(?::|%3A))*)((?:[/\\]|%2F)*)", re.ASCII | re.IGNORECASE
-)
 _URL_IN_TEXT: Final = re.compile(
     r"(?<![\w+.\-])(?:(?:[A-Za-z][\w+.\-]{0,30}:)+[/\\]{1,3}|[/\\]{2,3})(?=[^/\\])", re.ASCII
 )
 _LAST_AT: Final = re.compile(r".*(?:[@\uff20]|%(?:25){0,3}40)", re.DOTALL)
-_COLON: Final = re.compile(r"(?:[:\uff1a]|%(?:25){0,3}3A)(?!\d{1,5}(?:[/\\?#;]|$))", re.IGNORECASE)
+COLON: Final = re.compile(r"(?:[:\uff1a]|%(?:25){0,3}3A)(?!\d{1,5}(?:[/\\?#;]|$))", re.IGNORECASE)
 _ANY_COLON: Final = re.compile(r"[:\uff1a]|%(?:25){0,3}3A", re.IGNORECASE)
 _NO_PORTS: Final = re.compile(r"(?:s3[an]?|gs|oss|obs|cosn|abfss?|wasbs?):", re.IGNORECASE)
-_HOST: Final = re.compile(r"^([^:/\\\[]*|\[[^\]/]*\]):(?!\d{1,5}(?:[/\\?#;]|$))[^/\\]*")
-_CUT: Final = re.compile(r"[?#;]|%(?:25){0,3}(?:3F|23|3B)(?=[^/=%]{1,60}(?:=|%))", re.IGNORECASE)
-_CUT_OF_PATH: Final = re.compile(r"(?:[?#;]|%(?:3F|23|3B))[^/=%]{1,60}(?:=|%3D)", re.IGNORECASE)
-_FOLDER: Final = re.compile(r"(?<![^/\\])(?:(?=[^/\\]{0,15}[=:@%(])[^/\\]+|[^/\\]{16,})")
-_NAME: Final = re.compile(r"(?<![\w.\-])([\w.\-]+)(?:[=:(]|%3D)", re.IGNORECASE)
 _CONTAINER_FIRST: Final = re.compile(r"(?:abfs|wasb)s?:", re.IGNORECASE)
-"""Azure's: what stands before `@` is no user there."""
-_NO_PORT: Final = re.compile(r":(?!\d{1,5}(?:,|$))[^:,\]]+(?=,|$)")
-"""Where the host was forgotten this is a password."""
+"""Azure's schemes: the text before `@` is a container, no user."""
+
+_SECRET_PART: Final = re.compile(
+    r"passw|passphrase|passcode|pswd|psswd|pword|secret|token(?!i[sz])|credential|cookie|jaasconf"
+    r"|keydata|sharedaccess|signature|authori[sz]ation|basicauth|userinfo|conn(?:ection)?str"
+    r"|webhook|(?:client|saml)assertion|sess(?:ion)?id|csrf|bindpw|verifier|authcode"
+    r"|(?:ssh|store|key)pass|passin|passout|motdepasse|mot.?passe|zugang|kennwort|contrase"
+    r"|wachtwoord|senha|l[öo]senord|salasana|jelsz|kodeord|passord|adgangsk|chave|parool|slapta"
+    r"|khẩu|geheim|segret|sleutel|jeton|identifiant|парол|лозинк|секрет|токен|ключ|κωδικ|סיסמ"
+    r"|المرور|密[码碼钥鑰]|口令|令牌|验证码|パスワード|トークン|暗証|秘密|비밀|암호"
+    r"|(?:private|api|access|account|shared|client|signing|encrypt\w{0,4}|master|license|auth|ssh"
+    r"|storage|service|deploy|function|keystore|licence|activation|recovery|product|unlock)key"
+    r"|(?:access|unlock|verification|time|login|2fa|secret|security|confirmation"
+    r"|authorization)code"
+)
+"""A part of the name of a secret, without separators."""
+_KINDS: Final = {
+    word: kind
+    for kind, words in {
+        "secret": "pwd pw psw pass passe pin otp totp psk cred creds auth sig sas pat dsn hmac"
+        " salt nonce bearer setuser password token secret credential cookie passphrase signature"
+        " authorization basic digest negotiate ntlm identified requirepass masterauth clave parola"
+        " haslo hasło heslo geslo lozinka şifre sifre mdp sandi sid parole laluan cvv",
+        "unsure": "assertion clé code key keytab schlüssel session state ticket",
+        "named": "access acks actual address algorithm app application assign attempt batch broker"
+        " bucket byte catalog cause charset class client column constraint container count"
+        " database date deserializer detail dir directory driver duration encoding end endpoint"
+        " epoch error executor expected file folder format group host hostname id index inode"
+        " instance interval isr job lag leader length level limit line location mechanism message"
+        " method mode name node offset owner partition path port pos principal protocol query rack"
+        " realm reason record region relation replicas retries row run schema serializer server"
+        " service sink size source stage start status subscribe table task time timeout timestamp"
+        " topic type uri url user username version zone",
+        "prose": "256 512 a about add after again all already also an and another any are argument"
+        " at authenticated authentication authorized aws bad be because before between both bound"
+        " but by can cannot character close cluster config configuration could default delegation"
+        " denied did different do does down each earliest either empty encoded environment exist"
+        " expect expired expires expiry fail failed failure false field find first for found from"
+        " given gssapi had handle has have hdfs here http if in included incorrect input into"
+        " invalid is issued it kafka kept kerberos keys latest least left load logged login logon"
+        " long lost manager many may mismatch missing most must neither new no none not null"
+        " oauthbearer obtain of off old only option or other out over parameter per percent policy"
+        " private property provided provider refresh refused rejected request required resolve"
+        " same sasl scram security see sent set setting sha shall short should since some sparklag"
+        " special ssl still store tgt than that the then there these this through timed tls to too"
+        " true trusted try under unknown unset until up use used using valid values variables was"
+        " weak web were when where while will with within without would wrong yes yet",
+    }.items()
+    for word in words.split()
+}
+"""The kinds of words. `named`: errors show its value. Each may follow the name of a secret."""
 
 PublishExceptions = Literal["redacted", "type", "none"]
 
@@ -113,7 +150,7 @@ PublishExceptions = Literal["redacted", "type", "none"]
 def redact(text: str) -> str:
     """The first 1,000 characters of `text`, without what may be a secret in it."""
     if len(text) > _MAX_TEXT:
-        # Half of a word may be half of a secret, and the `@` behind it is what tells.
+        # Half of a word may be half of a secret, without the `@` that would mark it.
         words = text[:_MAX_TEXT].rsplit(maxsplit=1)
         text = f"{words[0]} {HIDDEN}" if len(words) > 1 else HIDDEN
     return _redact(text)
@@ -129,7 +166,7 @@ def _redact(text: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    """Without three layers of escapes, with plain separators and quotes."""
+    """The text without three layers of escapes, with plain separators and quotes."""
     for _ in range(3):
         text = unescape(unquote(_ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)))
         text = re.sub(r"\\{1,9}([\"'])", r"\1", text)
@@ -141,12 +178,12 @@ def _hide(text: str) -> str:
     if (secret := _SECRET_FOLLOWS.search(text)) is not None:
         text = _cut(text, secret.end())
     text = _BARE_USER.sub(f"{HIDDEN}@", _cut(text, _end_of_harmless(text)))
-    text = _ALTERNATING.sub(_without_alternating, _PREFIXED.sub(HIDDEN, text))
-    return _TOKEN.sub(_without_random, text)
+    text = _ALTERNATING.sub(_without_alternating, KNOWN_TOKENS.sub(HIDDEN, text))
+    return hide_random(text)
 
 
 def _cut(text: str, end: int) -> str:
-    """`text` up to `end`, and that something followed."""
+    """`text` up to `end`, with a mark if something followed."""
     if not text[end:].strip():
         return text
     space = " " if end and (text[end - 1].isalnum() or text[end].isspace()) else ""
@@ -154,15 +191,14 @@ def _cut(text: str, end: int) -> str:
 
 
 def _without_user(part: re.Match[str]) -> str:
-    """A URL without its user."""
     text = part[0]
     if (url := _URL_IN_TEXT.search(text)) is None:
         return text
-    return text[: url.end()] + _after_user(url[0], text[url.end() :], f"{HIDDEN}@")
+    return text[: url.end()] + after_user(url[0], text[url.end() :], f"{HIDDEN}@")
 
 
 def _end_of_harmless(text: str) -> int:
-    """Where what may be a secret begins.
+    """The position at which a possible secret begins.
 
     After the name of a secret, only a sentence about secrets is known to hold none.
     """
@@ -171,7 +207,7 @@ def _end_of_harmless(text: str) -> int:
     # What follows the last space, separator or name of a secret is one value.
     value_start = 0
     for word in _WORD.finditer(text):
-        name, kind = word[0], _kind(word[0])
+        name, kind = word[0], kind_of(word[0])
         gap = text[end : word.start()]
         if not _is_joined(gap):
             value_start = end
@@ -181,7 +217,7 @@ def _end_of_harmless(text: str) -> int:
             if _is_odd(_value(text, word.start())):
                 return end
             is_unsure = False
-        if kind == "unsure" and SECRET_PART.search(f"{before}{name}".lower()):
+        if kind == "unsure" and _SECRET_PART.search(f"{before}{name}".lower()):
             kind = "secret"
         end, before = word.end(), name
         if kind == "secret":
@@ -205,13 +241,13 @@ def _end_of_harmless(text: str) -> int:
 
 
 def _value_before(text: str, name_start: int) -> int | None:
-    """Where the value of the secret named there begins, if it stands before its name."""
+    """The position of the value of the secret that is named there, if it precedes the name."""
     first = max(0, name_start - 300)
     match = _VALUE_BEFORE.search(text[first:name_start])
     if match is None or match.lastgroup is None:
         return None
     words = _WORD.findall(match[match.lastgroup])
-    if words and all(_kind(word) in ("named", "prose") for word in words):
+    if words and all(kind_of(word) in ("named", "prose") for word in words):
         return None
     return first + match.start(match.lastgroup)
 
@@ -222,49 +258,49 @@ def _value(text: str, start: int) -> str:
 
 
 def _is_joined(gap: str) -> bool:
-    """Whether the words around it, or the rest of a text and the word before, may be one value."""
+    """True: the words around `gap`, or the rest of a text and the word before, may be one value."""
     return not gap[:1].isspace() and not (_GAP.fullmatch(gap) and re.search(r"\s", gap))
 
 
 def _is_about_secrets(word: re.Match[str], kind: str, gap: str) -> bool:
-    """Whether a word after the name of a secret is no value."""
+    """True: a word after the name of a secret is no value."""
     name = word[0]
     if name.isdecimal():
         is_known = _COUNT.match(word.string, word.start()) is not None
     else:
         is_known = _KNOWN.fullmatch(name) is not None
-        is_known = is_known or all(part in KINDS for part in _parts(name))
+        is_known = is_known or all(part in _KINDS for part in _parts(name))
     is_quoted = gap[-1:] in ('"', "'", "`") and kind != "secret"
     return is_known and not is_quoted and _GAP.fullmatch(gap) is not None
 
 
 def _is_harmless(value: str, kind: str, is_colon: bool) -> bool:
-    """Whether the value of a name, which names no secret, looks like none either."""
+    """True: the value of a name that names no secret does not look like one either."""
     if is_colon and kind != "foreign":
         # A sentence may follow.
         return kind not in ("other", "unsure") or not _is_odd(value)
     harmless = _HARMLESS_CODE if kind in ("unsure", "foreign") else _HARMLESS
-    return harmless.fullmatch(value) is not None or _kind(value) in ("named", "prose")
+    return harmless.fullmatch(value) is not None or kind_of(value) in ("named", "prose")
 
 
 def _is_odd(text: str) -> bool:
-    return bool(_ODD.match(text)) and not _HARMLESS.fullmatch(text)
+    return bool(ODD.match(text)) and not _HARMLESS.fullmatch(text)
 
 
-def _after_at(text: str) -> int:
+def after_at(text: str) -> int:
     """The end of the last @. 0: there is none."""
     at = _LAST_AT.match(text)
     return 0 if at is None else at.end()
 
 
 @lru_cache(4_096)
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
     """What a word names: a `secret`; one if its value looks so (`unsure`); what errors tell
     (`named`); nothing (`prose`); maybe a secret in another language (`foreign`); or `other`."""
-    kinds = [KINDS.get(part, "other") for part in _parts(name)]
+    kinds = [_KINDS.get(part, "other") for part in _parts(name)]
     if _KNOWN.fullmatch(name):
         return "prose"
-    if "secret" in kinds or SECRET_PART.search("".join(_PARTS.findall(name)).lower()):
+    if "secret" in kinds or _SECRET_PART.search("".join(_PARTS.findall(name)).lower()):
         return "secret"
     if "unsure" in kinds:
         return "named" if kinds[-1] in ("named", "unsure") and "named" in kinds else "unsure"
@@ -276,20 +312,20 @@ def _kind(name: str) -> str:
 def _parts(name: str) -> list[str]:
     """The words of a name: of `sslKey_file` three."""
     parts = (part.lower() for part in _PARTS.findall(name))
-    return [part if part in KINDS else part.removesuffix("s") for part in parts]
+    return [part if part in _KINDS else part.removesuffix("s") for part in parts]
 
 
-def _after_user(scheme: str, rest: str, mark: str) -> str:
+def after_user(scheme: str, rest: str, mark: str) -> str:
     """`rest` of a URL, which follows the scheme and its slashes, with `mark` instead of a user."""
     authority = re.split(r"[/\\]", rest, maxsplit=1)[0]
     query = re.search("[?#;]", authority)
-    colon = (_ANY_COLON if _NO_PORTS.match(scheme) else _COLON).search(authority)
+    colon = (_ANY_COLON if _NO_PORTS.match(scheme) else COLON).search(authority)
     if query is not None and (colon is None or colon.start() > query.start()):
         authority, colon = authority[: query.start()], None
-    at = _after_at(authority)
+    at = after_at(authority)
     if colon is not None and scheme and not at:
         # A password may hold a slash.
-        at = _after_at(rest)
+        at = after_at(rest)
     if not at or not (colon or re.search(r"(?<![/\\])[/\\]{2}$|[:Aa]$", scheme)):
         return rest
     if _CONTAINER_FIRST.match(scheme):
@@ -297,60 +333,9 @@ def _after_user(scheme: str, rest: str, mark: str) -> str:
     return mark + rest[at:]
 
 
-@lru_cache(1_024)
-def redact_location(location: str) -> str:
-    """A path or URL without user, query, fragment and parameters, and without what looks like a
-    secret in a folder's name."""
-    url = _URL.match(location) if len(location) <= _MAX_LOCATION else None
-    if url is None:
-        return HIDDEN
-    rest = _after_user(url[0], location[url.end() :], "")
-    # Without a slash the user is taken for the scheme.
-    scheme = url[0] if url[2] or rest == location[url.end() :] else ""
-    if url[2] in ("//", "\\\\"):
-        rest = _HOST.sub(r"\1", rest)
-    cut = (_CUT if url[1] else _CUT_OF_PATH).search(rest)
-    rest = rest if cut is None else rest[: cut.start()]
-    is_path = len(url[1]) < 3 or url[1].lower().startswith("file:")
-    is_url = not is_path or "//" in rest or not url[2]
-    return scheme + _FOLDER.sub(lambda folder: _safe_folder(folder[0], is_url), rest)
-
-
-def _safe_folder(folder: str, is_url: bool) -> str:
-    at = _after_at(folder)
-    if is_url and at and _COLON.search(folder, 0, at):
-        folder = f"{HIDDEN}@{folder[at:]}"
-    for name in _NAME.finditer(folder):
-        kind = _kind(name[1])
-        if kind == "secret" or (kind == "unsure" and _ODD.match(folder, name.end())):
-            folder = folder[: name.end()] + HIDDEN
-            break
-    folder = _PREFIXED.sub(HIDDEN, folder)
-    # Without capitals it is rather the name of a temporary folder.
-    is_name = re.fullmatch("[0-9a-z_-]{1,39}", folder)
-    return folder if is_name else _TOKEN.sub(_without_random, folder)
-
-
-def shown_url(url: str) -> str:
-    """A URL of a server without a password, or options that may hold one.
-
-    Stricter than `redact_location`: in a path a colon and an `@` may be names.
-    """
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        # A scheme was forgotten: all of it may be a password.
-        scheme, rest = "", url
-    # All before the last @: passwords may be unescaped, and users may have an @.
-    credentials, at, host_and_path = rest.rpartition("@")
-    user, colon, _ = credentials.partition(":")
-    hidden = f"{user}:{HIDDEN}@" if colon else user + at
-    hosts, slash, path = re.split("[?#]", host_and_path)[0].partition("/")
-    return f"{scheme}{separator}{hidden}{_NO_PORT.sub(f':{HIDDEN}', hosts)}{slash}{path}"
-
-
 def exception_line(text: str, publish: PublishExceptions) -> str | None:
     """The part of an exception's text that may leave the driver, by `publish_exceptions`: its first
-    line, redacted and cut, or the type alone. Of a Python traceback it is the last line."""
+    line, in a Python traceback the last, redacted and cut; or the type alone."""
     if publish == "none":
         return None
     raised = _PYTHON.search(text)
@@ -361,6 +346,11 @@ def exception_line(text: str, publish: PublishExceptions) -> str | None:
     # Redacted as a whole: a value may begin on the first line and end on another.
     first = redact(text).splitlines() or [""]
     return printable(first[0], _FIRST_LINE)
+
+
+def hide_random(text: str) -> str:
+    """`text` without tokens that look random."""
+    return _TOKEN.sub(_without_random, text)
 
 
 def _without_random(match: re.Match[str]) -> str:

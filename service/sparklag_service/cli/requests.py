@@ -10,7 +10,7 @@ import msgspec
 
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES, NOT_JSON, bounded_json
 from sparklag_schemas.rest_interface import ReceivedProblem
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
 from sparklag_service.errors import RequestRefused, ServiceError
 
 TIMEOUT_S: Final = 10.0

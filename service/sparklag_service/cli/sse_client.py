@@ -12,7 +12,7 @@ from httpx_sse import EventSource
 
 from sparklag_schemas import SparklagError
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
 from sparklag_service.cli.requests import (
     TIMEOUT_S,
     UNCOMPRESSED,

@@ -13,7 +13,7 @@ from sparklag_offsets.checkpoints import CheckpointPosition, CheckpointReader
 from sparklag_offsets.errors import CheckpointAway, CheckpointError
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 from sparklag_schemas.runtime.tasks import cancel_and_wait
-from sparklag_schemas.text.redaction import redact_location
+from sparklag_schemas.text.locations import redact_location
 
 _log = logging.getLogger(__name__)
 _TICK_S = 0.025

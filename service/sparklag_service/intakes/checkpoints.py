@@ -23,7 +23,7 @@ from sparklag_schemas.messages.bounds import MAX_EPOCH_MS
 from sparklag_schemas.messages.message_limits import MessageLimits
 from sparklag_schemas.runtime.logs import log_fields
 from sparklag_schemas.runtime.tasks import run_together
-from sparklag_schemas.text.redaction import redact_location
+from sparklag_schemas.text.locations import redact_location
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
 from sparklag_service.intakes.checkpoint_polling import CheckpointPoller, PollResult, result_of

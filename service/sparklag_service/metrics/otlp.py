@@ -21,7 +21,8 @@ from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 from sparklag_schemas.runtime.tasks import TimeSlice, repeat
 from sparklag_schemas.settings import OtlpSettings, TracesSettings
-from sparklag_schemas.text.redaction import redact, shown_url
+from sparklag_schemas.text.locations import shown_url
+from sparklag_schemas.text.redaction import redact
 from sparklag_service.counters import Counters
 from sparklag_service.metrics.scheme import NamedQuery, Selection, Shown
 from sparklag_service.publishing.traces import PublishedTraces

@@ -19,9 +19,10 @@ from sparklag_schemas import (
     SparklagError,
     TopicLag,
 )
-from sparklag_schemas.avro.formats import MessageFormats, MessageWriter
+from sparklag_schemas.avro.formats import MessageFormats
+from sparklag_schemas.codec import MessageWriter
 from sparklag_schemas.messages.headers import Headers, partition_headers
-from sparklag_schemas.messages.partition_record import partition_key, partition_record
+from sparklag_schemas.messages.lag_event import partition_key, partition_record
 from sparklag_schemas.runtime.logs import log_fields
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_service.counters import Counters

@@ -9,6 +9,7 @@ import msgspec
 from fastapi import FastAPI
 
 from sparklag_schemas import LagEvent
+from sparklag_schemas.text.field_docs import field_docs, structs_in
 from sparklag_service.history.page import HistoryPage
 from sparklag_service.rest import problems
 from sparklag_service.view.lag_text import Explanation
@@ -18,9 +19,13 @@ def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict
     """Schemas by name of the types and their parts. They refer to each other by the template, in
     which `{name}` stands for the name."""
     _, by_name = msgspec.json.schema_components(types, ref_template=ref_template)
-    for component in by_name.values():
+    docs = {kind.__name__: field_docs(kind) for kind in structs_in(types)}
+    for name, component in by_name.items():
         # Python before 3.13 keeps the indentation of docstrings.
         component["description"] = " ".join(component["description"].split())
+        for field, schema in component["properties"].items():
+            if field in docs[name]:
+                component["properties"][field] = {"description": docs[name][field], **schema}
     return dict(by_name)
 
 

@@ -20,7 +20,7 @@ from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from sparklag_offsets.store.sql import sql_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Settings
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
 from tests.databases.mariadb import MariaDBServer
 from tests.databases.mongo_protocol import MongoProtocolServer
 from tests.databases.postgresql import PostgreSQLServer

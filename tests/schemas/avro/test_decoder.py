@@ -1,4 +1,4 @@
-"""Messages whose writer's schema nobody knows: they take no more memory than their bytes allow."""
+"""Messages of unknown schemas take no more memory than their bytes allow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHAPES: list[Any] = [
 
 
 def schema_with(message: MessageType, name: str, kind: Any) -> dict[str, Any]:
-    """Ours, in which the first field is another."""
+    """The schema of `message` with field `name` first, of another type."""
     schema: dict[str, Any] = json.loads(schema_of(message).text)
     fields = [field for field in schema["fields"] if field["name"] != name]
     return {**schema, "fields": [{"name": name, "type": kind}, *fields]}

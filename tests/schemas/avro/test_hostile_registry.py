@@ -27,7 +27,7 @@ def value(schema_id: int) -> bytes:
 
 
 def registry(answer: Callable[[], Response]) -> HttpServer:
-    """Which has one schema, and answers so for ODD."""
+    """A registry that has one schema, and gives that answer for ODD."""
 
     def respond(request: Request) -> Response:
         if request.path == f"/schemas/ids/{KNOWN}":
@@ -114,7 +114,7 @@ async def _is_learned(reader: MessageReader[LagEvent]) -> bool:
     return reader.is_known(value(ODD))
 
 
-async def test_of_a_flood_of_unknown_ids_few_are_requested_and_a_new_one_is_read() -> None:
+async def test_a_flood_of_unknown_ids_makes_few_requests_and_a_new_one_is_read() -> None:
     def slow() -> Response:
         time.sleep(0.05)
         return Response(OURS)

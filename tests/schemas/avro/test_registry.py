@@ -1,4 +1,4 @@
-"""Avro with a real schema registry: registered once, known ever after, and every refusal said."""
+"""Avro with a real schema registry: schemas are registered once and cached, refusals reported."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from scripts.message_examples import MessageType, example
 from scripts.schema_documents import MESSAGES
 from sparklag_schemas import LagEvent, Observation, RegistrySettings, Settings
-from sparklag_schemas.avro.formats import MessageFormats, MessageReader, MessageWriter
+from sparklag_schemas.avro.formats import MessageFormats, MessageReader
 from sparklag_schemas.avro.schema import declared
+from sparklag_schemas.codec import MessageWriter
 from sparklag_schemas.errors import (
     ContractError,
     IncompatibleSchema,
@@ -49,7 +50,7 @@ def formats(url: str, **registry: Any) -> MessageFormats:
 
 @pytest.fixture
 def topic() -> str:
-    """Whose subjects no other test uses."""
+    """A topic whose subjects no other test uses."""
     return f"lag-{uuid.uuid4().hex[:8]}"
 
 
@@ -59,7 +60,7 @@ async def read(reader: MessageReader[LagEvent], value: bytes) -> LagEvent:
 
 
 @pytest.mark.parametrize("message_type", MESSAGES)
-async def test_what_is_written_is_read_again(
+async def test_a_written_message_is_read_again(
     registry: SchemaRegistryServer, topic: str, message_type: MessageType
 ) -> None:
     form = formats(registry.url)
@@ -70,7 +71,7 @@ async def test_what_is_written_is_read_again(
     assert another.decode(value) == message
 
 
-async def test_a_reader_that_knows_the_registry_alone_reads_it(
+async def test_a_reader_with_only_the_registry_reads_it(
     registry: SchemaRegistryServer, topic: str
 ) -> None:
     event = example(LagEvent)
@@ -94,7 +95,7 @@ async def test_a_reader_that_knows_the_registry_alone_reads_it(
         ("topic-record", "{topic}-sparklag.LagEvent"),
     ],
 )
-async def test_the_subject_is_named_as_requested_and_kept_backward_compatible(
+async def test_the_subject_is_named_by_the_settings_and_backward_compatible(
     registry: SchemaRegistryServer, topic: str, naming: str, subject: str
 ) -> None:
     await formats(registry.url, subjects=naming).writer(LagEvent, topic).prepare()
@@ -114,7 +115,9 @@ async def test_another_compatibility_stays(
     assert registry.ask(f"/config/{topic}-value") == {"compatibilityLevel": level}
 
 
-async def test_all_that_write_and_read_ask_once(registry: SchemaRegistryServer, topic: str) -> None:
+async def test_writers_and_readers_share_one_request(
+    registry: SchemaRegistryServer, topic: str
+) -> None:
     with registry_proxy(registry.url) as proxy:
         form = formats(proxy.url)
         writer, again = form.writer(LagEvent, topic), form.writer(LagEvent, topic)
@@ -139,7 +142,7 @@ async def test_a_second_start_registers_nothing(registry: SchemaRegistryServer, 
     assert changes == []
 
 
-async def test_a_registry_that_is_away_is_reported_to_be_and_waited_for(topic: str) -> None:
+async def test_a_registry_that_is_not_available_is_reported_and_waited_for(topic: str) -> None:
     server = SchemaRegistryServer()
     writer = formats(server.url).writer(LagEvent, topic)
     with pytest.raises(RegistryUnavailable, match=r"127\.0\.0\.1.*refused"):
@@ -148,7 +151,7 @@ async def test_a_registry_that_is_away_is_reported_to_be_and_waited_for(topic: s
         await eventually(lambda: _is_ready(writer), "the writer is ready")
 
 
-async def test_what_is_known_needs_no_registry_any_more(topic: str) -> None:
+async def test_a_cached_schema_needs_no_registry(topic: str) -> None:
     with SchemaRegistryServer() as server:
         form = formats(server.url)
         writer = form.writer(LagEvent, topic)
@@ -160,7 +163,7 @@ async def test_what_is_known_needs_no_registry_any_more(topic: str) -> None:
             await form.reader(LagEvent).learn([b"\0\0\0\0\x63"])
 
 
-async def test_one_that_hangs_holds_up_each_asker_for_one_time_out(topic: str) -> None:
+async def test_a_registry_that_hangs_delays_each_caller_by_one_timeout(topic: str) -> None:
     with SchemaRegistryServer() as server:
         server.freeze()
         form = formats(server.url, timeout_s=0.5)
@@ -171,7 +174,7 @@ async def test_one_that_hangs_holds_up_each_asker_for_one_time_out(topic: str) -
         assert server.ask("/subjects") == []
 
 
-async def test_a_schema_that_cannot_read_what_is_there_is_refused(
+async def test_a_schema_that_is_incompatible_with_the_registered_one_is_refused(
     registry: SchemaRegistryServer, topic: str
 ) -> None:
     registry.ask(f"/config/{topic}-value", {"compatibility": "BACKWARD"}, method="PUT")
@@ -185,7 +188,7 @@ async def test_a_schema_that_cannot_read_what_is_there_is_refused(
     await form.writer(LagEvent, f"{topic}-2").prepare()
 
 
-async def test_without_registering_a_missing_schema_is_reported_to_be_missing(
+async def test_a_missing_schema_is_reported_if_it_may_not_be_registered(
     registry: SchemaRegistryServer, topic: str
 ) -> None:
     reading = formats(registry.url, register=False)
@@ -196,7 +199,7 @@ async def test_without_registering_a_missing_schema_is_reported_to_be_missing(
     await formats(registry.url, register=False).writer(LagEvent, topic).prepare()
 
 
-async def test_credentials_are_sent_and_who_may_not_is_reported(
+async def test_credentials_are_sent_and_a_refused_user_is_reported(
     registry: SchemaRegistryServer, topic: str
 ) -> None:
     with registry_proxy(registry.url, guarded=True) as proxy:
@@ -210,14 +213,14 @@ async def test_credentials_are_sent_and_who_may_not_is_reported(
             )
         assert "wr0ng" not in str(refusal.value)
         form = formats(proxy.url, username=USER, password=PASSWORD)
-        # It may read, and no more.
+        # This user may only read.
         with pytest.raises(RegistryRefused, match=rf"refuses user '{USER}' \(403\)"):
             await form.writer(LagEvent, topic).prepare()
         value = await formats(registry.url).writer(LagEvent, topic).encode(lag_event())
         assert await read(form.reader(LagEvent), value) == lag_event()
 
 
-async def test_over_tls_it_is_requested_with_a_client_certificate_and_an_authority_of_its_own(
+async def test_tls_uses_a_client_certificate_and_an_authority_of_the_settings(
     registry: SchemaRegistryServer, certificates: Certificates, topic: str
 ) -> None:
     with registry_proxy(registry.url, tls=certificates.server_context()) as proxy:
@@ -252,7 +255,7 @@ async def test_an_address_that_is_no_registry_is_reported(registry: SchemaRegist
         (b"hello", "JSON is malformed"),
     ],
 )
-async def test_a_value_that_nobody_can_read_is_refused_with_the_reason(
+async def test_a_value_that_cannot_be_read_is_refused_with_the_reason(
     registry: SchemaRegistryServer, value: bytes, printed: str
 ) -> None:
     with pytest.raises(MalformedMessage, match=printed) as refusal:
@@ -283,7 +286,7 @@ async def test_a_schema_of_another_kind_is_refused_by_its_kind(
         await read(formats(registry.url).reader(LagEvent), struct.pack(">bI", 0, schema_id) + b"{}")
 
 
-async def test_a_newer_major_version_is_reported_to_be_one(
+async def test_a_newer_major_version_is_reported(
     registry: SchemaRegistryServer, topic: str
 ) -> None:
     newer = msgspec.structs.replace(lag_event(), schema_version="2.0")
@@ -306,7 +309,7 @@ def settled(registry: SchemaRegistryServer) -> tuple[Settled, bytes]:
     return asyncio.run(prepared())
 
 
-def test_corrupt_avro_is_never_more_than_a_refusal(settled: tuple[Settled, bytes]) -> None:
+def test_corrupt_avro_is_at_most_refused(settled: tuple[Settled, bytes]) -> None:
     reader, value = settled
 
     @given(st.data())
@@ -322,7 +325,7 @@ def test_corrupt_avro_is_never_more_than_a_refusal(settled: tuple[Settled, bytes
     corrupt()
 
 
-def test_bytes_after_the_message_are_no_part_of_it(settled: tuple[Settled, bytes]) -> None:
+def test_bytes_after_the_message_are_refused(settled: tuple[Settled, bytes]) -> None:
     reader, value = settled
     with pytest.raises(MalformedMessage, match="3 bytes more"):
         reader.decode(value + b"abc")

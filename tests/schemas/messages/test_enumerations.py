@@ -63,7 +63,7 @@ each = pytest.mark.parametrize(
 
 
 def test_every_open_word_is_tried() -> None:
-    """By the schemas, where only open words have examples."""
+    # Only open words have examples in the schemas.
     declared = set()
     for message in MESSAGES:
         schema = json_schema(message)
@@ -75,7 +75,7 @@ def test_every_open_word_is_tried() -> None:
 
 
 def written(message: MessageType, path: tuple[str | int, ...], word: str) -> dict[str, Any]:
-    """A message with that word there, as a newer minor version writes it."""
+    """A message of a newer minor version, with that word at `path`."""
     value = example_value(message)
     value["schema_version"] = "1.9"
     *steps, name = path
@@ -88,7 +88,7 @@ def written(message: MessageType, path: tuple[str | int, ...], word: str) -> dic
 
 
 @each
-def test_in_json_it_is_read_and_written_again(
+def test_an_unknown_word_in_json_is_read_and_written_again(
     message: MessageType, path: tuple[str | int, ...]
 ) -> None:
     value = written(message, path, NEW)
@@ -98,7 +98,7 @@ def test_in_json_it_is_read_and_written_again(
 
 
 @each
-def test_in_avro_it_is_read_and_written_again(
+def test_an_unknown_word_in_avro_is_read_and_written_again(
     message: MessageType, path: tuple[str | int, ...]
 ) -> None:
     value = written(message, path, NEW)
@@ -111,7 +111,9 @@ def test_in_avro_it_is_read_and_written_again(
 
 
 @each
-def test_it_is_short(message: MessageType, path: tuple[str | int, ...]) -> None:
+def test_a_word_of_more_than_100_characters_is_refused(
+    message: MessageType, path: tuple[str | int, ...]
+) -> None:
     value = written(message, path, "x" * 101)
     with pytest.raises(MalformedMessage, match="length <= 100"):
         converted(value, message)

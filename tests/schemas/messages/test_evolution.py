@@ -1,5 +1,5 @@
-"""Messages outlive the programs that wrote them: every released version reads with every newer one,
-and the other way round."""
+"""Messages outlive the programs that wrote them: each released version reads every newer one, and
+is read by it."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ each = pytest.mark.parametrize(("version", "message"), EACH)
 
 
 def released(version: str, message: MessageType, ending: str) -> Any:
-    """What that version had in the file of that message."""
+    """The file of that message in that version."""
     file = RELEASED / version / f"{file_stem(message)}{ending}"
     return json.loads(file.read_text(encoding="utf-8"))
 
 
 def resolved(value: Any, writer: Any, reader: Any) -> Any:
-    """A value that is written in one Avro schema and read in another, by Avro's own rules; its
-    moments stay numbers."""
-    written_in, read_in = (parse_schema(json.dumps(one)).parsed for one in (writer, reader))
+    """A value that is written in one Avro schema and read in another, by Avro's own rules;
+    timestamps stay numbers."""
+    written_in, read_in = (parse_schema(json.dumps(each)).parsed for each in (writer, reader))
     written = BytesIO(by_fastavro(written_in, value))
     return fastavro.schemaless_reader(written, written_in, read_in)
 
@@ -68,7 +68,7 @@ def least(value: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 @each
-def test_what_a_released_version_wrote_as_json_reads(version: str, message: MessageType) -> None:
+def test_json_of_a_released_version_is_read(version: str, message: MessageType) -> None:
     written = released(version, message, ".json")
     schema = released(version, message, ".schema.json")
     jsonschema.Draft202012Validator(schema).validate(written)
@@ -79,9 +79,7 @@ def test_what_a_released_version_wrote_as_json_reads(version: str, message: Mess
 
 
 @each
-def test_what_is_written_as_json_now_reads_with_a_released_version(
-    version: str, message: MessageType
-) -> None:
+def test_a_released_version_reads_json_of_this_one(version: str, message: MessageType) -> None:
     schema = released(version, message, ".schema.json")
     written = json.loads(encode(example(message)))
     for document in (written, least(written, schema)):
@@ -89,7 +87,7 @@ def test_what_is_written_as_json_now_reads_with_a_released_version(
 
 
 @each
-def test_what_a_released_version_wrote_as_avro_reads(version: str, message: MessageType) -> None:
+def test_avro_of_a_released_version_is_read(version: str, message: MessageType) -> None:
     written = released(version, message, ".json")
     writer = released(version, message, ".avsc")
     # Our own reader goes by the writer's schema alone; a generic one resolves it.
@@ -99,9 +97,7 @@ def test_what_a_released_version_wrote_as_avro_reads(version: str, message: Mess
 
 
 @each
-def test_what_is_written_as_avro_now_reads_with_a_released_version(
-    version: str, message: MessageType
-) -> None:
+def test_a_released_version_reads_avro_of_this_one(version: str, message: MessageType) -> None:
     reader = with_open_words(released(version, message, ".avsc"))
     result = resolved(example_value(message), declared(message), reader)
     assert set(result) == {field["name"] for field in reader["fields"]}
@@ -169,7 +165,7 @@ def test_a_field_with_a_default_may_be_added_anywhere() -> None:
 
 
 def _broken_promises(older: Any, newer: Any, where: str = "") -> list[str]:
-    """Where `newer` does more than to add fields with defaults."""
+    """The places at which `newer` does more than add fields with defaults."""
     match older, newer:
         case {"fields": _}, {"fields": _}:
             if older["name"] != newer["name"]:
@@ -184,7 +180,7 @@ def _broken_promises(older: Any, newer: Any, where: str = "") -> list[str]:
             ]
             for name in were.keys() & are.keys():
                 was, now = were[name], are[name]
-                # The version says which it is.
+                # It is the version itself.
                 if name != "schema_version" and was.get("default", ...) != now.get("default", ...):
                     broken.append(f"{where}{name} has another default")
                 broken += _broken_promises(was["type"], now["type"], f"{where}{name}.")

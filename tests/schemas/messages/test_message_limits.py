@@ -1,4 +1,4 @@
-"""What is out of bounds is refused whole: by its type, by the settings, by when it was written."""
+"""Messages out of bounds are refused: by their types, the settings, the time of their record."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NUMBERS = [
 
 
 @pytest.mark.parametrize(("kind", "path"), _NUMBERS, ids=str)
-def test_no_number_is_past_64_bits(kind: str, path: tuple[Any, ...]) -> None:
+def test_a_number_of_more_than_64_bits_is_refused(kind: str, path: tuple[Any, ...]) -> None:
     is_event = kind == "event"
     for number in _HUGE:
         written = with_number(_EVENT if is_event else _OBSERVED, [path], number)
@@ -53,7 +53,7 @@ def test_no_number_is_past_64_bits(kind: str, path: tuple[Any, ...]) -> None:
             converted(json.loads(written), LagEvent if is_event else Observation)
 
 
-def test_what_is_not_a_number_is_refused() -> None:
+def test_nan_is_refused() -> None:
     event = example_value(LagEvent)
     fields = [name for name, value in event.items() if isinstance(value, float)]
     assert "max_time_lag_s" in fields
@@ -63,12 +63,12 @@ def test_what_is_not_a_number_is_refused() -> None:
 
 
 @pytest.mark.parametrize("field", ["query", "query_id", "run_id", "cluster", "observation_id"])
-def test_a_name_has_an_end(field: str) -> None:
+def test_the_length_of_a_name_is_bounded(field: str) -> None:
     with pytest.raises(MalformedMessage, match=r"length <= 1000 - at `\$\."):
         decode_observation(json.dumps({**_OBSERVED, field: "x" * 5_000_000}).encode())
 
 
-def test_partitions_have_a_number_and_a_count() -> None:
+def test_the_number_and_the_count_of_partitions_are_bounded() -> None:
     limits = MessageLimits(LimitSettings(partitions=10))
 
     def check(processed: Offsets) -> None:
@@ -81,7 +81,7 @@ def test_partitions_have_a_number_and_a_count() -> None:
         check({f"topic-{number}": dict.fromkeys(range(6), 0) for number in range(2)})
 
 
-def test_an_event_with_a_partition_too_far_is_refused() -> None:
+def test_an_event_with_too_high_a_partition_is_refused() -> None:
     topic = lag_event().topics[0]
     far = msgspec.structs.replace(topic.partitions[0], partition=300_000)
     event = lag_event(topics=[msgspec.structs.replace(topic, partitions=[far])])
@@ -89,7 +89,7 @@ def test_an_event_with_a_partition_too_far_is_refused() -> None:
         MessageLimits(LimitSettings()).check(event, event.measured_at)
 
 
-def test_what_is_named_twice_or_too_often_is_refused() -> None:
+def test_duplicate_and_too_many_sources_topics_and_partitions_are_refused() -> None:
     limits = MessageLimits(LimitSettings())
     (topic,) = lag_event().topics
     many = [position(source=index) for index in range(101)]
@@ -118,7 +118,7 @@ def test_a_time_is_no_later_than_a_few_minutes_after_it_was_written(field: str) 
 
 
 @pytest.mark.parametrize("field", ["started_at", "observed_at", "progressed_at"])
-def test_a_time_of_the_running_batch_is_one_too(field: str) -> None:
+def test_the_times_of_a_running_batch_are_bounded_too(field: str) -> None:
     limits = MessageLimits(LimitSettings())
     running = RunningBatch(started_at=_NOW_MS, observed_at=_NOW_MS, progressed_at=_NOW_MS)
     late = msgspec.structs.replace(running, **{field: _NOW_MS + 301_000})

@@ -1,4 +1,4 @@
-"""A message that nobody with the key wrote is told apart."""
+"""Messages that were not signed with the key are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparklag_schemas.messages.headers import HEADER, Signatures
 _OURS = Signatures(Settings(signing_key="right" * 4))
 
 
-def test_without_a_key_nothing_is_signed_and_everything_taken() -> None:
+def test_without_a_key_nothing_is_signed_and_everything_accepted() -> None:
     unsigned = Signatures(Settings())
     assert unsigned.headers("topic", b"key", b"value") == []
     unsigned.check("topic", b"key", b"value", [])
@@ -19,7 +19,7 @@ def test_without_a_key_nothing_is_signed_and_everything_taken() -> None:
 
 
 @pytest.mark.parametrize("value", [b"value", b"", None])
-def test_what_is_signed_is_taken(value: bytes | None) -> None:
+def test_a_signed_message_is_accepted(value: bytes | None) -> None:
     headers = [("ce_id", b"1"), *_OURS.headers("topic", b"key", value)]
     _OURS.check("topic", b"key", value, headers)
 
@@ -42,7 +42,7 @@ def test_a_signature_is_of_one_message(topic: str, key: bytes | None, value: byt
         _OURS.check(topic, key, value, headers)
 
 
-def test_another_key_and_none_are_refused() -> None:
+def test_another_key_and_no_signature_are_refused() -> None:
     theirs = Signatures(Settings(signing_key="wrong" * 4)).headers("topic", b"key", b"value")
     for headers in (theirs, [], [(HEADER, None)], [(HEADER, b"")]):
         with pytest.raises(WrongSignature):

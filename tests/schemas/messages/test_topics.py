@@ -1,4 +1,4 @@
-"""The topics: settings that lose data are found, keys land where Java puts them."""
+"""The topics: settings that lose data are reported, keys have the partitions of Java's client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_topic_as_it_is_created_has_no_problems(spec: TopicSpec) -> None:
         (LAG, {"max.message.bytes": "1000"}, "max.message.bytes=1000"),
     ],
 )
-def test_a_setting_that_loses_data_is_named_with_what_to_do(
+def test_a_setting_that_loses_data_is_reported_with_its_remedy(
     spec: TopicSpec, config: dict[str, str], setting: str
 ) -> None:
     (problem,) = spec.problems({**spec.config, **config})
@@ -49,11 +49,11 @@ def test_unlimited_retention_is_no_problem() -> None:
     # org.apache.kafka.common.utils.Utils.murmur2, as its own test has them, modulo 100.
     [("21", -973932308), ("foobar", -790332482), ("a-little-bit-long-string", -985981536)],
 )
-def test_a_key_lands_where_java_puts_it(key: str, partition: int) -> None:
+def test_a_key_has_the_partition_of_javas_client(key: str, partition: int) -> None:
     assert partition_of(key, 100) == (partition & 0x7FFFFFFF) % 100
 
 
-def test_without_partitions_of_their_own_queries_are_where_every_client_puts_them() -> None:
+def test_clients_choose_the_partition_if_no_query_has_its_own() -> None:
     assert LagPartitions([]).choice_of("id", "orders") is None
 
 
@@ -71,7 +71,7 @@ def test_named_queries_have_the_last_partitions_and_the_others_share_the_rest() 
     }
 
 
-def test_a_topic_with_too_few_partitions_gives_none_away_and_reports_so_once(
+def test_a_topic_with_too_few_partitions_is_shared_by_all_queries_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     partitions = LagPartitions(["orders", "returns"])
@@ -79,5 +79,5 @@ def test_a_topic_with_too_few_partitions_gives_none_away_and_reports_so_once(
         choice = partitions.choice_of(f"id of {query}", query)
         assert choice is not None
         assert choice(2) == partition_of(f"id of {query}", 2)
-    (output,) = logged(caplog)
-    assert "own_partitions names 2 queries, and the topic has 2 partitions" in output
+    (message,) = logged(caplog)
+    assert "own_partitions names 2 queries, and the topic has 2 partitions" in message

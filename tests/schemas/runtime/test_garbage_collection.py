@@ -1,4 +1,4 @@
-"""What survives a collection is looked through again only once there is twice as much."""
+"""Survivors of a collection are examined again only once there are twice as many objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.scripts import run_script
 
 @pytest.fixture
 def frozen() -> Iterator[None]:
-    """Installed as in the service, and taken away."""
+    """The callback of the service, removed after the test."""
     thresholds = gc.get_threshold()
     callback = SurvivorsFrozen()
     gc.callbacks.append(callback)
@@ -24,26 +24,25 @@ def frozen() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("frozen")
-def test_a_collection_looks_through_little() -> None:
-    """However much there is, and is made."""
+def test_a_collection_examines_few_objects_of_many() -> None:
     gc.collect()
-    looked_through = []
+    examined = []
 
     def look(phase: str, info: Mapping[str, int]) -> None:
         if phase == "start":
-            looked_through.append(len(gc.get_objects()))
+            examined.append(len(gc.get_objects()))
 
     gc.callbacks.append(look)
     try:
         held = [[number] for number in range(200_000)]
     finally:
         gc.callbacks.remove(look)
-    assert len(looked_through) >= 5
-    assert max(looked_through) < 20_000 < len(held)
+    assert len(examined) >= 5
+    assert max(examined) < 20_000 < len(held)
 
 
-def test_survivors_are_looked_through_again_only_once_there_is_twice_as_much() -> None:
-    """In a process of its own: the objects of all tests are millions."""
+def test_survivors_are_examined_again_once_there_are_twice_as_many() -> None:
+    # A process of its own, since the objects of all tests are millions.
     ended = run_script(
         """
         import gc, weakref
@@ -57,15 +56,15 @@ def test_survivors_are_looked_through_again_only_once_there_is_twice_as_much() -
         gc.callbacks.append(garbage_collection.SurvivorsFrozen())
         cycle = Cycle()
         gc.collect()
-        seen = weakref.ref(cycle)
+        reference = weakref.ref(cycle)
         del cycle
         gc.collect()
-        assert seen() is not None
+        assert reference() is not None
         held = [[number] for number in range(2 * gc.get_freeze_count())]
         # The first counts, the second looks.
         gc.collect()
         gc.collect()
-        assert seen() is None
+        assert reference() is None
         """
     )
     assert ended.exit_code == 0, ended.errors

@@ -25,7 +25,7 @@ class Kept(logging.Handler):
 
 
 class Limited:
-    """A logger of its own, and what its handler writes."""
+    """A logger, and the records that its handler writes."""
 
     def __init__(self, window_s: float) -> None:
         self.limit = RepeatLimit(window_s)
@@ -40,7 +40,7 @@ for_an_hour = pytest.mark.parametrize("limited", [3_600], indirect=True)
 
 @pytest.fixture
 def limited(request: pytest.FixtureRequest) -> Iterator[Limited]:
-    """With a window of half a second, or of the parameter."""
+    """A limited logger with a window of half a second, or of the parameter."""
     made = Limited(getattr(request, "param", 0.5))
     yield made
     made.log.removeHandler(made.handler)
@@ -93,7 +93,7 @@ def test_at_the_end_of_the_process_the_number_so_far_is_logged(limited: Limited)
 
 
 @for_an_hour
-def test_what_is_kept_of_other_names_is_bounded(
+def test_the_number_of_windows_is_bounded(
     limited: Limited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "_KEPT", 10)
@@ -101,6 +101,6 @@ def test_what_is_kept_of_other_names_is_bounded(
         limited.log.warning("away", extra=log_fields("first"))
     for number in range(30):
         limited.log.warning("away", extra=log_fields(f"q{number}"))
-    # Nothing of what gave way is lost.
+    # A window that is dropped is reported.
     assert "… 1 more like this: away" in limited.handler.texts()
     assert len(limited.limit._windows) == 10

@@ -16,13 +16,13 @@ from tests.waiting import DEADLINE_S
     ("count", "lengths"), [(0, []), (1, [1]), (3, [3]), (4, [3, 1]), (6, [3, 3])]
 )
 def test_by_count_only_the_last_is_smaller(count: int, lengths: list[int]) -> None:
-    portions = list(by_count(iter(range(count)), 3))
-    assert [len(portion) for portion in portions] == lengths
-    assert [item for portion in portions for item in portion] == list(range(count))
+    chunks = list(by_count(iter(range(count)), 3))
+    assert [len(chunk) for chunk in chunks] == lengths
+    assert [item for chunk in chunks for item in chunk] == list(range(count))
 
 
 @pytest.mark.parametrize(
-    ("items", "portions"),
+    ("items", "chunks"),
     [
         ([], []),
         (["aaa"], [["aaa"]]),
@@ -33,9 +33,9 @@ def test_by_count_only_the_last_is_smaller(count: int, lengths: list[int]) -> No
     ],
 )
 def test_by_size_each_ends_when_it_is_large_enough(
-    items: list[str], portions: list[list[str]]
+    items: list[str], chunks: list[list[str]]
 ) -> None:
-    assert list(by_size(iter(items), len, 3)) == portions
+    assert list(by_size(iter(items), len, 3)) == chunks
 
 
 Item = tuple[str, int]
@@ -73,17 +73,17 @@ def test_at_its_limit_an_older_item_of_a_key_gives_way(
     def items(text: str) -> list[Item]:
         return [(item[0], int(item[1])) for item in text.split()]
 
-    gave_way: list[Item] = []
-    queue = queue_of(limit, gave_way)
+    dropped_items: list[Item] = []
+    queue = queue_of(limit, dropped_items)
     for item in items(put):
         queue.put_nowait(item)
-    assert (gave_way, queue.dropped) == (items(dropped), len(gave_way))
+    assert (dropped_items, queue.dropped) == (items(dropped), len(dropped_items))
     assert drain(queue) == items(left)
     assert queue.empty()
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_whatever_comes_it_stays_bounded_in_order_and_keeps_the_newest_of_each_key(
+def test_it_stays_bounded_and_ordered_and_keeps_the_newest_item_of_each_key(
     seed: int,
 ) -> None:
     chance = random.Random(seed)
@@ -116,7 +116,7 @@ def test_whatever_comes_it_stays_bounded_in_order_and_keeps_the_newest_of_each_k
     assert len(dropped) == queue.dropped
 
 
-async def test_join_waits_until_what_was_taken_is_marked_done() -> None:
+async def test_join_waits_until_taken_items_are_marked_done() -> None:
     queue = queue_of(10)
     queue.put_nowait(("a", 1))
     await queue.get()
@@ -128,7 +128,7 @@ async def test_join_waits_until_what_was_taken_is_marked_done() -> None:
     await joining
 
 
-async def test_join_does_not_wait_for_what_gave_way() -> None:
+async def test_join_does_not_wait_for_what_dropped_items() -> None:
     queue = queue_of(1)
     for number in range(5):
         queue.put_nowait(("a", number))
@@ -137,7 +137,7 @@ async def test_join_does_not_wait_for_what_gave_way() -> None:
     await asyncio.wait_for(queue.join(), DEADLINE_S)
 
 
-async def test_join_does_not_return_when_the_last_one_gives_way_to_a_newer() -> None:
+async def test_join_does_not_return_when_a_newer_item_replaces_the_last() -> None:
     queue = queue_of(1)
     queue.put_nowait(("a", 1))
     joining = asyncio.create_task(queue.join())
@@ -159,7 +159,7 @@ async def test_get_waits_for_an_item() -> None:
     assert await getting == ("a", 1)
 
 
-def test_marking_more_done_than_was_put_is_an_error() -> None:
+def test_marking_more_items_done_than_were_put_is_an_error() -> None:
     queue = queue_of(1)
     with pytest.raises(ValueError, match="task_done"):
         queue.task_done()

@@ -1,4 +1,4 @@
-"""Tasks end together, in order, however deaf one of them is."""
+"""Tasks end together, in order, even if one of them swallows a cancellation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_the_others_end_when_one_does_the_last_layer_first() -> None:
     assert ended == ["last", "first"]
 
 
-async def test_what_the_first_one_raised_is_raised() -> None:
+async def test_the_error_of_the_first_task_is_raised() -> None:
     async def fail() -> None:
         raise ValueError("why")
 
@@ -34,10 +34,10 @@ async def test_what_the_first_one_raised_is_raised() -> None:
         await run_together(asyncio.sleep(60), fail(), cancel_again_s=10)
 
 
-async def test_a_task_that_did_not_hear_the_first_cancellation_hears_the_next() -> None:
+async def test_a_task_that_swallows_a_cancellation_is_cancelled_again() -> None:
     received = 0
 
-    async def deaf() -> None:
+    async def stubborn() -> None:
         nonlocal received
         while True:
             try:
@@ -47,14 +47,14 @@ async def test_a_task_that_did_not_hear_the_first_cancellation_hears_the_next() 
                 if received > 1:
                     raise
 
-    task = asyncio.create_task(deaf())
+    task = asyncio.create_task(stubborn())
     await asyncio.sleep(0)
     await cancel_and_wait(task, cancel_again_s=0.01)
     assert received == 2
     assert task.cancelled()
 
 
-async def test_ending_what_has_failed_already_is_fine() -> None:
+async def test_a_task_that_has_failed_already_may_be_cancelled() -> None:
     async def fail() -> None:
         raise ValueError("why")
 

@@ -37,7 +37,7 @@ _NAMES = ClusterNames(_SETTINGS)
         ("", None),
     ],
 )
-def test_nothing_but_configured_brokers_is_connected_to(named: str, alias: str | None) -> None:
+def test_only_configured_brokers_are_accessed(named: str, alias: str | None) -> None:
     expected = {
         "default": ClusterAccess("home-1:9092,home-2:9092", _LOGIN),
         "east": ClusterAccess("east:1"),
@@ -46,20 +46,17 @@ def test_nothing_but_configured_brokers_is_connected_to(named: str, alias: str |
     assert _NAMES.access_to(named) == expected[alias]
 
 
-def test_a_position_that_reports_no_brokers_is_of_the_home_cluster() -> None:
+def test_a_position_without_brokers_is_of_the_home_cluster() -> None:
     assert _NAMES.access_to(None) == ClusterAccess("home-1:9092,home-2:9092", _LOGIN)
     assert ClusterNames(Settings()).access_to(None) is None
 
 
-def test_a_driver_that_was_reported_nothing_asks_the_brokers_of_its_query() -> None:
-    assert ClusterNames(Settings()).access_to("any:9092") == ClusterAccess(
-        "any:9092", KafkaSettings()
-    )
-    with_password = ClusterNames(Settings(kafka=_LOGIN))
-    assert with_password.access_to("any:9092") is None
+def test_a_driver_without_settings_uses_the_brokers_of_its_query() -> None:
+    assert ClusterNames(Settings()).access_to("any:9092") == ClusterAccess("any:9092")
+    assert ClusterNames(Settings(kafka=_LOGIN)).access_to("any:9092") is None
 
 
-def test_measuring_goes_by_the_drivers_word_where_no_address_is_known() -> None:
+def test_the_alias_of_the_driver_counts_for_unknown_addresses() -> None:
     assert _NAMES.alias_of("kafka.internal:9092", "default") == "default"
     assert _NAMES.alias_of("kafka.internal:9092", "west") is None
     assert _NAMES.alias_of("east:1,home-1:9092", "default") is None
@@ -69,7 +66,7 @@ EAST = ClusterSettings(bootstrap_servers="east-1:9092, east-2:9092", addresses="
 
 
 @pytest.mark.parametrize(
-    ("bootstrap_servers", "output", "alias"),
+    ("bootstrap_servers", "reported", "alias"),
     [
         ("home-2:9092,home-1:9092", "east", "home"),
         ("10.0.0.1:19092", "home", "east"),
@@ -83,16 +80,15 @@ EAST = ClusterSettings(bootstrap_servers="east-1:9092, east-2:9092", addresses="
         ("east-1:9093", "west", None),
     ],
 )
-def test_a_known_address_reports_more_than_the_alias_that_the_driver_was_reported(
-    bootstrap_servers: str | None, output: str, alias: str | None
+def test_a_known_address_overrides_the_alias_that_the_driver_reports(
+    bootstrap_servers: str | None, reported: str, alias: str | None
 ) -> None:
     settings = Settings(cluster="home", clusters={"east": EAST})
     names = ClusterNames(settings.resolved("home-1:9092,home-2:9092"))
-    assert names.alias_of(bootstrap_servers, output) == alias
+    assert names.alias_of(bootstrap_servers, reported) == alias
 
 
-def test_sparklags_own_brokers_are_its_own_cluster_also_where_another_lists_them() -> None:
+def test_the_home_cluster_keeps_brokers_that_another_cluster_lists() -> None:
     settings = Settings(clusters={"east": ClusterSettings(bootstrap_servers="home-1:9092")})
-    assert (
-        ClusterNames(settings.resolved("home-1:9092")).alias_of("home-1:9092", "east") == "default"
-    )
+    names = ClusterNames(settings.resolved("home-1:9092"))
+    assert names.alias_of("home-1:9092", "east") == "default"

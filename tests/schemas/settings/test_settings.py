@@ -1,4 +1,4 @@
-"""Settings: where they come from, which one wins, and what a wrong one says."""
+"""Settings: their sources, the order of these, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refusal(**sources: Any) -> str:
-    """The one line in which settings are refused, without a secret."""
+    """The error for the settings: one line without a secret."""
     with pytest.raises(SettingsError) as refused:
         load_settings(**{"environ": {}, **sources})
     line = str(refused.value)
@@ -30,7 +30,7 @@ def refusal(**sources: Any) -> str:
     return line
 
 
-def test_each_source_wins_over_the_one_below_it(tmp_path: Path) -> None:
+def test_each_source_overrides_the_one_below_it(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text('group_id = "file"\nlag_topic = "file"\noffsets_topic = "file"\ncluster="file"')
     secrets = tmp_path / "secrets"
@@ -48,15 +48,12 @@ def test_each_source_wins_over_the_one_below_it(tmp_path: Path) -> None:
         spark_configuration={"partitionTopic": "spark", "cluster": "spark"},
         overrides={"cluster": "call", "group_id": None},
     )
-    assert (result.group_id, result.lag_topic, result.offsets_topic) == (
-        "file",
-        "environment",
-        "secret",
-    )
-    assert (result.partition_topic, result.cluster) == ("spark", "call")
+    assert (result.group_id, result.lag_topic) == ("file", "environment")
+    assert (result.offsets_topic, result.partition_topic) == ("secret", "spark")
+    assert result.cluster == "call"
 
 
-def test_sparks_configuration_names_settings_as_spark_names_its_own() -> None:
+def test_names_in_sparks_configuration_are_spelled_as_sparks_own() -> None:
     result = load_settings(
         environ={},
         spark_configuration={
@@ -138,7 +135,7 @@ def test_a_list_that_is_almost_json_is_refused(text: str) -> None:
     assert line.startswith("setting groups.allow begins like a JSON array")
 
 
-def test_what_kubernetes_reports_of_a_service_called_sparklag_is_no_setting() -> None:
+def test_variables_of_a_kubernetes_service_called_sparklag_are_no_settings() -> None:
     links = {
         "SPARKLAG_SERVICE_HOST": "10.0.0.7",
         "SPARKLAG_SERVICE_PORT": "8085",
@@ -200,7 +197,7 @@ def test_a_wrong_setting_is_one_line_that_names_it(environ: dict[str, str], line
     assert line in refusal(environ=environ)
 
 
-def test_the_first_pattern_that_fits_a_query_reports_its_thresholds(tmp_path: Path) -> None:
+def test_the_first_matching_pattern_sets_the_thresholds_of_a_query(tmp_path: Path) -> None:
     (tmp_path / "sparklag.toml").write_text(
         """
         [thresholds."payments-.*"]
@@ -218,7 +215,7 @@ def test_the_first_pattern_that_fits_a_query_reports_its_thresholds(tmp_path: Pa
     assert Settings().thresholds_of("any", "id") == Thresholds()
 
 
-def test_the_first_pattern_that_fits_a_query_sets_its_refresh_interval(tmp_path: Path) -> None:
+def test_the_first_matching_pattern_sets_the_refresh_interval_of_a_query(tmp_path: Path) -> None:
     (tmp_path / "sparklag.toml").write_text(
         """
         [refresh_intervals]
@@ -246,7 +243,9 @@ def test_the_first_pattern_that_fits_a_query_sets_its_refresh_interval(tmp_path:
         ),
     ],
 )
-def test_what_is_wrong_in_the_file_is_named_as_there(text: str, line: str, tmp_path: Path) -> None:
+def test_an_error_in_the_file_names_the_setting_as_the_file_does(
+    text: str, line: str, tmp_path: Path
+) -> None:
     (tmp_path / "sparklag.toml").write_text(text)
     assert line in refusal()
 
@@ -270,7 +269,7 @@ def test_a_cluster_comes_from_variables_with_its_own_security() -> None:
     assert (result.kafka.security_protocol, east.kafka.client_id) == ("PLAINTEXT", "sparklag")
 
 
-def test_clusters_come_from_the_file_and_secrets_are_laid_over_it(tmp_path: Path) -> None:
+def test_secret_files_complete_the_clusters_of_the_settings_file(tmp_path: Path) -> None:
     (tmp_path / "sparklag.toml").write_text(
         """
         [clusters.east]
@@ -290,11 +289,10 @@ def test_clusters_come_from_the_file_and_secrets_are_laid_over_it(tmp_path: Path
     assert result.clusters["east"].kafka.sasl_password == "hush"
 
 
-def test_clusters_may_be_passed_as_they_are() -> None:
+def test_clusters_may_be_passed_as_objects() -> None:
     east = ClusterSettings(bootstrap_servers="east:9092")
-    assert load_settings(environ={}, overrides={"clusters": {"east": east}}).clusters == {
-        "east": east
-    }
+    overrides = {"clusters": {"east": east}}
+    assert load_settings(environ={}, overrides=overrides).clusters == {"east": east}
 
 
 @pytest.mark.parametrize(
@@ -381,7 +379,7 @@ def test_a_wrong_setting_of_an_alias_with_dots_is_named_too() -> None:
         {"addresses": "me:hush@proxy:9092"},
     ],
 )
-def test_what_remains_where_a_secret_may_is_never_shown(overrides: dict[str, object]) -> None:
+def test_a_wrong_value_that_may_be_a_secret_is_not_shown(overrides: dict[str, object]) -> None:
     assert refusal(overrides=overrides)
 
 
@@ -396,16 +394,14 @@ def test_what_remains_where_a_secret_may_is_never_shown(overrides: dict[str, obj
         ("https://h?token=hunter2", ""),
     ],
 )
-def test_a_registrys_url_is_refused_without_what_may_be_a_secret_in_it(
-    url: str, message: str
-) -> None:
+def test_the_error_for_a_registrys_url_shows_no_secret(url: str, message: str) -> None:
     with pytest.raises(ValueError, match=rf"^registry\.url = .*{message}") as refusal:
         RegistrySettings(url=url)
     assert "hunter2" not in str(refusal.value)
 
 
 def leaves(of: type[Any] = Settings, *above: str) -> Iterator[tuple[str, ...]]:
-    """The path of every setting, as the types have them."""
+    """The path of every setting in the types."""
     for name, kind in get_type_hints(of).items():
         steps = (*above, name)
         if get_origin(kind) is dict:
@@ -429,8 +425,7 @@ def test_a_setting_that_is_empty_is_refused_with_its_source(
     for step in reversed(steps):
         nested = {step: nested}
     assert refusal(overrides=nested) == f"arguments: {dotted} {means}"
-    spark = {dotted: empty}
-    assert refusal(spark_configuration=spark).endswith(means)
+    assert refusal(spark_configuration={dotted: empty}).endswith(means)
 
     (tmp_path / variable).write_text(empty)
     line = refusal(environ={"SPARKLAG_SECRETS_DIR": str(tmp_path)})
@@ -469,14 +464,14 @@ KEY = "k" * 16
         ({"environ": {"SPARKLAG_CONFIG": " "}}, "SPARKLAG_CONFIG is empty"),
     ],
 )
-def test_what_secures_is_never_half_configured(sources: dict[str, Any], line: str) -> None:
+def test_incomplete_security_settings_are_refused(sources: dict[str, Any], line: str) -> None:
     assert line in refusal(**sources)
 
 
 def test_a_secret_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "SPARKLAG_SIGNING_KEY"
     environ = {"SPARKLAG_SECRETS_DIR": str(tmp_path)}
-    # As Docker leaves it where the file that it should mount is missing.
+    # Docker makes a folder if the file to mount is missing.
     file.mkdir()
     assert refusal(environ=environ) == f"secret file {file} cannot be read: Is a directory"
     file.rmdir()
@@ -496,11 +491,7 @@ def test_no_secret_of_any_setting_is_shown() -> None:
         overrides={
             "bootstrap_servers": "kafka:9092,kafka-2:9092",
             "kafka": secured,
-            "registry": {
-                "url": "https://registry:8081",
-                "username": "me",
-                "password": "hunter2",
-            },
+            "registry": {"url": "https://registry:8081", "username": "me", "password": "hunter2"},
             "checkpoints": {
                 "locations": ["webhdfs://me:hunter2@namenode/cp", "s3://bucket/cp?sig=hunter2"],
                 "follow": ["webhdfs://me:hunter2@namenode/"],
@@ -548,7 +539,7 @@ def test_the_address_of_a_service_may_have_a_path(url: str) -> None:
         "http://sparklag/?token=hunter2",
     ],
 )
-def test_what_is_no_address_of_a_service_is_refused_in_a_line_without_a_secret(url: str) -> None:
+def test_the_error_for_an_invalid_service_url_is_one_line_without_secrets(url: str) -> None:
     line = refusal(environ={"SPARKLAG_SERVICE_URL": url})
     assert "service_url = " in line
     assert ": takes http(s)://" in line

@@ -1,4 +1,4 @@
-"""What others wrote stands on one line, and does nothing to a terminal."""
+"""Foreign text is printed on one line, and controls no terminal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sparklag_schemas.text.printable import printable
         ("", ""),
     ],
 )
-def test_what_is_not_printable_is_escaped(text: str, shown: str) -> None:
+def test_characters_that_are_not_printable_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert printable(text).isprintable()
 
 
-def test_what_is_long_is_cut() -> None:
+def test_a_long_text_is_cut() -> None:
     assert printable("x" * 1_000, 10) == "x" * 9 + "…"
     assert printable("x" * 10, 10) == "x" * 10

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from sparklag_schemas.messages.lag_event import PartitionLag, TopicLag
 from sparklag_schemas.messages.redaction import redacted
-from sparklag_schemas.text.redaction import exception_line, redact, redact_location
+from sparklag_schemas.text.locations import redact_location
+from sparklag_schemas.text.redaction import exception_line, redact
 from tests.messages import lag_event, observation
 
 ODD = "S3CR,ET; x y"
@@ -223,7 +224,7 @@ def test_other_text_is_left_as_it_is(text: str) -> None:
         ("GET https://h/x?sig=hunter2 failed with 403", "GET https://h/x?***"),
     ],
 )
-def test_after_the_first_word_that_may_be_a_secret_nothing_is_shown(text: str, shown: str) -> None:
+def test_nothing_is_shown_after_the_first_word_that_may_be_a_secret(text: str, shown: str) -> None:
     assert redact(text) == shown
 
 
@@ -239,7 +240,7 @@ def test_after_the_first_word_that_may_be_a_secret_nothing_is_shown(text: str, s
         min_size=8,
     ).map("".join),
 )
-def test_what_is_left_does_not_depend_on_the_secret(name: str, to: str, secret: str) -> None:
+def test_the_redacted_text_does_not_depend_on_the_secret(name: str, to: str, secret: str) -> None:
     quote = to[-1] if to[-1] in "\"'" else ""
 
     def left(value: str) -> str:
@@ -276,7 +277,7 @@ def test_a_location_has_no_user_and_no_query(location: str, shown: str) -> None:
     assert redact_location(location) == shown
 
 
-def test_of_an_exception_as_much_is_reported_as_the_settings_say() -> None:
+def test_the_settings_choose_the_published_part_of_an_exception() -> None:
     text = "a.b.StreamingQueryException: failed with password=hunter2\nCaused by: secret"
     assert exception_line(text, "none") is None
     assert exception_line(text, "type") == "a.b.StreamingQueryException"
@@ -295,7 +296,7 @@ def test_of_an_exception_as_much_is_reported_as_the_settings_say() -> None:
     assert exception_line("???", "type") == "exception"
 
 
-def test_what_others_wrote_is_redacted_again() -> None:
+def test_messages_of_others_are_redacted_again() -> None:
     fields = {
         "exception": "IOException: password=hunter2",
         "checkpoint_location": "https://x/y?sig=hunter2",
@@ -330,7 +331,7 @@ def test_reasons_of_partitions_are_redacted_and_no_number_of_them_is_lost() -> N
 @pytest.mark.parametrize(
     "secret", ["http://bob:hunter2@host", "bob:hunter2@host", 'response="hunter2"', "token=hunter2"]
 )
-def test_where_a_long_text_is_cut_no_half_of_a_secret_is_left(secret: str) -> None:
+def test_a_long_text_is_not_cut_within_a_secret(secret: str) -> None:
     for before in range(1_001 - len(secret), 1_000):
         text = redact(("word " * 200)[: before - 1] + f" {secret} and more")
         assert "hun" not in text
@@ -338,15 +339,15 @@ def test_where_a_long_text_is_cut_no_half_of_a_secret_is_left(secret: str) -> No
     assert redact("http://bob:" + "hunter2" * 200 + "@host") == "***"
 
 
-def test_of_partitions_with_many_distinct_reasons_few_are_reported() -> None:
-    """Each takes milliseconds at worst, and a message has room for thousands."""
+def test_few_of_many_distinct_reasons_of_partitions_are_shown() -> None:
+    # Each takes milliseconds at worst, and a message may have thousands.
     numbered = [f"lost {n} records" for n in range(1_000)]
     distinct = [f"{n}a.b://" * 90 for n in range(1_000)]
     secret = [f"{n} token=hunter2" for n in range(1_000)]
-    for reasons, output in ((numbered, 1_000), (distinct, 50), (secret, 50)):
+    for reasons, expected in ((numbered, 1_000), (distinct, 50), (secret, 50)):
         partitions = [PartitionLag(partition=n, reason=reason) for n, reason in enumerate(reasons)]
         event = lag_event(topics=[TopicLag(topic="orders", source=0, partitions=partitions)])
         safe = redacted(event)
         assert b"hunter2" not in msgspec.json.encode(safe)
         shown = [one.reason for one in safe.topics[0].partitions]
-        assert len(reasons) - shown.count("***") == output
+        assert len(reasons) - shown.count("***") == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
-from sparklag_schemas.messages.partition_record import partition_key
+from sparklag_schemas.messages.lag_event import partition_key
 from sparklag_service.publishing.partition_publisher import Change, PartitionChanges
 from tests.messages import QUERY_ID, lag_event
 

@@ -29,7 +29,7 @@ from sparklag_offsets.store.sql.tables import (
     select_records,
 )
 from sparklag_schemas.runtime.queue import by_count, by_size
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
 
 _TIMEOUT_S: Final = 30.0
 """Of one call."""

@@ -36,7 +36,7 @@ from sparklag_offsets.store.sql.tables import (
 )
 from sparklag_schemas import Observation
 from sparklag_schemas.runtime.logs import log_fields
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
 
 _log = logging.getLogger("sparklag.offsets")
 _DATABASES: Final = ("sqlite", "postgresql", "mysql", "mariadb")

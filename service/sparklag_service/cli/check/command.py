@@ -18,7 +18,7 @@ from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import ResolvedSettings, Settings, SparklagError
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.text.formatting import Mark
-from sparklag_schemas.text.redaction import redact_location
+from sparklag_schemas.text.locations import redact_location
 from sparklag_service import VERSION
 from sparklag_service.cli.check.kafka import check_kafka
 from sparklag_service.cli.check.result import CheckResult, bad, ok

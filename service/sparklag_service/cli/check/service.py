@@ -10,7 +10,7 @@ import httpx
 import msgspec
 
 from sparklag_schemas.codec import NOT_JSON
-from sparklag_schemas.text.redaction import shown_url
+from sparklag_schemas.text.locations import shown_url
 from sparklag_service import VERSION
 from sparklag_service.cli.check.result import CheckResult, bad, clock_result, note, ok
 from sparklag_service.cli.requests import UNCOMPRESSED, base_url, extend

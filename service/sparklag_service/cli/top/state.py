@@ -8,8 +8,8 @@ from typing import Final
 from rich.text import Text
 
 from sparklag_schemas.text.formatting import ago, mark, records, span
+from sparklag_schemas.text.locations import shown_url
 from sparklag_schemas.text.printable import printable
-from sparklag_schemas.text.redaction import shown_url
 from sparklag_service.cli.summary import Summary
 from sparklag_service.cli.terminal import COLOURS
 from sparklag_service.cli.top.columns import ORDERS
