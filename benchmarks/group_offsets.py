@@ -31,7 +31,7 @@ from benchmarks.service_process import READY_S, ServiceProcess, service_process,
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, string
-from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchRequest
+from sparklag_kafka.protocol.groups import CommittedGroup, OffsetFetchRequest
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.messages.query_message import ConsumerGroup
 from sparklag_schemas.settings import ClusterAccess

@@ -14,15 +14,12 @@ from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
-from sparklag_kafka.errors import KAFKA_FAILURES, OneGroupPerRequest
-from sparklag_kafka.protocol.describe_groups import (
+from sparklag_kafka.errors import KAFKA_FAILURES, UNKNOWN_GROUP, OneGroupPerRequest
+from sparklag_kafka.protocol.groups import (
     DEAD,
+    CommittedGroup,
     DescribeGroupsRequest,
     GroupDescription,
-)
-from sparklag_kafka.protocol.error_codes import UNKNOWN_GROUP
-from sparklag_kafka.protocol.offset_fetch import (
-    CommittedGroup,
     OffsetFetchRequest,
     OffsetFetchResponse,
 )

@@ -10,8 +10,16 @@ from typing import Final
 
 from sparklag_kafka.access import connection_problem
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable
-from sparklag_kafka.protocol import error_codes
+from sparklag_kafka.errors import (
+    INVALID_TOPIC,
+    KAFKA_FAILURES,
+    LEADER_NOT_AVAILABLE,
+    NOT_LEADER,
+    TOPIC_FORBIDDEN,
+    UNKNOWN_TOPIC,
+    KafkaUnavailable,
+    error_name,
+)
 from sparklag_kafka.protocol.list_offsets import (
     EARLIEST,
     LATEST,
@@ -23,11 +31,11 @@ from sparklag_kafka.protocol.metadata import TopicMetadata
 from sparklag_schemas import ClusterAccess
 
 _REASONS: Final = {
-    error_codes.UNKNOWN_TOPIC: "there is no such topic, or no right to see it",
-    error_codes.TOPIC_FORBIDDEN: "no right to see the topic",
-    error_codes.NOT_LEADER: "the partition changes its leader",
-    error_codes.LEADER_NOT_AVAILABLE: "the partition has no leader",
-    error_codes.INVALID_TOPIC: "that is not the name of a topic",
+    UNKNOWN_TOPIC: "there is no such topic, or no right to see it",
+    TOPIC_FORBIDDEN: "no right to see the topic",
+    NOT_LEADER: "the partition changes its leader",
+    LEADER_NOT_AVAILABLE: "the partition has no leader",
+    INVALID_TOPIC: "that is not the name of a topic",
 }
 
 
@@ -132,4 +140,4 @@ def _mark_unknown(parts: list[TopicPart], bounds: dict[str, TopicBounds], reason
 
 
 def _reason(error_code: int) -> str:
-    return _REASONS.get(error_code) or f"Kafka answers {error_codes.error_name(error_code)}"
+    return _REASONS.get(error_code) or f"Kafka answers {error_name(error_code)}"

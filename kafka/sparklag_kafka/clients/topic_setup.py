@@ -16,8 +16,12 @@ from aiokafka.protocol.produce import ProduceRequest
 from sparklag_kafka.access import TrustedBrokers, client_options
 from sparklag_kafka.brokers.log_bounds import read_partitions
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.errors import KafkaUnavailable, TopicUnavailable
-from sparklag_kafka.protocol.error_codes import GROUP_FORBIDDEN, TOPIC_FORBIDDEN
+from sparklag_kafka.errors import (
+    GROUP_FORBIDDEN,
+    TOPIC_FORBIDDEN,
+    KafkaUnavailable,
+    TopicUnavailable,
+)
 from sparklag_schemas.messages.topics import TopicSpec
 from sparklag_schemas.settings import ClusterAccess
 

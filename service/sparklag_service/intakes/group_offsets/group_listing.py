@@ -11,7 +11,7 @@ from typing import Final
 from sparklag_kafka.brokers.group_offsets import find_coordinators, list_groups
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
-from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResponse
+from sparklag_kafka.protocol.groups import CommittedGroup, OffsetFetchResponse
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.messages.bounds import MAX_NAME
 from sparklag_schemas.runtime.tasks import with_pauses
