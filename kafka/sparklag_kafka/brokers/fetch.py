@@ -19,9 +19,9 @@ from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.pool import BrokerConnection
-from sparklag_kafka.clients.consumer import BoundedRecords
 from sparklag_kafka.errors import RecordsUnreadable, Undecodable
 from sparklag_kafka.protocol.encoding import CONSUMER_REPLICA_ID, ISOLATION_CODES
+from sparklag_kafka.protocol.record_batches import BoundedRecords
 from sparklag_schemas import IsolationLevel
 from sparklag_schemas.runtime.queue import by_count
 
