@@ -17,7 +17,7 @@ from sparklag_kafka.errors import (
     UNKNOWN_TOPIC,
 )
 from sparklag_kafka.protocol.groups import CommittedTopic
-from sparklag_offsets.restore.comparison import minimum_offsets
+from sparklag_offsets.restore.positions import minimum_offsets
 from sparklag_schemas import LagEvent, MirrorSettings, Offsets
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.query_names import is_live

@@ -10,7 +10,7 @@ from sparklag_kafka.brokers.log_bounds import TopicBounds
 from sparklag_kafka.errors import KafkaUnavailable
 from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_offsets.errors import BeforeFirstBatch, PositionDeleted, SourceNotNamed, TopicChanged
-from sparklag_offsets.restore.spark_offsets import (
+from sparklag_offsets.restore.positions import (
     RestorePosition,
     checked_offsets,
     position_of_checkpoint,
