@@ -54,7 +54,7 @@ class AcknowledgedProducer:
 
     @property
     def started(self) -> bool:
-        """Whether the next message goes out without connecting first."""
+        """Return whether the next message goes out without connecting first."""
         return self._outbox is not None
 
     async def send(
@@ -131,9 +131,10 @@ async def _abandon(producer: AIOKafkaProducer) -> None:
     """
     # There is no public way. Connections are closed first, which ends waiting for responses, and
     # again at the end, for those that were reopened. A step that takes too long is cancelled.
-    for step in (_disconnect, _end_sender, _disconnect):
+    end_sender = [producer._sender.close] if producer._sender is not None else []
+    for step in (producer.client.close, *end_sender, producer.client.close):
         # Gathered: aiokafka's own cancelled tasks must not look like a cancellation of this one.
-        ended = asyncio.gather(step(producer), return_exceptions=True)
+        ended = asyncio.gather(step(), return_exceptions=True)
         try:
             (error,) = await asyncio.wait_for(ended, _ABANDON_TIMEOUT_S / 3)
         except asyncio.TimeoutError as timeout:
@@ -141,15 +142,6 @@ async def _abandon(producer: AIOKafkaProducer) -> None:
         if error is not None:
             _log.debug("sparklag: a producer did not end cleanly: %r", error)
     producer._closed = True
-
-
-async def _disconnect(producer: AIOKafkaProducer) -> None:
-    await producer.client.close()
-
-
-async def _end_sender(producer: AIOKafkaProducer) -> None:
-    if producer._sender is not None:
-        await producer._sender.close()
 
 
 _Acknowledgement = asyncio.Future[None]
@@ -163,7 +155,9 @@ class _Message(NamedTuple):
 
 
 class Outbox:
-    """Passes them to `producer` in batches, those of a partition in order. Given single messages,
+    """The messages of one producer that are not acknowledged yet.
+
+    It passes them to `producer` in batches, those of a partition in order. Given single messages,
     aiokafka wakes all that wait for a full batch whenever it was sent, and each tries again.
 
     A message that is not acknowledged after `timeout_s` ends the outbox, and fails all of them.
@@ -183,7 +177,7 @@ class Outbox:
         self._failure: str | None = None
 
     async def partitions_of(self, topic: str) -> int:
-        """How many a topic has. Raises one of KAFKA_FAILURES."""
+        """The number of partitions of a topic. Raises one of KAFKA_FAILURES."""
         count = self._partition_counts.get(topic)
         if count is None:
             partitions = self.producer.partitions_for(topic)
@@ -238,7 +232,6 @@ class Outbox:
         del self._lanes[topic, partition]
 
     def _next_batch(self, lane: deque[_Message]) -> tuple[BatchBuilder, list[_Acknowledgement]]:
-        """As many messages as fit, and what waits for each."""
         batch = self.producer.create_batch()
         pending = []
         while lane:

@@ -12,7 +12,7 @@ from sparklag_offsets.checkpoints.offset_log import OffsetFile, OffsetLine
 from sparklag_schemas import Offsets, SourcePosition
 
 if TYPE_CHECKING:
-    from sparklag_kafka.brokers.log_bounds import TopicBounds
+    from sparklag_kafka.brokers.logs import TopicBounds
 
 
 @dataclass(frozen=True)

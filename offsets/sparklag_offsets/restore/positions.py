@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
-from sparklag_kafka.brokers.log_bounds import TopicBounds
+from sparklag_kafka.brokers.logs import TopicBounds
 from sparklag_kafka.errors import KafkaUnavailable
 from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_offsets.errors import (

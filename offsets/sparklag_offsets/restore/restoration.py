@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 import msgspec
 
-from sparklag_kafka.brokers.log_bounds import read_bounds
+from sparklag_kafka.brokers.logs import read_bounds
 from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
 from sparklag_offsets.errors import AmbiguousQuery, BeforeFirstBatch, RestoreError, UnknownQuery
 from sparklag_offsets.restore.positions import (

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from sparklag_kafka.access import quiet_client_logs
-from sparklag_kafka.brokers.log_bounds import read_bounds
+from sparklag_kafka.brokers.logs import read_bounds
 from sparklag_offsets.checkpoints import (
     CheckpointPosition,
     CheckpointStore,

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from aiokafka.structs import TopicPartition
 from msgspec import Struct
 
-from sparklag_kafka.brokers.fetch import FetchedPartition
+from sparklag_kafka.brokers.logs import FetchedPartition
 from sparklag_kafka.errors import (
     NONE,
     OFFSET_OUT_OF_RANGE,

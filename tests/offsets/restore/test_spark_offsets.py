@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_kafka.brokers.log_bounds import TopicBounds
+from sparklag_kafka.brokers.logs import TopicBounds
 from sparklag_kafka.errors import KafkaUnavailable
 from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_offsets.errors import BeforeFirstBatch, PositionDeleted, SourceNotNamed, TopicChanged
