@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.types import String
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
@@ -30,13 +31,15 @@ from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import READY_S, ServiceProcess, service_process, wait_for
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, string
-from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchRequest
+from sparklag_kafka.protocol.encoding import PreparedRequest, Versions
+from sparklag_kafka.protocol.groups import CommittedGroup, OffsetFetchRequest
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.messages.query_message import ConsumerGroup
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.intakes.group_offsets.group_reader import GroupReader
 from sparklag_service.intakes.groups import group_query_id
+
+string = String("utf-8").encode
 
 SHARE_BUDGET: Final = 0.01
 """Of a core, at the default interval."""

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from sparklag_kafka.brokers.log_bounds import read_bounds
+from sparklag_kafka.brokers.logs import read_bounds
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ClusterAccess
 from sparklag_schemas.runtime.queue import by_count

@@ -28,11 +28,11 @@ _PROBE_TIMEOUT_S = 5.0
 _RENEW: Final = "renew it on the broker, or correct the clock"
 _NAME: Final = "connect to a name in the certificate, or add this name to it"
 _REMEDIES: Final = {9: _RENEW, 10: _RENEW, 62: _NAME, 64: _NAME}
-"""By OpenSSL's X509_V_ERR numbers: not yet valid, expired, another host's, another address's."""
+"""Remedies by OpenSSL's X509_V_ERR number: not yet valid, expired, other host, other address."""
 
 
 class TrustedBrokers:
-    """Which brokers may see the password: those that the settings name, and those that TLS
+    """The brokers that may see the password: those that the settings name, and those that TLS
     authenticates. A cluster's metadata may name any host."""
 
     def __init__(self, access: ClusterAccess) -> None:
@@ -82,7 +82,7 @@ def client_options(access: ClusterAccess) -> dict[str, Any]:
 
 
 def connection_options(access: ClusterAccess) -> dict[str, Any]:
-    """The same without the addresses: for aiokafka's `create_conn`."""
+    """These options without the addresses: for aiokafka's `create_conn`."""
     try:
         check_addresses(access.bootstrap_servers)
         collect_hosts(access.bootstrap_servers)

@@ -5,15 +5,15 @@ SparklagError
     MessageTooLarge      Kafka, or its producer, refuses the size of a message
     TopicUnavailable     a topic is missing and cannot be created
     RecordsUnreadable    the timestamp of a record cannot be read
-    Undecodable          compressed data is malformed, or becomes too large
+    Undecodable          compressed data is malformed, or decompresses to too many bytes
 aiokafka's KafkaError
-    ResponseUnreadable   a response is not what the protocol prescribes
+    ResponseUnreadable   a response is not what the protocol prescribes: its rest is discarded
     OneGroupPerRequest   the broker takes one group in a request, not several
 OSError
     UntrustedBroker      the cluster names a broker that must not see the password
 
-A call to Kafka fails with one of KAFKA_FAILURES; `clients.connection.explain_error` finds the
-cause by connecting anew, `error_text` and `broker_error_text` take the error as it is.
+A call to Kafka fails with one of KAFKA_FAILURES. `access.explain_error` finds the cause by
+connecting anew; `error_text` and `broker_error_text` take the error as it is.
 """
 
 from __future__ import annotations
@@ -21,18 +21,14 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aiokafka.errors import (
-    GroupAuthorizationFailedError,
-    IncompatibleBrokerVersion,
-    KafkaError,
-    TopicAuthorizationFailedError,
-)
+from aiokafka import errors
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
 
 from sparklag_schemas import SparklagError
 
 
 class KafkaUnavailable(SparklagError):
-    """No broker responds, or not in time; the text names the cause."""
+    """The text names the cause."""
 
 
 class MessageTooLarge(SparklagError):
@@ -40,19 +36,19 @@ class MessageTooLarge(SparklagError):
 
 
 class TopicUnavailable(SparklagError):
-    """A topic is missing and could not be created; the text says why, and what to do."""
+    """The text has the reason, and what to do."""
 
 
 class RecordsUnreadable(SparklagError):
-    """The timestamp of a record cannot be read; the text says why."""
+    """The text has the reason."""
 
 
 class Undecodable(SparklagError):
-    """The data is not in the codec's format, or decompresses to too many bytes."""
+    """The text has the reason."""
 
 
 class ResponseUnreadable(KafkaError):  # type: ignore[misc]  # aiokafka has no types
-    """A response is not what the protocol prescribes: the rest of it is discarded."""
+    """The text has the reason."""
 
 
 class OneGroupPerRequest(IncompatibleBrokerVersion):  # type: ignore[misc]  # aiokafka has no types
@@ -60,19 +56,44 @@ class OneGroupPerRequest(IncompatibleBrokerVersion):  # type: ignore[misc]  # ai
 
 
 class UntrustedBroker(OSError):
-    """The cluster names a broker that must not see the password; the text says what to do."""
+    """The text has the remedy."""
 
 
 KAFKA_FAILURES: Final = (KafkaError, KafkaUnavailable, OSError, asyncio.TimeoutError)
 """What a call to Kafka may fail with, whatever client makes it."""
 
+# Error codes in responses, as far as anything depends on one.
+NONE: Final[int] = errors.NoError.errno
+OFFSET_OUT_OF_RANGE: Final[int] = errors.OffsetOutOfRangeError.errno
+UNKNOWN_TOPIC: Final[int] = errors.UnknownTopicOrPartitionError.errno
+LEADER_NOT_AVAILABLE: Final[int] = errors.LeaderNotAvailableError.errno
+NOT_LEADER: Final[int] = errors.NotLeaderForPartitionError.errno
+COORDINATOR_LOADING: Final[int] = errors.GroupLoadInProgressError.errno
+COORDINATOR_NOT_AVAILABLE: Final[int] = errors.GroupCoordinatorNotAvailableError.errno
+NOT_COORDINATOR: Final[int] = errors.NotCoordinatorForGroupError.errno
+INVALID_TOPIC: Final[int] = errors.InvalidTopicError.errno
+TOPIC_FORBIDDEN: Final[int] = errors.TopicAuthorizationFailedError.errno
+GROUP_FORBIDDEN: Final[int] = errors.GroupAuthorizationFailedError.errno
+UNKNOWN_GROUP: Final[int] = errors.GroupIdNotFound.errno
+
+
+def error_name(code: int) -> str:
+    """aiokafka's name of an error code."""
+    name: str = errors.for_code(code).__name__
+    return name
+
+
+def is_metadata_stale(code: int) -> bool:
+    """Return whether a partition with this error may have another leader, or be gone."""
+    return bool(errors.for_code(code).invalid_metadata)
+
 
 def error_text(error: BaseException) -> str:
-    """Its cause where the type tells it, else its own text, or its type's name."""
+    """The cause where the type has one, else the error's own text, or the name of its type."""
     match error:
-        case TopicAuthorizationFailedError():
+        case errors.TopicAuthorizationFailedError():
             return "no right to it"
-        case GroupAuthorizationFailedError():
+        case errors.GroupAuthorizationFailedError():
             return f"no right to use group {', '.join(map(str, error.args))}"
         case asyncio.TimeoutError() if not str(error):
             return "no answer in time"

@@ -16,13 +16,13 @@ from sparklag_kafka.access import quiet_client_logs
 from sparklag_listener.background_loop import run_on_own_loop
 from sparklag_listener.classic.running_batch import observe_batch
 from sparklag_offsets.errors import RestoreError, StoreMissing, UnknownQuery, UnusableStore
+from sparklag_offsets.restore.positions import OnDeleted
 from sparklag_offsets.restore.restoration import (
     RestoredOffsets,
     RestoreOptions,
     from_checkpoint,
     from_store,
 )
-from sparklag_offsets.restore.spark_offsets import OnDeleted
 from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.topic_ids import TopicIds
 from sparklag_schemas import Observation, Settings, load_settings

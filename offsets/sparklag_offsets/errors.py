@@ -1,29 +1,4 @@
-"""The errors of this package.
-
-OffsetsError
-├── StoreError
-│   ├── UnusableStore
-│   │   └── StoreMissing
-│   ├── StoreAway
-│   │   └── Deadlock
-│   ├── RecordRefused
-│   ├── NewerSchema
-│   ├── BatchConflict
-│   └── NoKafkaOffsets
-├── RestoreError
-│   ├── UnknownQuery
-│   ├── AmbiguousQuery
-│   ├── BeforeFirstBatch
-│   ├── SourceNotNamed
-│   ├── PositionDeleted
-│   └── TopicChanged
-└── CheckpointError
-    ├── CheckpointNotFound
-    ├── CheckpointGone
-    ├── MalformedCheckpoint
-    ├── UnsupportedCheckpoint
-    └── CheckpointAway
-"""
+"""The errors of this package: of the store, of restoring, and of checkpoints."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from sparklag_kafka.brokers.log_bounds import read_bounds, read_topic_ids
+from sparklag_kafka.brokers.logs import read_bounds, read_topic_ids
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_offsets.errors import RecordRefused
 from sparklag_schemas import ClusterAccess, Observation, Settings, SparklagError

@@ -9,7 +9,7 @@ import aiokafka.codec
 import pytest
 
 from sparklag_kafka.errors import Undecodable
-from sparklag_kafka.protocol.decompression import decompress
+from sparklag_kafka.protocol.record_batches import decompress
 from tests.kafka.batches import CODECS
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -18,10 +19,11 @@ from hypothesis import strategies as st
 from sparklag_kafka.brokers.group_offsets import describe_groups
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import ResponseUnreadable
-from sparklag_kafka.protocol.describe_groups import (
+from sparklag_kafka.protocol.groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     GroupDescription,
+    GroupsResponse,
 )
 from sparklag_schemas.settings import ClusterAccess
 from tests.local_kafka import LocalKafka
@@ -115,7 +117,7 @@ def response(data: bytes, *, classic: bool) -> DescribeGroupsResponse:
     """As a broker of Kafka 3.7 or newer sends it."""
     request = DescribeGroupsRequest([], classic=classic).prepare({15: (0, 5), 69: (0, 0)})
     result = request.RESPONSE_TYPE.decode(BytesIO(data))
-    assert isinstance(result, DescribeGroupsResponse)
+    assert isinstance(result, GroupsResponse)
     return result
 
 
@@ -191,7 +193,7 @@ def test_members_of_a_consumer_group_have_the_partitions_that_they_own_now() -> 
 def test_a_response_that_breaks_off_anywhere_is_an_error(whole: DescribeGroupsResponse) -> None:
     for end in range(len(whole.data)):
         with pytest.raises(ResponseUnreadable):
-            whole._replace(data=whole.data[:end]).decode()
+            replace(whole, data=whole.data[:end]).decode()
 
 
 def test_a_state_that_no_field_holds_is_refused() -> None:
@@ -208,7 +210,7 @@ def test_wrong_bytes_are_read_to_an_end_or_refused(
     wrong = bytearray(whole.data)
     wrong[at : at + 1] = data.draw(st.binary(min_size=1, max_size=8))
     with suppress(ResponseUnreadable):
-        whole._replace(data=bytes(wrong)).decode()
+        replace(whole, data=bytes(wrong)).decode()
 
 
 def test_a_length_that_the_response_cannot_hold_allocates_nothing() -> None:

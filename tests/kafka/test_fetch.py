@@ -14,7 +14,7 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklag_kafka.brokers.fetch import FetchedPartition, fetch
+from sparklag_kafka.brokers.logs import FetchedPartition, fetch
 from sparklag_kafka.errors import RecordsUnreadable
 from tests.kafka.batches import (
     CODECS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from contextlib import suppress
+from dataclasses import replace
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 from sparklag_kafka.brokers.group_offsets import fetch_offsets
 from sparklag_kafka.brokers.pool import BrokerConnection
 from sparklag_kafka.errors import OneGroupPerRequest, ResponseUnreadable
-from sparklag_kafka.protocol.offset_fetch import (
+from sparklag_kafka.protocol.groups import (
     CommittedGroup,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    committed_groups,
 )
 
 # A partition: offset, metadata, error code.
@@ -53,9 +55,8 @@ class Broker:
         throttle = _THROTTLED if self.version >= 3 else b""
         if self.flexible:
             parts = (self.text(g) + self.group(*of_group) for g, of_group in groups.items())
-            return OffsetFetchResponse(
-                b"".join((throttle, self.length(len(groups)), *parts, self._tags))
-            )
+            data = b"".join((throttle, self.length(len(groups)), *parts, self._tags))
+            return OffsetFetchResponse(data, committed_groups)
         ((group, of_group),) = groups.items()
         request = OffsetFetchRequest([group]).prepare({9: (0, self.version)})
         assert self.version == request.API_VERSION
@@ -146,7 +147,7 @@ def test_each_of_many_groups_is_read_with_what_a_newer_broker_adds(
 
 def test_metadata_may_be_any_bytes() -> None:
     response = Broker(8).respond({"g": ({"t": {0: (5, "xx", 0)}}, 0)})
-    response = response._replace(data=response.data.replace(b"xx", b"\xff\xfe"))
+    response = replace(response, data=response.data.replace(b"xx", b"\xff\xfe"))
     topic = response.decode()["g"].topics["t"]
     assert (topic.offsets, topic.metadata) == ({0: 5}, {0: "\ufffd\ufffd"})
 
@@ -187,14 +188,14 @@ def test_a_response_that_breaks_off_anywhere_is_an_error(version: int) -> None:
     whole = Broker(version).respond({"group": (topics, 0)})
     for end in range(len(whole.data)):
         with pytest.raises(ResponseUnreadable):
-            whole._replace(data=whole.data[:end]).decode()
+            replace(whole, data=whole.data[:end]).decode()
 
 
 @given(garbage=st.binary(max_size=400) | st.binary(max_size=60).map(lambda b: b"\0" * 4 + b))
 def test_garbage_is_read_to_an_end_or_refused(garbage: bytes) -> None:
     for version in _VERSIONS:
         with suppress(ResponseUnreadable):
-            Broker(version).respond({"g": ({}, 0)})._replace(data=garbage).decode()
+            replace(Broker(version).respond({"g": ({}, 0)}), data=garbage).decode()
 
 
 @given(data=st.data())
@@ -205,7 +206,7 @@ def test_a_response_with_a_wrong_byte_is_read_to_an_end_or_refused(data: st.Data
     wrong = bytearray(whole.data)
     wrong[at] = data.draw(st.integers(0, 255))
     with suppress(ResponseUnreadable):
-        whole._replace(data=bytes(wrong)).decode()
+        replace(whole, data=bytes(wrong)).decode()
 
 
 def test_an_old_broker_takes_one_group_in_a_request() -> None:

@@ -9,7 +9,7 @@ import pytest
 from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from sparklag_kafka.clients.consumer import reading_untrusted
+from sparklag_kafka.protocol.record_batches import reading_untrusted
 from tests.kafka.batches import CODECS
 
 _MOST_BYTES = 16 * 1024 * 1024

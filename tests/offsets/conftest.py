@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.stores import OffsetStore, open_store
 
 
 @pytest.fixture

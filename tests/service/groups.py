@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.types import CompactString, UnsignedVarInt32
 from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
-from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, compact_string, varint
+from sparklag_kafka.protocol.encoding import PreparedRequest, Versions
 from sparklag_schemas import (
     Cause,
     ClusterSettings,
@@ -30,6 +31,8 @@ from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, SourceContext, TrackedQuery, delivery_queue
 from sparklag_service.intakes.groups import GroupIntake
 from tests.waiting import holds
+
+compact_string, varint = CompactString("utf-8").encode, UnsignedVarInt32.encode
 
 Offsets = dict[str, dict[int, int]]
 

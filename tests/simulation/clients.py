@@ -15,15 +15,19 @@ from typing import Any, Final
 from unittest import mock
 
 from aiokafka.errors import IllegalStateError, KafkaConnectionError
+from aiokafka.protocol.types import CompactString, String, UnsignedVarInt32
 from aiokafka.structs import ConsumerRecord, OffsetAndTimestamp, TopicPartition
 
 from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable, error_text
-from sparklag_kafka.protocol.encoding import compact_string, string, varint
 from sparklag_schemas.codec import decode_lag_event
 from sparklag_schemas.messages.topics import partition_of_key
 from sparklag_schemas.runtime.tasks import cancel_and_wait
 from tests.simulation.clock import current_process
 from tests.simulation.kafka import Member, SimulatedKafka
+
+compact_string: Callable[[str], bytes] = CompactString("utf-8").encode
+string: Callable[[str], bytes] = String("utf-8").encode
+varint: Callable[[int], bytes] = UnsignedVarInt32.encode
 
 _ONE_POLL_MS: Final = 1_000
 _FETCH_RETRY_S: Final = 0.5

@@ -149,12 +149,12 @@ MUTANTS: Final = (
         "only the last minutes are read, though an outage was before them",
         3,
         (
-            "sparklag_kafka.clients.recent_records:RecentRecords.seek",
+            "sparklag_kafka.clients.consumer:RecentRecords.seek",
             "range(_STEPS_BACK)",
             "range(1)",
         ),
         (
-            "sparklag_kafka.clients.recent_records:RecentRecords.seek",
+            "sparklag_kafka.clients.consumer:RecentRecords.seek",
             "back_ms // _HEARTBEATS_READ_BACK",
             "back_ms",
         ),

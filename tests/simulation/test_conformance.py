@@ -15,7 +15,7 @@ import pytest
 from aiokafka import ConsumerRebalanceListener
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_kafka.brokers.log_bounds import read_topic_ids
+from sparklag_kafka.brokers.logs import read_topic_ids
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ResolvedSettings, Settings, encode
 from sparklag_schemas.messages.topics import partition_of_key

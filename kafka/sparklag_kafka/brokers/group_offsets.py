@@ -14,15 +14,12 @@ from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
-from sparklag_kafka.errors import KAFKA_FAILURES, OneGroupPerRequest
-from sparklag_kafka.protocol.describe_groups import (
+from sparklag_kafka.errors import KAFKA_FAILURES, UNKNOWN_GROUP, OneGroupPerRequest
+from sparklag_kafka.protocol.groups import (
     DEAD,
+    CommittedGroup,
     DescribeGroupsRequest,
     GroupDescription,
-)
-from sparklag_kafka.protocol.error_codes import UNKNOWN_GROUP
-from sparklag_kafka.protocol.offset_fetch import (
-    CommittedGroup,
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
@@ -38,18 +35,11 @@ _CONSUMER_GROUP: Final = 0
 _NO_MEMBER: Final = ""
 
 
-class GroupList(NamedTuple):
-    """The groups that one broker coordinates. With an error code it may lack some."""
-
-    error_code: int
-    groups: Sequence[tuple[str, str]]
-    """Group ids and protocol types."""
-
-
-async def list_groups(connection: BrokerConnection) -> GroupList:
-    """Raises one of KAFKA_FAILURES."""
+async def list_groups(connection: BrokerConnection) -> tuple[int, Sequence[tuple[str, str]]]:
+    """An error code, and the ids and protocol types of the groups that one broker coordinates;
+    with an error code some may be missing. Raises one of KAFKA_FAILURES."""
     response = await connection.send(ListGroupsRequest())
-    return GroupList(response.error_code, response.groups or ())
+    return response.error_code, response.groups or ()
 
 
 class Coordinator(NamedTuple):
@@ -107,8 +97,8 @@ async def fetch_offsets(
 async def describe_groups(
     connection: BrokerConnection, groups: Sequence[str]
 ) -> dict[str, GroupDescription]:
-    """Each of these groups, at most GROUPS_PER_REQUEST, by its coordinator. Raises one of
-    KAFKA_FAILURES."""
+    """The descriptions of these groups, at most GROUPS_PER_REQUEST, by their coordinator. Raises
+    one of KAFKA_FAILURES."""
     response = await connection.send(DescribeGroupsRequest(groups, classic=True))
     # In a thread: a group may have many members.
     described: dict[str, GroupDescription] = await asyncio.to_thread(response.decode)
@@ -130,25 +120,32 @@ async def commit_offsets(
 
     Returns the error code of each partition. Raises one of KAFKA_FAILURES.
     """
-    request = OffsetCommitRequest(
+    topics = [
+        (topic, [(number, offset, metadata) for number, offset in partitions.items()])
+        for topic, partitions in offsets.items()
+    ]
+    response = await connection.send(commit_request(group, topics))
+    return {topic: dict(error_codes) for topic, error_codes in response.topics}
+
+
+def commit_request(group: str, topics: Sequence[tuple[str, Sequence[tuple[int, int, str]]]]) -> Any:
+    """The request to commit, by topic, partitions with their offset and metadata."""
+    return OffsetCommitRequest(
         group,
         OffsetCommitRequest.DEFAULT_GENERATION_ID,
         _NO_MEMBER,
         OffsetCommitRequest.DEFAULT_RETENTION_TIME,
-        [
-            (topic, [(number, offset, metadata) for number, offset in partitions.items()])
-            for topic, partitions in offsets.items()
-        ],
+        topics,
     )
-    response = await connection.send(request)
-    return {topic: dict(error_codes) for topic, error_codes in response.topics}
 
 
 class CoordinatorTasks:
-    """At most one task for each coordinator: one that hangs delays only its own groups."""
+    """At most one task for each coordinator: one that hangs delays only its own groups.
+
+    `action` is what a task does, in log lines.
+    """
 
     def __init__(self, action: str) -> None:
-        """`action` is what a task does, in log lines."""
         self._action = action
         self._tasks: dict[int, asyncio.Task[None]] = {}
 

@@ -26,7 +26,7 @@ _NEWEST_SHARE: Final = 0.25
 
 
 class AdaptiveTimeout:
-    """How long a leader is waited for: a multiple of what its rounds usually take."""
+    """The timeout of a leader: a multiple of what its rounds usually take."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
@@ -34,16 +34,13 @@ class AdaptiveTimeout:
 
     @property
     def seconds(self) -> float:
-        usual_s = self._usual_s or 0.0
-        return min(self._longest_s, max(_SHORTEST_TIMEOUT_S, _TIMES_USUAL * usual_s))
+        return min(self._longest_s, max(_SHORTEST_TIMEOUT_S, _TIMES_USUAL * (self._usual_s or 0)))
 
     def record(self, elapsed_s: float) -> bool:
-        """Take a round into account; whether it kept within the timeout before it."""
+        """Take a round into account; returns whether it kept within the timeout before it."""
         in_time = elapsed_s <= self.seconds
-        if self._usual_s is None:
-            self._usual_s = elapsed_s
-        else:
-            self._usual_s += _NEWEST_SHARE * (elapsed_s - self._usual_s)
+        usual_s = elapsed_s if self._usual_s is None else self._usual_s
+        self._usual_s = usual_s + _NEWEST_SHARE * (elapsed_s - usual_s)
         return in_time
 
 
@@ -67,12 +64,12 @@ class OffsetsReceiver:
     """Takes a leader's responses. The parts of a round come back in several."""
 
     def part(self, topic: str, numbers: tuple[int, ...]) -> TopicPart:
-        """For several parts of a topic that are requested together."""
+        """The part for several parts of a topic that are requested together."""
         return TopicPart(topic, numbers)
 
     def received(self, level: IsolationLevel, response: bytes, requested_s: float) -> set[str]:
-        """The topics that may have been recreated since the last response: of these the leader is
-        asked for metadata."""
+        """The topics that may have been recreated since the last response: their metadata is
+        requested from the leader."""
         raise NotImplementedError
 
     def confirmed(
@@ -83,18 +80,16 @@ class OffsetsReceiver:
         requested_s: float,
         metadata: MetadataResponse,
     ) -> None:
-        """The leader's metadata of those, read after the offsets in `response`."""
+        """Take the leader's metadata of those, read after the offsets in `response`."""
 
     def failed(self, parts: list[TopicPart], reason: str, requested_s: float) -> None:
-        """There is no response."""
+        """Report that there is no response."""
 
     def late(self, parts: Iterable[TopicPart]) -> None:
-        """The leader is not waited for any longer, and may yet respond."""
+        """Report that the leader is not waited for any longer; it may yet respond."""
 
 
 class _Round:
-    """What is requested together, and who waits for it."""
-
     def __init__(self) -> None:
         self.parts: dict[IsolationLevel, dict[str, TopicPart]] = {}
         self.waiting: list[WaitGroup] = []

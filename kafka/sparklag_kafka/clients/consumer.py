@@ -1,137 +1,26 @@
-"""aiokafka's consumer for topics to which anybody may write: their record batches are untrusted."""
+"""aiokafka's consumer for topics to which anybody may write, and how it reads the end of a log."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.consumer import fetcher
 from aiokafka.protocol.offset import OffsetRequest
-from aiokafka.record import default_records, legacy_records
-from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.access import TrustedBrokers, client_options
 from sparklag_kafka.errors import KAFKA_FAILURES, error_text
-from sparklag_kafka.protocol.decompression import GZIP, LZ4, SNAPPY, ZSTD, decompress
+from sparklag_kafka.protocol.record_batches import OnUnreadable, reading_untrusted
 from sparklag_schemas.runtime.tasks import UnexpectedCancellation, cancel_and_wait, run_in_task
 from sparklag_schemas.settings import ResolvedSettings
-
-OnUnreadable = Callable[[int, int, str], None]
-"""Base offset of the batch, the offset after it, and why it cannot be read."""
-_DECODERS: Final = {
-    "gzip_decode": GZIP,
-    "snappy_decode": SNAPPY,
-    "lz4_decode": LZ4,
-    "zstd_decode": ZSTD,
-}
-
-
-class _Limit(threading.local):
-    most_bytes: int | None = None
-
-
-_limit = _Limit()
-_reader: ContextVar[tuple[int, OnUnreadable] | None] = ContextVar("_reader", default=None)
-
-
-@contextmanager
-def reading_untrusted(most_bytes: int, on_unreadable: OnUnreadable) -> Iterator[None]:
-    """A consumer that is started here takes no batch of more than `most_bytes`, decompressed, and
-    passes over what it cannot read. The tasks it starts inherit that."""
-    _install()
-    token = _reader.set((most_bytes, on_unreadable))
-    try:
-        yield
-    finally:
-        _reader.reset(token)
-
-
-class BoundedRecords:
-    """aiokafka's MemoryRecords, of which no batch decompresses to more than `most_bytes`, and each
-    ends before what cannot be read."""
-
-    def __init__(self, data: bytes, most_bytes: int, on_unreadable: OnUnreadable) -> None:
-        _install()
-        self._records = MemoryRecords(data)
-        self._most_bytes = most_bytes
-        self._on_unreadable = on_unreadable
-        self.has_next = self._records.has_next
-        self.size_in_bytes = self._records.size_in_bytes
-        self.last_batch: Any = None
-        """The batch that was taken last, aiokafka's own."""
-
-    def next_batch(self) -> Any:
-        batch = self.last_batch = self._records.next_batch()
-        return None if batch is None else _Batch(batch, self._most_bytes, self._on_unreadable)
-
-
-class _Batch:
-    """One of aiokafka's, which ends before what cannot be read."""
-
-    def __init__(self, batch: Any, most_bytes: int, on_unreadable: OnUnreadable) -> None:
-        self._batch = batch
-        self._most_bytes = most_bytes
-        self._on_unreadable = on_unreadable
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batch, name)
-
-    def __iter__(self) -> Iterator[Any]:
-        next_record: Callable[[], Any] = partial(iter, self._batch)
-        try:
-            next_record = partial(next, self._bounded(next_record), None)
-            while (record := self._bounded(next_record)) is not None:
-                yield record
-        except Exception as error:  # whatever such bytes happen to do
-            batch = self._batch
-            self._on_unreadable(
-                batch.base_offset, batch.next_offset, str(error) or type(error).__name__
-            )
-
-    def __next__(self) -> Any:
-        """The next record of a control batch, which is not compressed."""
-        return next(self._batch)
-
-    def _bounded(self, step: Callable[[], Any]) -> Any:
-        _limit.most_bytes = self._most_bytes
-        try:
-            return step()
-        finally:
-            _limit.most_bytes = None
-
-
-def _read_by(make: Callable[[bytes], Any], data: bytes) -> Any:
-    reader = _reader.get()
-    return make(data) if reader is None else BoundedRecords(data, *reader)
-
-
-def _decode(decode: Callable[[Any], bytes], codec: int, payload: Any) -> bytes | bytearray:
-    if _limit.most_bytes is None:
-        return decode(payload)
-    return decompress(codec, bytes(payload), _limit.most_bytes)
-
-
-def _install() -> None:
-    if fetcher.MemoryRecords is not MemoryRecords:
-        return
-    fetcher.MemoryRecords = partial(_read_by, MemoryRecords)
-    for batch_type in (default_records.DefaultRecordBatch, legacy_records.LegacyRecordBatch):
-        # The module of the compiled class, or of that in Python.
-        module = __import__(batch_type.__module__, fromlist=["_"])
-        for name, codec in _DECODERS.items():
-            decode = getattr(module, name, None)
-            if decode is not None:
-                setattr(module, name, partial(_decode, decode, codec))
-
+from sparklag_schemas.timestamps import epoch_ms
 
 _log = logging.getLogger("sparklag.kafka")
 _MAX_BYTES: Final = 16 * 1024 * 1024
@@ -250,3 +139,92 @@ def _tasks_of(parts: Iterable[object]) -> Iterator[asyncio.Task[object]]:
             for item in value if isinstance(value, set) else (value,):
                 if isinstance(item, asyncio.Task):
                     yield item
+
+
+_POLL_MS = 500
+_LAST_RECORD_TIMEOUT_S = 5.0
+_HEARTBEATS_READ_BACK = 6
+"""Three are too few, as the simulation shows: a killed instance's queries are published again after
+up to 35 s, and others may write into the same partition meanwhile."""
+_STEPS_BACK = 26
+"""At most, of a heartbeat each: there may be outages between them, with few events after each."""
+
+
+class RecentRecords:
+    """Moves a consumer that partitions are assigned to."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, heartbeat_s: float) -> None:
+        self._consumer = consumer
+        self._heartbeat_s = heartbeat_s
+
+    async def seek(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Seek in each partition; where it ends, of those that hold anything to read.
+
+        Time in which nothing was published does not count: queries from before an outage were
+        perhaps not published after it.
+        """
+        consumer = self._consumer
+        begins = await consumer.beginning_offsets(list(ends))
+        filled = {partition: end for partition, end in ends.items() if end > begins[partition]}
+        back_ms = int(max(60.0, _HEARTBEATS_READ_BACK * self._heartbeat_s) * 1000)
+        step_ms = back_ms // _HEARTBEATS_READ_BACK
+        starts, published_ms = dict(ends), dict.fromkeys(filled, 0)
+        starts_ms: dict[TopicPartition, int] = {}
+        for _ in range(_STEPS_BACK):
+            before = {
+                p: starts[p] - 1
+                for p in filled
+                if starts[p] > begins[p] and published_ms[p] < back_ms
+            }
+            times_ms = await self._times(before)
+            firsts = await consumer.offsets_for_times(
+                {p: max(0, time_ms - step_ms) for p, time_ms in times_ms.items()}
+            )
+            for p, offset in before.items():
+                first = firsts.get(p)
+                if first is None:
+                    # Without a timestamp it is read from its beginning: slower, not wrong.
+                    starts[p] = begins[p]
+                    continue
+                newest_ms = starts_ms.get(p, times_ms[p])
+                if newest_ms - times_ms[p] > step_ms:
+                    newest_ms = times_ms[p]
+                published_ms[p] += max(0, newest_ms - first.timestamp)
+                starts[p], starts_ms[p] = min(offset, first.offset), first.timestamp
+        for partition, start in starts.items():
+            consumer.seek(partition, start)
+        return filled
+
+    async def _times(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The timestamp of the record at each offset."""
+        for partition, offset in offsets.items():
+            self._consumer.seek(partition, offset)
+        times: dict[TopicPartition, int] = {}
+        now_ms = epoch_ms()
+
+        async def read() -> None:
+            while missing := offsets.keys() - times.keys():
+                # One each: `getmany` would decompress all that was fetched.
+                record = await self._consumer.getone(*missing)
+                # A producer may write any timestamp: one in the future would hide all before it.
+                at_ms = min(record.timestamp, now_ms)
+                times[TopicPartition(record.topic, record.partition)] = at_ms
+
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(read(), _LAST_RECORD_TIMEOUT_S)
+        return times
+
+
+async def read_to(
+    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int], deadline_s: float = inf
+) -> AsyncIterator[list[ConsumerRecord]]:
+    """Records of one partition at a time, until each is at its end, or `time.monotonic()` is at
+    `deadline_s`."""
+    while time.monotonic() < deadline_s:
+        # By position: the log may end with records that are not delivered.
+        left = [p for p, end in ends.items() if await consumer.position(p) < end]
+        if not left:
+            return
+        batches = await consumer.getmany(*left, timeout_ms=_POLL_MS)
+        for records in batches.values():
+            yield records

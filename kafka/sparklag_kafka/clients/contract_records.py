@@ -64,7 +64,7 @@ class ContractRecords(Generic[Message]):
             yield chunk
 
     async def learn(self, records: Iterable[ConsumerRecord]) -> None:
-        """Fetch the schemas that those with an accepted signature are written in.
+        """Fetch the schemas of those records that have an accepted signature.
 
         Raises RegistryError where they cannot be read yet.
         """
@@ -98,7 +98,7 @@ class ContractRecords(Generic[Message]):
         return message
 
     def is_genuine(self, record: ConsumerRecord) -> bool:
-        """Whether a tombstone, which forgets a query, is accepted."""
+        """Return whether a tombstone, which forgets a query, is accepted."""
         try:
             self._check_signature(record)
         except ContractError as error:
@@ -114,7 +114,7 @@ class ContractRecords(Generic[Message]):
         return query_id
 
     def refuse(self, record: ConsumerRecord, error: ContractError) -> None:
-        """Refuse the record."""
+        """Pass the record to `refusals`."""
         self._refusals.add(
             self._topic,
             error.kind,
@@ -134,15 +134,14 @@ def safe(message: SafeMessage, record: ConsumerRecord) -> SafeMessage:
 
 
 def shown(event: LagEvent, record: ConsumerRecord) -> tuple[LagEvent, bytes]:
-    """The same, and its JSON."""
-    shown_event = safe(event, record)
-    as_written = shown_event is event
-    return shown_event, as_json(record.value, event) if as_written else encode(shown_event)
+    """The event of `record` as `safe` returns it, and its JSON."""
+    safe_event = safe(event, record)
+    is_unchanged = safe_event is event
+    return safe_event, as_json(record.value, event) if is_unchanged else encode(safe_event)
 
 
 def _written_at_ms(record: ConsumerRecord) -> int:
-    """By the broker's clock, where the topic has its timestamps from that; else now: a producer may
-    write any timestamp."""
+    """The broker's timestamp where the topic has one; else now: a producer may write any."""
     if record.timestamp_type == _LOG_APPEND_TIME and record.timestamp is not None:
         return int(record.timestamp)
     return epoch_ms()

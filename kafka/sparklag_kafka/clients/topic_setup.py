@@ -9,68 +9,62 @@ from typing import Any, Final
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
-from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 
 from sparklag_kafka.access import TrustedBrokers, client_options
-from sparklag_kafka.brokers.log_bounds import read_partitions
+from sparklag_kafka.brokers.group_offsets import commit_request
+from sparklag_kafka.brokers.logs import read_partitions
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.errors import KafkaUnavailable, TopicUnavailable
-from sparklag_kafka.protocol.error_codes import GROUP_FORBIDDEN, TOPIC_FORBIDDEN
+from sparklag_kafka.errors import (
+    GROUP_FORBIDDEN,
+    NONE,
+    TOPIC_FORBIDDEN,
+    KafkaUnavailable,
+    TopicUnavailable,
+)
 from sparklag_schemas.messages.topics import TopicSpec
 from sparklag_schemas.settings import ClusterAccess
 
 _NO_SUCH_PARTITION: Final = 2**31 - 2
 _PRODUCE_TIMEOUT_MS: Final = 5_000
+_REPLICAS: Final = 3
 
 
 async def may_write(pool: BrokerPool, topic: str) -> bool:
     """Raises KafkaUnavailable."""
+    partitions = [(_NO_SUCH_PARTITION, b"")]
     request = ProduceRequest(
         transactional_id=None,
         required_acks=1,
         timeout=_PRODUCE_TIMEOUT_MS,
-        topics=[(topic, [(_NO_SUCH_PARTITION, b"")])],
+        topics=[(topic, partitions)],
     )
     return await _error_code(pool, request) != TOPIC_FORBIDDEN
 
 
 async def may_read(pool: BrokerPool, topic: str) -> bool:
     """Raises KafkaUnavailable."""
+    partitions = [(_NO_SUCH_PARTITION, 0, 1)]
     request = FetchRequest(
-        max_wait_time=0,
-        min_bytes=0,
-        max_bytes=1,
-        isolation_level=0,
-        topics=[(topic, [(_NO_SUCH_PARTITION, 0, 1)])],
+        max_wait_time=0, min_bytes=0, max_bytes=1, isolation_level=0, topics=[(topic, partitions)]
     )
     return await _error_code(pool, request) != TOPIC_FORBIDDEN
 
 
 async def may_use_group(pool: BrokerPool, group_id: str, topic: str) -> bool:
-    """Whether `group_id` may commit offsets; `topic` is any that exists. Raises
+    """Return whether `group_id` may commit offsets; `topic` is any that exists. Raises
     KafkaUnavailable."""
-    request = OffsetCommitRequest(
-        group_id,
-        OffsetCommitRequest.DEFAULT_GENERATION_ID,
-        "",
-        OffsetCommitRequest.DEFAULT_RETENTION_TIME,
-        [(topic, [(_NO_SUCH_PARTITION, 0, "")])],
-    )
+    request = commit_request(group_id, [(topic, [(_NO_SUCH_PARTITION, 0, "")])])
     return await _error_code(pool, request) != GROUP_FORBIDDEN
 
 
 async def _error_code(pool: BrokerPool, request: Any) -> int:
-    """Of the one partition in the request."""
     response = await pool.first_response(request)
     if response is None:
         raise KafkaUnavailable("no broker answers")
     (_, ((_, error_code, *_),)), *_ = response.topics
     return int(error_code)
-
-
-_REPLICAS = 3
 
 
 async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> list[str]:
@@ -93,23 +87,22 @@ async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> l
 async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> dict[str, list[str]]:
     """Topic → sentences about its settings that would lose data.
 
-    Without topics that are missing, or whose settings may not be described. Raises one of
+    Topics that are missing, or whose settings may not be described, are left out. Raises one of
     KAFKA_FAILURES, and SettingsError as `client_options` does.
     """
-    specs = list(specs)
-    existing = await read_partitions([spec.name for spec in specs], access)
-    present = {spec.name: spec for spec in specs if spec.name in existing}
-    if not present:
+    by_name = {spec.name: spec for spec in specs}
+    existing = await read_partitions(by_name, access)
+    if not existing:
         return {}
     async with _admin(access) as admin:
         responses = await admin.describe_configs(
-            [ConfigResource(ConfigResourceType.TOPIC, name) for name in present]
+            [ConfigResource(ConfigResourceType.TOPIC, name) for name in by_name if name in existing]
         )
     return {
-        name: present[name].problems({entry[0]: entry[1] for entry in entries})
+        name: by_name[name].problems({entry[0]: entry[1] for entry in entries})
         for response in responses
         for error_code, _message, _kind, name, entries in response.resources
-        if error_code == 0
+        if error_code == NONE
     }
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct, error
 from typing import Final, Literal
 
+from aiokafka.protocol.types import String
+
 from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.encoding import (
     CONSUMER_REPLICA_ID,
@@ -16,7 +18,6 @@ from sparklag_kafka.protocol.encoding import (
     PreparedRequest,
     Versions,
     newest,
-    string,
 )
 from sparklag_schemas import IsolationLevel
 
@@ -27,6 +28,7 @@ EARLIEST: Final = -2
 
 _LIST_OFFSETS: Final = 2
 
+_STRING: Final = String("utf-8")
 _INT16, _INT32 = Struct(">h"), Struct(">i")
 _HEADER = Struct(">ibi")
 _REQUESTED = Struct(">iq")
@@ -49,7 +51,7 @@ class TopicPart:
         cached = self._encoded.get(spec)
         if cached is None:
             requested = (_REQUESTED.pack(number, spec) for number in self.numbers)
-            head = (string(self.topic), _INT32.pack(len(self.numbers)))
+            head = (_STRING.encode(self.topic), _INT32.pack(len(self.numbers)))
             cached = self._encoded[spec] = b"".join((*head, *requested))
         return cached
 

@@ -1,59 +1,44 @@
-"""Kafka's Metadata, encoded and decoded by hand: aiokafka's has no topic ids. Pure."""
+"""Metadata with topic ids, which aiokafka's has not, in aiokafka's types (ADR 0017). Pure."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
+from io import BytesIO
 from struct import Struct, error
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from aiokafka.protocol.metadata import MetadataRequest_v4, MetadataResponse_v4
+from aiokafka.protocol.types import (
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    TaggedFields,
+    UnsignedVarInt32,
+)
 
 from sparklag_kafka.errors import ResponseUnreadable
-from sparklag_kafka.protocol.encoding import (
-    PreparedRequest,
-    Reader,
-    Versions,
-    compact_string,
-    newest,
-    string,
-    varint,
-)
+from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, newest
 
 _METADATA: Final = 3
 _IDS_VERSION: Final = 11
 """With topic ids, of Kafka 2.8."""
 _OLD_VERSION: Final = 4
 """The first that can leave topics uncreated, of Kafka 0.11."""
-_MIN_ITEM_SIZE: Final = 8
-"""Bytes of a broker, or of a topic."""
 
-_INT32 = Struct(">i")
-_PARTITION = {True: Struct(">hiii"), False: Struct(">hii")}
+_PARTITION: Final = Struct(">hiii")
+_INT32: Final = Struct(">i")
 _NO_ID: Final = bytes(16)
 _SHARED_REPLICAS: Final = 4_096
 """Partitions whose replicas are alike share one object, of so many that were read last."""
+_MALFORMED: Final = (ValueError, IndexError, error)
 
 Address = tuple[str, int]
-
-
-class MetadataRequest:
-    """Metadata of these topics alone, none of which is created. See `MetadataResponse`."""
-
-    def __init__(self, topics: Sequence[str]) -> None:
-        self._topics = topics
-
-    def prepare(self, versions: Versions) -> PreparedRequest:
-        """The request for a broker that supports `versions`: with topic ids, if it has them."""
-        version = newest(versions, _METADATA, (_IDS_VERSION, _OLD_VERSION))
-        flexible = version == _IDS_VERSION
-        if flexible:
-            names = (_NO_ID + compact_string(topic) + b"\0" for topic in self._topics)
-            # Neither creation nor authorized operations, and no tags.
-            body = b"".join((varint(len(self._topics) + 1), *names, b"\0\0\0"))
-        else:
-            body = b"".join((_INT32.pack(len(self._topics)), *map(string, self._topics), b"\0"))
-        make_response = partial(MetadataResponse, flexible=flexible)
-        return PreparedRequest(_METADATA, version, body, flexible, make_response)
 
 
 class PartitionReplicas(NamedTuple):
@@ -67,6 +52,95 @@ class PartitionReplicas(NamedTuple):
 
 
 _replicas = lru_cache(_SHARED_REPLICAS)(PartitionReplicas)
+
+
+class _Uuid(Int64):  # type: ignore[misc]  # aiokafka has no types
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        return value
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> bytes:
+        return data.read(16)
+
+
+class _Partitions(CompactArray):  # type: ignore[misc]
+    """Decodes to leaders and replicas by partition, four times as fast as CompactArray."""
+
+    def decode(self, data: BytesIO) -> tuple[dict[int, int], dict[int, PartitionReplicas]]:
+        leaders, replicas = {}, {}
+        count = UnsignedVarInt32.decode(data) - 1
+        raw, at = data.getvalue(), data.tell()
+        for _ in range(count):
+            _, number, leader, _ = _PARTITION.unpack_from(raw, at)
+            leaders[number] = leader
+            replicas_at = in_sync_at = offline_at = end = at + _PARTITION.size
+            # The fast path: short arrays of replicas, in sync and offline ones, and no tags.
+            for _ in range(3):
+                in_sync_at, offline_at = offline_at, end
+                length = raw[end]
+                if not 0 < length < 0x80:
+                    break
+                end += 4 * length - 3
+            else:
+                if raw[end] == 0:
+                    at = end + 1
+                    length = raw[replicas_at] - 1
+                    first = _INT32.unpack_from(raw, replicas_at + 1)[0] if length else -1
+                    replicas[number] = _replicas(leader, first, length, raw[in_sync_at] - 1)
+                    continue
+            data.seek(at)
+            replicas[number] = _replicas_of(leader, *self.array_of.decode(data)[4:6])
+            at = data.tell()
+        data.seek(at)
+        return leaders, replicas
+
+
+_NAME: Final = CompactString("utf-8")
+_NODES: Final = CompactArray(Int32)
+_TAGS: Final = ("", TaggedFields)
+_REQUEST: Final = Schema(
+    ("topics", CompactArray(("topic_id", _Uuid), ("topic", _NAME), _TAGS)),
+    *(("creation", Boolean), ("authorized_operations", Boolean), _TAGS),
+)
+_BROKERS: Final = CompactArray(
+    *(("node_id", Int32), ("host", _NAME), ("port", Int32), ("rack", _NAME), _TAGS)
+)
+_HEAD: Final = Schema(
+    *(("throttle_time_ms", Int32), ("brokers", _BROKERS)),
+    *(("cluster_id", _NAME), ("controller_id", Int32)),
+)
+_TOPIC: Final = Schema(
+    *(("error_code", Int16), ("topic", _NAME), ("topic_id", _Uuid), ("is_internal", Boolean)),
+    (
+        "partitions",
+        _Partitions(
+            *(("error_code", Int16), ("partition", Int32), ("leader", Int32), ("epoch", Int32)),
+            *(("replicas", _NODES), ("isr", _NODES), ("offline", _NODES), _TAGS),
+        ),
+    ),
+    *(("authorized_operations", Int32), _TAGS),
+)
+*_OLD_HEAD, _OLD_TOPICS = MetadataResponse_v4.SCHEMA.fields
+
+
+class MetadataRequest:
+    """Metadata of these topics alone, none of which is created. See `MetadataResponse`."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self._topics = topics
+
+    def prepare(self, versions: Versions) -> PreparedRequest:
+        """The request for a broker that supports `versions`: with topic ids, if it has them."""
+        version = newest(versions, _METADATA, (_IDS_VERSION, _OLD_VERSION))
+        flexible = version == _IDS_VERSION
+        if flexible:
+            topics: list[Any] = [(_NO_ID, topic, {}) for topic in self._topics]
+            body = _REQUEST.encode((topics, False, False, {}))
+        else:
+            body = MetadataRequest_v4(list(self._topics), False).encode()
+        make_response = partial(MetadataResponse, flexible=flexible)
+        return PreparedRequest(_METADATA, version, body, flexible, make_response)
 
 
 class TopicMetadata(NamedTuple):
@@ -89,74 +163,40 @@ class MetadataResponse(NamedTuple):
     def read(self) -> tuple[dict[int, Address], Iterator[TopicMetadata]]:
         """Decode the brokers, by node id, and the topics, each when it is iterated: both may raise
         ResponseUnreadable."""
-        reader = _MetadataReader(self.data, self.flexible)
-        reader.skip(4)  # the throttle time
-        brokers = {}
-        for _ in range(reader.length(_MIN_ITEM_SIZE)):
-            node = reader.int32()
-            host = reader.string()
-            brokers[node] = (host, reader.int32())
-            reader.string()  # the rack
-            reader.tags()
-        reader.string()  # the cluster's id
-        reader.skip(4)  # the controller
-        return brokers, (reader.topic() for _ in range(reader.length(_MIN_ITEM_SIZE)))
-
-
-class _MetadataReader(Reader):
-    def topic(self) -> TopicMetadata:
+        data = BytesIO(self.data)
         try:
-            return self._topic()
-        except (error, IndexError) as cause:
-            raise ResponseUnreadable("the response is truncated") from cause
-
-    def _topic(self) -> TopicMetadata:
-        data, flexible, partition = self.data, self.flexible, _PARTITION[self.flexible]
-        error_code = self.int16()
-        name = self.string()
-        topic_id = None
-        if flexible:
-            began = self.skip(16)
-            raw = data[began : began + 16]
-            topic_id = None if raw == _NO_ID else _id_text(raw)
-        self.skip(1)  # whether it is internal
-        leaders, replicas = {}, {}
-        for _ in range(self.length(partition.size)):
-            _, number, leader, *_ = partition.unpack_from(data, self.at)
-            leaders[number] = leader
-            replicas_at = in_sync_at = offline_at = at = self.at + partition.size
-            # The fast path: short arrays of replicas, in sync and offline ones, and no tags.
-            for _ in range(3 if flexible else 0):
-                in_sync_at, offline_at = offline_at, at
-                count = data[at]
-                if not 0 < count < 0x80:
-                    break
-                at += 4 * count - 3
+            if self.flexible:
+                _, rows, *_ = _HEAD.decode(data)
             else:
-                if flexible and data[at] == 0:
-                    self.at = at + 1
-                    count = data[replicas_at] - 1
-                    first = _INT32.unpack_from(data, replicas_at + 1)[0] if count else -1
-                    replicas[number] = _replicas(leader, first, count, data[in_sync_at] - 1)
-                    continue
-            self.skip(partition.size)
-            count, first = self._numbers()
-            in_sync, _ = self._numbers()
-            replicas[number] = _replicas(leader, first, count, in_sync)
-            if flexible:
-                self._numbers()
-                self.tags()
-        if flexible:
-            self.skip(4)  # authorized operations
-            self.tags()
-        return TopicMetadata(name, error_code, topic_id, leaders, replicas)
-
-    def _numbers(self) -> tuple[int, int]:
-        """Skip an array of int32: its length, and the first of them."""
-        count = self.length(4)
-        began = self.skip(4 * count)
-        return count, _INT32.unpack_from(self.data, began)[0] if count else -1
+                _, rows, *_ = (field.decode(data) for field in _OLD_HEAD)
+        except _MALFORMED as cause:
+            raise ResponseUnreadable("the response is malformed") from cause
+        brokers = {node: (host or "", port) for node, host, port, *_ in rows or ()}
+        return brokers, _topics(data, self.flexible)
 
 
-def _id_text(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+def _topics(data: BytesIO, flexible: bool) -> Iterator[TopicMetadata]:
+    try:
+        count = UnsignedVarInt32.decode(data) - 1 if flexible else Int32.decode(data)
+        for _ in range(count):
+            yield _topic(data) if flexible else _old_topic(data)
+    except _MALFORMED as cause:
+        raise ResponseUnreadable("the response is malformed") from cause
+
+
+def _topic(data: BytesIO) -> TopicMetadata:
+    error_code, name, raw, _, (leaders, replicas), *_ = _TOPIC.decode(data)
+    topic_id = None if raw == _NO_ID else base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return TopicMetadata(name or "", error_code, topic_id, leaders, replicas)
+
+
+def _old_topic(data: BytesIO) -> TopicMetadata:
+    error_code, name, _, rows = _OLD_TOPICS.array_of.decode(data)
+    leaders = {number: leader for _, number, leader, *_ in rows or ()}
+    replicas = {number: _replicas_of(leader, *nodes) for _, number, leader, *nodes in rows or ()}
+    return TopicMetadata(name or "", error_code, None, leaders, replicas)
+
+
+def _replicas_of(leader: int, replicas: Any, in_sync: Any) -> PartitionReplicas:
+    first = replicas[0] if replicas else -1
+    return _replicas(leader, first, len(replicas or ()), len(in_sync or ()))

@@ -203,7 +203,7 @@ class _Run:
         self._previous = batch_id, planned
         began: dict[int, Offsets | None] = {}
         ends: dict[int, Offsets | None] = {}
-        for source in tracked.offsets(planned):
+        for source in tracked.positions(planned)[0]:
             if source.planned is None or not self._is_kafka(source.planned):
                 continue
             ends[source.source], began[source.source] = source.planned, source.processed

@@ -9,10 +9,9 @@ from collections.abc import Callable, Collection
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.access import explain_error, quiet_client_logs
-from sparklag_kafka.brokers.log_bounds import read_partitions
-from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.brokers.logs import read_partitions
+from sparklag_kafka.clients.consumer import ContractConsumer, RecentRecords, read_to
 from sparklag_kafka.clients.contract_records import ContractRecords, safe
-from sparklag_kafka.clients.recent_records import RecentRecords, read_to
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_listener.errors import LagUnavailable
 from sparklag_listener.lag.source import await_within, the_one

@@ -69,10 +69,13 @@ class OffsetFile:
     """Of the sources, in the order of their numbers, where they have names: a restart may then add
     or remove one, and so change the numbers."""
 
-    @property
     def has_absent(self) -> bool:
-        """Whether a source has no offset here."""
+        """Return whether a source has no offset here."""
         return any(line.is_absent for line in self.lines.values())
+
+    def kafka_sources(self) -> frozenset[int]:
+        """The sources whose line has the shape of Kafka's."""
+        return frozenset(number for number, line in self.lines.items() if line.kafka is not None)
 
 
 def parse_offsets(content: bytes, name: str) -> OffsetFile:

@@ -1,27 +1,18 @@
-"""The position of a query according to its checkpoint, and how it changes between polls. Pure."""
+"""The position of a query according to its checkpoint, how it changes between polls, and its lag.
+Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sparklag_offsets.checkpoints.files import FileInfo, Listing
 from sparklag_offsets.checkpoints.offset_log import OffsetFile, OffsetLine
-from sparklag_schemas import Offsets
+from sparklag_schemas import Offsets, SourcePosition
 
-
-@dataclass(frozen=True)
-class SourceOffsets:
-    """How far a query has read one of its sources."""
-
-    source: int
-    """As Spark numbers sources."""
-    processed: Offsets | None
-    """Topic, partition, next offset. None: not a Kafka source, or not known."""
-    planned: Offsets | None
-    """Exclusive end of the planned batch, if any."""
-    kafka: bool
-    """Whether one of its lines had the shape of Kafka offsets."""
+if TYPE_CHECKING:
+    from sparklag_kafka.brokers.logs import TopicBounds
 
 
 @dataclass(frozen=True)
@@ -35,7 +26,52 @@ class CheckpointPosition:
     """The newest that is planned and not committed."""
     committed_at_ms: int | None
     planned_at_ms: int | None
-    sources: tuple[SourceOffsets, ...]
+    sources: tuple[SourcePosition, ...]
+    """All sources, those that are not Kafka's without offsets."""
+    kafka: frozenset[int]
+    """Numbers of the sources that had a line with the shape of Kafka offsets."""
+
+    def kafka_sources(self) -> list[SourcePosition]:
+        """The Kafka sources alone."""
+        return [source for source in self.sources if source.source in self.kafka]
+
+    def topics(self) -> set[str]:
+        """Every topic with a processed or a planned offset."""
+        return {
+            topic
+            for source in self.sources
+            for offsets in (source.processed, source.planned)
+            for topic in offsets or {}
+        }
+
+
+@dataclass(frozen=True)
+class SourceLag:
+    """The lag of one source's processed offsets. None: not known, and `reasons` has the reason."""
+
+    latest: dict[str, dict[int, int | None]]
+    lag: dict[str, dict[int, int | None]]
+    reasons: dict[str, dict[int, str]]
+
+
+def lag_of(processed: Offsets | None, bounds: Mapping[str, TopicBounds]) -> SourceLag:
+    """Latest minus processed. A negative lag is None: the topic was recreated."""
+    result = SourceLag({}, {}, {})
+    for topic, partitions in (processed or {}).items():
+        topic_bounds = bounds[topic]
+        ends = result.latest[topic] = {}
+        lags = result.lag[topic] = {}
+        for partition, offset in partitions.items():
+            latest = topic_bounds.latest.get(partition)
+            ends[partition], lags[partition] = latest, None
+            if latest is None:
+                result.reasons.setdefault(topic, {})[partition] = topic_bounds.reason(partition)
+            elif latest < offset:
+                reason = "its log ends before the processed offset: the topic was recreated"
+                result.reasons.setdefault(topic, {})[partition] = reason
+            else:
+                lags[partition] = latest - offset
+    return result
 
 
 @dataclass(frozen=True)
@@ -47,19 +83,19 @@ class TrackedSources:
     others: frozenset[int]
     """Sources that had a line, and none of Kafka's shape."""
     names: tuple[str, ...] | None = None
-    """Of the sources, in their order, where they have names."""
+    """Names of the sources, in their order, where they have names."""
 
     @property
     def numbers(self) -> frozenset[int]:
         return self.kafka | self.others
 
     def after(self, file: OffsetFile) -> TrackedSources:
-        """The same once the batch of `file` is committed. A source without an offset in it keeps
-        its position."""
+        """The sources once the batch of `file` is committed. A source without an offset in it
+        keeps its position."""
         if file.names is not None and self.names != file.names:
             # The numbers now refer to other sources.
             return TrackedSources({}, frozenset(), frozenset(), file.names).after(file)
-        kafka = self.kafka | _kafka_sources(file)
+        kafka = self.kafka | file.kafka_sources()
         processed = dict(self.processed)
         for source, line in file.lines.items():
             offsets = _offsets(line, source in kafka)
@@ -69,7 +105,7 @@ class TrackedSources:
         return TrackedSources(processed, kafka, others, file.names)
 
     def before(self, file: OffsetFile) -> TrackedSources:
-        """The same with an earlier committed batch added, for sources not known yet."""
+        """The sources with an earlier committed batch added, for those not known yet."""
         earlier = NO_SOURCES.after(file)
         if self.names != earlier.names and self != NO_SOURCES:
             return self
@@ -78,34 +114,29 @@ class TrackedSources:
         return TrackedSources({**earlier.processed, **self.processed}, kafka, others, earlier.names)
 
     def may_precede(self, file: OffsetFile) -> bool:
-        """Whether `file` has every source. Only sources with names are ever removed."""
+        """Return whether `file` has every source. Only sources with names are ever removed."""
         return file.names is not None or self.numbers <= file.lines.keys()
 
-    def offsets(self, planned: OffsetFile | None) -> tuple[SourceOffsets, ...]:
-        """Of each source, in order."""
-        lines = planned.lines if planned is not None else {}
-        if planned is not None and self.numbers and planned.names != self.names:
+    def positions(
+        self, planned: OffsetFile | None
+    ) -> tuple[tuple[SourcePosition, ...], frozenset[int]]:
+        """The positions of the sources, in order, and which of them are Kafka's."""
+        if planned is None or (self.numbers and planned.names != self.names):
             # Its numbers are of other sources: it counts once its batch is committed.
-            lines = {}
-        kafka = self.kafka | frozenset(
-            source for source, line in lines.items() if line.kafka is not None
-        )
-        return tuple(
-            SourceOffsets(
-                source,
-                self.processed.get(source),
-                _offsets(lines[source], source in kafka) if source in lines else None,
-                source in kafka,
+            planned = OffsetFile({})
+        kafka, lines = self.kafka | planned.kafka_sources(), planned.lines
+        positions = (
+            SourcePosition(
+                source=source,
+                processed=self.processed.get(source),
+                planned=_offsets(lines[source], source in kafka) if source in lines else None,
             )
             for source in sorted(self.numbers | lines.keys())
         )
+        return tuple(positions), kafka
 
 
 NO_SOURCES = TrackedSources({}, frozenset(), frozenset())
-
-
-def _kafka_sources(file: OffsetFile) -> frozenset[int]:
-    return frozenset(source for source, line in file.lines.items() if line.kafka is not None)
 
 
 def _offsets(line: OffsetLine, is_kafka: bool) -> Offsets | None:
@@ -133,7 +164,7 @@ class Snapshot:
     has_gaps: bool = False
     """The next batch's number cannot be guessed: progress is tracked asynchronously."""
     newest_offsets: tuple[int, FileInfo | None] | None = None
-    """As of the last listing of the offsets log."""
+    """The newest file in the last listing of the offsets log."""
 
     @property
     def batch_id(self) -> int | None:
@@ -147,23 +178,24 @@ class Snapshot:
             self.planned_batch_id,
             self.commit[1].modified_ms if self.commit is not None else None,
             self.planned_at_ms,
-            self.sources.offsets(self.planned),
+            *self.sources.positions(self.planned),
         )
 
     def after_commit(self, commit: CommitFile, file: OffsetFile) -> Snapshot:
-        """The same, one batch or several later."""
+        """The state one batch or several later."""
         return replace(
-            self,
+            self.without_plan(),
             commit=commit,
             sources=self.sources.after(file),
             is_continuous=file.is_continuous,
-            planned_batch_id=None,
-            planned_at_ms=None,
-            planned=None,
         )
 
+    def without_plan(self) -> Snapshot:
+        """The state with no batch planned."""
+        return replace(self, planned_batch_id=None, planned_at_ms=None, planned=None)
+
     def is_continued_by(self, commits: Listing, newest: CommitFile | None) -> bool:
-        """Whether these commits are certainly of the same query: ours is there, unchanged."""
+        """Return whether these commits are certainly of this query: its own is unchanged."""
         if self.commit is None or newest is None or newest[0] < self.commit[0]:
             return False
         return newest == self.commit or commits.info(self.commit[0]) == self.commit[1]
@@ -186,6 +218,6 @@ def newest_commit(commits: Listing, planned: set[int] | None = None) -> CommitFi
 
 
 def leaves_gaps(commits: Listing) -> bool:
-    """Whether batches are missing between the newest two."""
+    """Return whether batches are missing between the newest two."""
     batch_ids = commits.batch_ids
     return len(batch_ids) > 1 and batch_ids[-1] - batch_ids[-2] > 1

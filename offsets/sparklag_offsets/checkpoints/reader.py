@@ -200,7 +200,7 @@ class CheckpointReader:
             except (FileNotFoundError, MalformedCheckpoint):
                 continue
             earlier = earlier.before(file)
-            if not file.has_absent:
+            if not file.has_absent():
                 break
         for number in committed[:_FIRST_BATCHES]:
             info = commits.info(number)
@@ -218,13 +218,7 @@ class CheckpointReader:
     def _with_listed_plan(self, snapshot: Snapshot, offsets: Listing | None) -> Snapshot:
         """The same with the newest planned batch, from the listing of the offsets log."""
         offsets = offsets or self._files.list_log("offsets")
-        snapshot = replace(
-            snapshot,
-            planned_batch_id=None,
-            planned_at_ms=None,
-            planned=None,
-            newest_offsets=newest_file(offsets),
-        )
+        snapshot = replace(snapshot.without_plan(), newest_offsets=newest_file(offsets))
         last = -1 if snapshot.batch_id is None else snapshot.batch_id
         if not offsets.batch_ids or offsets.batch_ids[-1] <= last:
             return snapshot

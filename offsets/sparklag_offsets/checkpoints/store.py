@@ -7,8 +7,14 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklag_offsets.checkpoints.files import LOCAL, CheckpointFiles, normal_location, split_scheme
-from sparklag_offsets.checkpoints.local_files import LocalFiles, find_local
+from sparklag_offsets.checkpoints.files import (
+    LOCAL,
+    CheckpointFiles,
+    LocalFiles,
+    find_local,
+    normal_location,
+    split_scheme,
+)
 from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_offsets.checkpoints.reader import CheckpointReader
 from sparklag_offsets.errors import CheckpointNotFound

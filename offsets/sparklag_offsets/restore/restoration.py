@@ -9,10 +9,10 @@ from datetime import datetime, timezone
 
 import msgspec
 
-from sparklag_kafka.brokers.log_bounds import read_bounds
+from sparklag_kafka.brokers.logs import read_bounds
 from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
 from sparklag_offsets.errors import AmbiguousQuery, BeforeFirstBatch, RestoreError, UnknownQuery
-from sparklag_offsets.restore.spark_offsets import (
+from sparklag_offsets.restore.positions import (
     Edge,
     OnDeleted,
     RestorePosition,
@@ -22,7 +22,7 @@ from sparklag_offsets.restore.spark_offsets import (
     unchecked_offsets,
 )
 from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
-from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.stores import OffsetStore
 from sparklag_schemas import ClusterAccess, Offsets, Settings
 from sparklag_schemas.messages.query_names import MIN_PREFIX, ids_with_prefix
 from sparklag_schemas.settings.clusters import ClusterNames, access_by_address

@@ -7,8 +7,10 @@ killed, or was cut off until newer ones replaced it) is computed from the record
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
+
+from msgspec import structs
 
 from sparklag_offsets.errors import RecordRefused
 from sparklag_offsets.store.batch_record import BatchRecord, Range, TopicRanges, encode_ranges
@@ -19,10 +21,10 @@ TopicIdOf = Callable[[str | None, str], str | None]
 """`bootstrap_servers` of a source, and a topic, to Kafka's id of it. None: not known."""
 
 EndOffsets = Mapping[tuple[int, str], Mapping[int, int]]
-"""By source and topic, then partition."""
+"""The next offsets by source and topic, then partition."""
 
 _PAST_RUNS: Final = 100
-"""Remembered of a query: one that fails at once may be restarted for ever."""
+"""Remembered for each query: one that fails at once may be restarted for ever."""
 _RUN_ENDED_MS: Final = 60_000
 """A run without a record for so long does not hold up another that goes on."""
 _LEAP: Final = 1_000
@@ -38,26 +40,26 @@ class BatchSequence:
     """The last run; records from a checkpoint, and inferred ones, have none."""
     past_runs: tuple[str, ...] = ()
     """The last runs that this one has followed."""
-    run_seen_once: bool = False
-    """Whether another run was there before and this one has one record: anybody can write one."""
+    run_is_unconfirmed: bool = False
+    """Another run was there before, and this one has one record: anybody can write one."""
 
     @classmethod
     def ending_with(cls, newest: BatchRecord | None) -> BatchSequence:
         return cls(newest, newest.run_id if newest is not None else None)
 
     def after(self, records: Sequence[BatchRecord]) -> BatchSequence:
-        """The same with these at its end."""
+        """The sequence with these records at its end."""
         newest, run_id, past_runs = self.newest, self.run_id, self.past_runs
-        seen_once = self.run_seen_once
+        is_unconfirmed = self.run_is_unconfirmed
         for record in records:
             newest = record
             if record.run_id is None:
                 continue
-            seen_once = run_id not in (None, record.run_id) and record.run_id not in past_runs
+            is_unconfirmed = run_id not in (None, record.run_id) and record.run_id not in past_runs
             if run_id not in (None, record.run_id):
                 past_runs = (*(run for run in past_runs if run != record.run_id), run_id)
             run_id = record.run_id
-        return BatchSequence(newest, run_id, past_runs[-_PAST_RUNS:], seen_once)
+        return BatchSequence(newest, run_id, past_runs[-_PAST_RUNS:], is_unconfirmed)
 
 
 class NewRecords(NamedTuple):
@@ -90,7 +92,7 @@ def next_records(
         if batch is None or batch.started_at <= newest.observed_at:
             return _NONE
         since_ms = observation.observed_at - newest.observed_at
-        if not sequence.run_seen_once and since_ms <= _RUN_ENDED_MS:
+        if not sequence.run_is_unconfirmed and since_ms <= _RUN_ENDED_MS:
             return NewRecords(past_run_id=observation.run_id)
         return NewRecords((_record(observation, batch_id, newest, topic_id_of, rewinds=True),))
     if batch_id - newest.batch_id > max(_LEAP, observation.observed_at - newest.observed_at):
@@ -110,7 +112,6 @@ def next_records(
 def _is_from_before_rewind(
     observation: Observation, sequence: BatchSequence, newest: BatchRecord
 ) -> bool:
-    """Whether a run from before the query went back, which had read further, is repeated."""
     return (
         newest.generation > 0
         and observation.run_id != sequence.run_id
@@ -121,7 +122,7 @@ def _is_from_before_rewind(
 def _goes_back(
     observation: Observation, batch_id: int, sequence: BatchSequence, newest: BatchRecord
 ) -> bool:
-    """Whether the query has started again from an earlier batch: only another run can. A run that
+    """The query has started again from an earlier batch: only another run can. A run that
     contradicts its own last record did not write that."""
     if observation.observed_at <= newest.observed_at:
         return False
@@ -159,28 +160,20 @@ def _forward(
 def _inferred(
     observation: Observation, batch_id: int, newest: BatchRecord, topic_id_of: TopicIdOf
 ) -> BatchRecord:
-    """The unobserved batches after `newest`, up to and including `batch_id`."""
-    before = newest.end_offsets()
-    topics = []
-    for source in observation.sources:
-        # A source without data in this batch is where it was.
-        ends = source.began or _of_source(source, before)
-        topics += _topics(source, ends, None, before, topic_id_of)
+    """The unobserved batches after `newest`, up to `batch_id`: they ended where and before the
+    observed batch began."""
     began_at = observation.batch.started_at if observation.batch else observation.observed_at
-    return BatchRecord(
-        query_id=observation.query_id,
-        query=observation.query,
-        cluster=observation.cluster,
+    ended = structs.replace(
+        observation,
         run_id=None,
-        generation=newest.generation,
-        batch_id=batch_id,
-        first_batch_id=newest.batch_id + 1,
-        # The exact time is not known: before the next batch began.
-        processed_at=max(newest.processed_at, began_at),
+        processed_at=began_at,
         observed_at=newest.observed_at,
-        is_inferred=True,
-        ranges=encode_ranges(topics),
+        sources=[
+            structs.replace(source, processed=source.began, began=None)
+            for source in observation.sources
+        ],
     )
+    return replace(_record(ended, batch_id, newest, topic_id_of), is_inferred=True)
 
 
 def _record(
@@ -251,7 +244,6 @@ def _of_source(source: SourcePosition, ends: EndOffsets) -> Offsets:
 
 
 def _has_all_starts(source: SourcePosition) -> bool:
-    """Whether every partition with an end also has a start."""
     began = source.began or {}
     return bool(source.processed) and all(
         partitions.keys() <= began.get(topic, {}).keys()
@@ -260,7 +252,7 @@ def _has_all_starts(source: SourcePosition) -> bool:
 
 
 def end_offsets_of(observation: Observation) -> dict[tuple[int, str], dict[int, int]]:
-    """By source and topic: the next offset of each partition."""
+    """The next offset of each partition, by source and topic."""
     return {
         (source.source, topic): partitions
         for source in observation.sources

@@ -24,7 +24,7 @@ from sparklag_offsets.store.batch_record import (
     TopicRanges,
     encode_ranges,
 )
-from sparklag_offsets.store.offset_store import Retention, unusable_url
+from sparklag_offsets.store.stores import Retention, unusable_url
 from sparklag_schemas.text.locations import shown_url
 
 _SCHEMA: Final = 1

@@ -10,15 +10,15 @@ import typer
 from rich.text import Text
 
 from sparklag_kafka.access import quiet_client_logs
-from sparklag_kafka.brokers.log_bounds import read_bounds
+from sparklag_kafka.brokers.logs import read_bounds
 from sparklag_offsets.checkpoints import (
     CheckpointPosition,
     CheckpointStore,
-    SourceOffsets,
+    SourceLag,
+    lag_of,
     read_checkpoint,
 )
-from sparklag_offsets.checkpoints.lag import SourceLag, lag_of, topics_of
-from sparklag_schemas import Settings, load_settings
+from sparklag_schemas import Settings, SourcePosition, load_settings
 from sparklag_schemas.settings.clusters import access_by_address
 from sparklag_schemas.text.formatting import records, when
 from sparklag_schemas.timestamps import epoch_ms
@@ -90,7 +90,7 @@ def _lags(
     quiet_client_logs()
     access = access_by_address(settings, bootstrap_servers)
     # The processed offsets are read by now: later ends can only be higher.
-    bounds = asyncio.run(read_bounds(topics_of(position), access))
+    bounds = asyncio.run(read_bounds(position.topics(), access))
     return [lag_of(source.processed, bounds) for source in position.sources]
 
 
@@ -136,17 +136,21 @@ def _table(position: CheckpointPosition, lags: list[SourceLag] | None) -> Fitted
         [
             row[: len(columns)]
             for number, source in enumerate(position.sources)
-            for row in _rows(source, lags[number] if lags is not None else None)
+            for row in _rows(
+                source, source.source in position.kafka, lags[number] if lags is not None else None
+            )
         ],
     )
 
 
-def _rows(source: SourceOffsets, lag: SourceLag | None) -> Iterator[list[str | Text]]:
+def _rows(
+    source: SourcePosition, is_kafka: bool, lag: SourceLag | None
+) -> Iterator[list[str | Text]]:
     processed, planned = source.processed or {}, source.planned or {}
     latest, behind, reasons = (lag.latest, lag.lag, lag.reasons) if lag else ({}, {}, {})
     topics = sorted(processed.keys() | planned.keys())
     if not topics:
-        why = "no topic" if source.kafka else "not a Kafka source"
+        why = "no topic" if is_kafka else "not a Kafka source"
         unused = [""] * (len(_COLUMNS) - 2)
         yield [str(source.source), Text(why, style="dim"), *unused]
     for topic in topics:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.clients.consumer import ContractConsumer, read_to
 from sparklag_kafka.clients.contract_records import ContractRecords
-from sparklag_kafka.clients.recent_records import read_to
 from sparklag_schemas import Observation, ResolvedSettings
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.timestamps import epoch_ms

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sparklag_kafka.protocol.error_codes import (
+from sparklag_kafka.errors import (
     NONE,
     TOPIC_FORBIDDEN,
     UNKNOWN_TOPIC,

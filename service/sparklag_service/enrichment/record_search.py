@@ -9,9 +9,14 @@ from typing import Final, Literal
 from aiokafka.structs import TopicPartition
 from msgspec import Struct
 
-from sparklag_kafka.brokers.fetch import FetchedPartition
-from sparklag_kafka.errors import RecordsUnreadable
-from sparklag_kafka.protocol import error_codes
+from sparklag_kafka.brokers.logs import FetchedPartition
+from sparklag_kafka.errors import (
+    NONE,
+    OFFSET_OUT_OF_RANGE,
+    TOPIC_FORBIDDEN,
+    RecordsUnreadable,
+    error_name,
+)
 from sparklag_schemas import IsolationLevel
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset
@@ -153,8 +158,8 @@ _MIN_TIMESTAMP_MS: Final = 1_293_840_000_000
 Outcome = Literal["sampled", "nothing_there", "out_of_range", "forbidden", "unusable", "failed"]
 """Each is counted: see RecordTimeCounts."""
 _OUTCOMES: Final[dict[int, Outcome]] = {
-    error_codes.OFFSET_OUT_OF_RANGE: "out_of_range",
-    error_codes.TOPIC_FORBIDDEN: "forbidden",
+    OFFSET_OUT_OF_RANGE: "out_of_range",
+    TOPIC_FORBIDDEN: "forbidden",
 }
 
 
@@ -183,8 +188,8 @@ class Search:
 
     def _next(self, fetched: FetchedPartition) -> tuple[Outcome | None, str]:
         code = fetched.error_code
-        if code != error_codes.NONE:
-            reason = f"the leader answers {error_codes.error_name(code)}"
+        if code != NONE:
+            reason = f"the leader answers {error_name(code)}"
             return _OUTCOMES.get(code, "failed"), reason
         level = self.lagging.level
         try:

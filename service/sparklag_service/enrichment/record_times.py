@@ -12,7 +12,7 @@ from typing import Final
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.fetch import offsets_at
+from sparklag_kafka.brokers.logs import offsets_at
 from sparklag_kafka.brokers.pool import BrokerConnection
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import IsolationLevel, TimeLagSettings

@@ -11,7 +11,7 @@ from typing import Final
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.fetch import FetchPosition, fetch
+from sparklag_kafka.brokers.logs import FetchPosition, fetch
 from sparklag_kafka.brokers.pool import BrokerConnection
 from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_kafka.protocol.metadata import Address

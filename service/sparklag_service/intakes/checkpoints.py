@@ -17,7 +17,7 @@ from sparklag_offsets.checkpoints import (
     normal_location,
 )
 from sparklag_offsets.errors import CheckpointError
-from sparklag_schemas import Cause, Observation, SourcePosition
+from sparklag_schemas import Cause, Observation
 from sparklag_schemas.errors import OutOfBounds
 from sparklag_schemas.messages.bounds import MAX_EPOCH_MS
 from sparklag_schemas.messages.message_limits import MessageLimits
@@ -306,11 +306,7 @@ def observation_of(
         planned_batch_id=position.planned_batch_id,
         processed_at=position.committed_at_ms,
         checkpoint_location=redact_location(location),
-        sources=[
-            SourcePosition(source=source.source, processed=source.processed, planned=source.planned)
-            for source in position.sources
-            if source.kafka
-        ],
+        sources=position.kafka_sources(),
     )
 
 

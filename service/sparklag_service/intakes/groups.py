@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
-from sparklag_kafka.protocol.describe_groups import DEAD
-from sparklag_kafka.protocol.offset_fetch import CommittedGroup
+from sparklag_kafka.protocol.groups import DEAD, CommittedGroup
 from sparklag_schemas import (
     Cause,
     ClusterSettings,

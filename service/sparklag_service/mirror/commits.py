@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from sparklag_kafka.protocol.error_codes import (
+from sparklag_kafka.errors import (
     COORDINATOR_NOT_AVAILABLE,
     GROUP_FORBIDDEN,
     NOT_COORDINATOR,
@@ -16,8 +16,8 @@ from sparklag_kafka.protocol.error_codes import (
     UNKNOWN_GROUP,
     UNKNOWN_TOPIC,
 )
-from sparklag_kafka.protocol.offset_fetch import CommittedTopic
-from sparklag_offsets.restore.comparison import minimum_offsets
+from sparklag_kafka.protocol.groups import CommittedTopic
+from sparklag_offsets.restore.positions import minimum_offsets
 from sparklag_schemas import LagEvent, MirrorSettings, Offsets
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.query_names import is_live

@@ -15,9 +15,8 @@ from sparklag_kafka.brokers.group_offsets import (
     find_coordinators,
 )
 from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
-from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
-from sparklag_kafka.protocol.error_codes import NONE, UNKNOWN_GROUP
-from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResponse
+from sparklag_kafka.errors import KAFKA_FAILURES, NONE, UNKNOWN_GROUP, broker_error_text
+from sparklag_kafka.protocol.groups import CommittedGroup, OffsetFetchResponse
 from sparklag_schemas import ClusterAccess, Offsets, ResolvedSettings
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, with_pauses

@@ -8,7 +8,7 @@ import logging
 from contextlib import suppress
 
 from sparklag_kafka.access import explain_error
-from sparklag_kafka.brokers.log_bounds import read_partitions
+from sparklag_kafka.brokers.logs import read_partitions
 from sparklag_kafka.clients.topic_setup import create_missing, find_problems
 from sparklag_kafka.errors import KAFKA_FAILURES, TopicUnavailable
 from sparklag_schemas import ResolvedSettings, SparklagError

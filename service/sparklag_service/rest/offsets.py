@@ -19,8 +19,8 @@ from sparklag_offsets.errors import (
     TopicChanged,
     UnknownQuery,
 )
+from sparklag_offsets.restore.positions import Edge, OnDeleted, position_of_record
 from sparklag_offsets.restore.restoration import RestoreOptions, find_record, restore
-from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted, position_of_record
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import SparklagError
 from sparklag_schemas.text.printable import printable

@@ -12,9 +12,8 @@ from operator import attrgetter
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.clients.consumer import ContractConsumer, RecentRecords
 from sparklag_kafka.clients.contract_records import ContractRecords, shown
-from sparklag_kafka.clients.recent_records import RecentRecords
 from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.errors import OverLimit, WrongPlace

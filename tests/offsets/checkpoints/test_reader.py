@@ -14,10 +14,10 @@ from sparklag_offsets.checkpoints import (
     CheckpointPosition,
     CheckpointReader,
     CheckpointStore,
-    local_files,
+    files,
     read_checkpoint,
 )
-from sparklag_offsets.checkpoints.local_files import LocalFiles
+from sparklag_offsets.checkpoints.files import LocalFiles
 from sparklag_offsets.errors import (
     CheckpointAway,
     CheckpointGone,
@@ -61,7 +61,7 @@ def test_times_are_those_of_the_files(checkpoint: Checkpoint) -> None:
 def test_nothing_is_listed_or_read_while_nothing_changes(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_files, "_TIME_RESOLUTION_S", 0.05)
+    monkeypatch.setattr(files, "_TIME_RESOLUTION_S", 0.05)
     checkpoint.run(0, at(5))
     reader = checkpoint.reader()
     received(reader)
@@ -89,8 +89,8 @@ def test_a_folder_whose_time_reports_nothing_is_listed_now_and_then(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # NFS gives out what it knows of a folder for up to a minute.
-    monkeypatch.setattr(local_files, "_TIME_RESOLUTION_S", 0.0)
-    monkeypatch.setattr(local_files, "_MAX_AGE_S", 0.2)
+    monkeypatch.setattr(files, "_TIME_RESOLUTION_S", 0.0)
+    monkeypatch.setattr(files, "_MAX_AGE_S", 0.2)
     checkpoint.run(0, at(5))
     reader = checkpoint.reader()
     received(reader)
@@ -172,22 +172,20 @@ def test_how_far_back_is_read_for_that_is_bounded(checkpoint: Checkpoint) -> Non
 def test_a_source_that_appears_later_is_another_source(checkpoint: Checkpoint) -> None:
     reader = checkpoint.reader()
     checkpoint.run(0, at(5), None)
-    first = received(reader)
-    assert [source.kafka for source in first.sources] == [True, False]
+    assert received(reader).kafka == {0}
     checkpoint.run(1, at(5), {"late": {0: 1}})
-    second = received(reader)
-    assert [source.kafka for source in second.sources] == [True, True]
+    assert received(reader).kafka == {0, 1}
 
 
 def test_a_kafka_source_without_a_topic_is_one_all_the_same(checkpoint: Checkpoint) -> None:
     reader = checkpoint.reader()
     checkpoint.run(0, {})
-    assert not received(reader).sources[0].kafka
+    assert received(reader).kafka == set()
     checkpoint.run(1, at(1))
-    assert received(reader).sources[0].kafka
+    assert received(reader).kafka == {0}
     checkpoint.run(2, {})
     last = received(reader)
-    assert last.sources[0].kafka
+    assert last.kafka == {0}
     assert processed(last) == {0: {}}
 
 
@@ -219,7 +217,7 @@ def test_a_half_written_plan_is_not_there_until_it_is_whole(
     checkpoint: Checkpoint, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The folders themselves say that nothing changes.
-    monkeypatch.setattr(local_files, "_TIME_RESOLUTION_S", 0.0)
+    monkeypatch.setattr(files, "_TIME_RESOLUTION_S", 0.0)
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
     received(reader)
@@ -234,7 +232,7 @@ def test_a_half_written_plan_is_not_there_until_it_is_whole(
 def test_what_stays_half_written_is_an_error_until_a_newer_file_comes(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_files, "_TIME_RESOLUTION_S", 0.0)
+    monkeypatch.setattr(files, "_TIME_RESOLUTION_S", 0.0)
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
     received(reader)
@@ -341,7 +339,7 @@ def test_another_query_s_checkpoint_in_the_same_place_is_noticed(checkpoint: Che
 def test_commits_that_were_taken_back_count_once_they_stay_so(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_files, "_TIME_RESOLUTION_S", 0.0)
+    monkeypatch.setattr(files, "_TIME_RESOLUTION_S", 0.0)
     reader = checkpoint.reader()
     for number in range(4):
         checkpoint.run(number, at(number))

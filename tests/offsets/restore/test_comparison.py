@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparklag_offsets.errors import RestoreError, TopicChanged
-from sparklag_offsets.restore.comparison import compare
+from sparklag_offsets.restore.positions import compare
 from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges, encode_ranges
 from tests.offsets.store.batches import record
 

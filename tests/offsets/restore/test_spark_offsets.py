@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sparklag_kafka.brokers.log_bounds import TopicBounds
+from sparklag_kafka.brokers.logs import TopicBounds
 from sparklag_kafka.errors import KafkaUnavailable
-from sparklag_offsets.checkpoints.position import CheckpointPosition, SourceOffsets
+from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_offsets.errors import BeforeFirstBatch, PositionDeleted, SourceNotNamed, TopicChanged
-from sparklag_offsets.restore.spark_offsets import (
+from sparklag_offsets.restore.positions import (
     RestorePosition,
     checked_offsets,
     position_of_checkpoint,
@@ -18,6 +18,7 @@ from sparklag_offsets.restore.spark_offsets import (
     unchecked_offsets,
 )
 from sparklag_offsets.store.batch_record import Range, TopicRanges, encode_ranges
+from sparklag_schemas import SourcePosition
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import at_ms, record
 
@@ -41,11 +42,11 @@ def test_a_record_reports_where_it_ends() -> None:
 
 def test_a_checkpoint_reports_where_its_newest_committed_batch_ends() -> None:
     sources = (
-        SourceOffsets(0, {"orders": {0: 5}}, {"orders": {0: 9}}, True),
-        SourceOffsets(1, None, None, False),
+        SourcePosition(source=0, processed={"orders": {0: 5}}, planned={"orders": {0: 9}}),
+        SourcePosition(source=1),
     )
     result = position_of_checkpoint(
-        CheckpointPosition(QUERY_ID, 4, 5, at_ms(4), None, sources), "/here"
+        CheckpointPosition(QUERY_ID, 4, 5, at_ms(4), None, sources, frozenset({0})), "/here"
     )
     assert result == RestorePosition(QUERY_ID, None, 4, at_ms(4), (ORDERS,))
     assert result.shown == f"query {QUERY_ID}"
@@ -53,8 +54,8 @@ def test_a_checkpoint_reports_where_its_newest_committed_batch_ends() -> None:
 
 @pytest.mark.parametrize("batch_id", [None, 0])
 def test_a_checkpoint_without_a_batch_of_kafka_is_reported(batch_id: int | None) -> None:
-    sources = (SourceOffsets(0, None, {"orders": {0: 5}}, True),)
-    nothing = CheckpointPosition(QUERY_ID, batch_id, 0, None, None, sources)
+    sources = (SourcePosition(source=0, planned={"orders": {0: 5}}),)
+    nothing = CheckpointPosition(QUERY_ID, batch_id, 0, None, None, sources, frozenset({0}))
     with pytest.raises(BeforeFirstBatch, match=r"/here: no batch with a Kafka source"):
         position_of_checkpoint(nothing, "/here")
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from sparklag_offsets.errors import StoreAway
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.offset_store import OffsetStore, Retention
+from sparklag_offsets.store.stores import OffsetStore, Retention
 
 
 class FaultyStore:

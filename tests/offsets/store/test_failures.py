@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
 from sparklag_offsets.errors import Deadlock, NewerSchema, StoreAway
 from sparklag_offsets.store.mongo_store import _errors_translated as mongo_errors_translated
-from sparklag_offsets.store.sql.engine import errors_translated
+from sparklag_offsets.store.sql.database import errors_translated
 
 STORE = "postgresql://h/d"
 

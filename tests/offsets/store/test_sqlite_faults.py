@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from sparklag_offsets.errors import StoreAway, UnusableStore
-from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_offsets.store.sql import engine as sql_engine
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.sql import database as sql_engine
+from sparklag_offsets.store.stores import OffsetStore, open_store
 from sparklag_schemas.text.locations import shown_url
 from tests.messages import QUERY_ID
 from tests.offsets.conftest import open_until_end
 from tests.offsets.store.batches import places, record
 from tests.offsets.store.test_stores import wide
+from tests.offsets.store.test_transaction import engine as sql_engine
 from tests.scripts import run_script
 
 READ_ONLY = """

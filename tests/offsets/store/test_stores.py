@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges, encode_ranges
-from sparklag_offsets.store.offset_store import OffsetStore, Retention
+from sparklag_offsets.store.stores import OffsetStore, Retention
 from tests.messages import OTHER_RUN, QUERY_ID
 from tests.offsets.store.batches import at_ms, new_query, places, record
 from tests.offsets.store.conftest import Opening

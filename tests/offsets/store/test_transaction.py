@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from sparklag_offsets.errors import BatchConflict, NoKafkaOffsets, StoreError, UnusableStore
-from sparklag_offsets.store.sql import tables
+from sparklag_offsets.store.sql import database
 from sparklag_offsets.store.sql.transaction import prepare, record_batch, require_connection
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Observation
@@ -273,12 +273,12 @@ def test_tables_are_made_once_by_all_that_start_together(empty: Engine) -> None:
 def test_tables_that_were_being_made_are_made_by_the_next(
     empty: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make_and_die(connection: Any, shown: str, make: Any = tables.upgrade) -> None:
+    def make_and_die(connection: Any, shown: str, make: Any = database.upgrade) -> None:
         make(connection, shown)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(tables, "upgrade", make_and_die)
+        patched.setattr(database, "upgrade", make_and_die)
         with pytest.raises(KeyboardInterrupt):
             prepare(empty)
     prepare(empty)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.fetch import FetchedPartition
+from sparklag_kafka.brokers.logs import FetchedPartition
 from sparklag_schemas import IsolationLevel, TimeLagSettings
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic, TopicOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset

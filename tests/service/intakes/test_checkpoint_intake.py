@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_offsets.checkpoints.local_files import LocalFiles
+from sparklag_offsets.checkpoints.files import LocalFiles
 from sparklag_schemas import CheckpointSettings, ClusterSettings, Observation, Settings
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import SourceContext, delivery_queue

@@ -10,7 +10,7 @@ import pytest
 from aiokafka.protocol.admin import ListGroupsRequest, ListGroupsResponse_v2
 
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.protocol.offset_fetch import CommittedGroup
+from sparklag_kafka.protocol.groups import CommittedGroup
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.messages.bounds import MAX_NAME
 from sparklag_service.intakes.group_offsets.commits import ClusterFailures

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_kafka.protocol.offset_fetch import CommittedTopic
+from sparklag_kafka.protocol.groups import CommittedTopic
 from sparklag_schemas import MirrorSettings, Offsets, Settings, encode
 from sparklag_service.intakes.group_offsets.commits import (
     CommitMetadata,

@@ -13,21 +13,22 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sparklag_offsets.errors import Deadlock, StoreError
 from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
-from sparklag_offsets.store.offset_store import Retention
-from sparklag_offsets.store.sql import tables
-from sparklag_offsets.store.sql.engine import errors_translated, make_engine
-from sparklag_offsets.store.sql.tables import (
+from sparklag_offsets.store.sql import database
+from sparklag_offsets.store.sql.database import (
     MAX_NAME,
     NEWEST_FIRST,
     batch_values,
     batches,
+    errors_translated,
     insert_new,
     insert_or_rename,
+    make_engine,
     queries,
     query_values,
     record_of,
     select_records,
 )
+from sparklag_offsets.store.stores import Retention
 from sparklag_schemas.runtime.queue import by_count, by_size
 from sparklag_schemas.text.locations import shown_url
 
@@ -52,10 +53,10 @@ class SqlStore:
 
     async def prepare(self) -> None:
         async with self._transaction() as connection:
-            if await connection.run_sync(tables.is_newest, self.shown):
+            if await connection.run_sync(database.is_newest, self.shown):
                 return
         async with _upgrade_lock(), self._transaction() as connection:
-            await connection.run_sync(tables.upgrade, self.shown)
+            await connection.run_sync(database.upgrade, self.shown)
 
     async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
         other = batches.alias()
@@ -119,7 +120,7 @@ class SqlStore:
 
     async def queries(self, name_or_id: str | None = None) -> list[RecordedQuery]:
         async with self._transaction() as connection:
-            if not await connection.run_sync(tables.is_newest, self.shown):
+            if not await connection.run_sync(database.is_newest, self.shown):
                 return []
             if name_or_id is None:
                 return await self._list_queries(connection, None)
@@ -221,9 +222,9 @@ def _before(generation: int, batch_id: int) -> ColumnElement[bool]:
 @asynccontextmanager
 async def _upgrade_lock() -> AsyncIterator[None]:
     """Other stores of this process may be on this loop, or on another."""
-    while not tables.UPGRADING.acquire(blocking=False):  # noqa: ASYNC110 - no event has both
+    while not database.UPGRADING.acquire(blocking=False):  # noqa: ASYNC110 - no event has both
         await asyncio.sleep(_LOCK_RETRY_S)
     try:
         yield
     finally:
-        tables.UPGRADING.release()
+        database.UPGRADING.release()

@@ -22,12 +22,12 @@ from sparklag_offsets.store.batch_sequence import (
     end_offsets_of,
     next_records,
 )
-from sparklag_offsets.store.sql import tables
-from sparklag_offsets.store.sql.engine import errors_translated
-from sparklag_offsets.store.sql.tables import (
+from sparklag_offsets.store.sql import database
+from sparklag_offsets.store.sql.database import (
     NEWEST_FIRST,
     batch_values,
     batches,
+    errors_translated,
     insert_or_rename,
     queries,
     query_values,
@@ -52,10 +52,10 @@ def prepare(engine: Engine) -> None:
     shown = _require_usable(engine)
     with errors_translated(shown):
         with engine.begin() as connection:
-            if tables.is_newest(connection, shown):
+            if database.is_newest(connection, shown):
                 return
-        with tables.UPGRADING, engine.begin() as connection:
-            tables.upgrade(connection, shown)
+        with database.UPGRADING, engine.begin() as connection:
+            database.upgrade(connection, shown)
 
 
 def record_batch(connection: Connection, observation: Observation, topic_id_of: TopicIdOf) -> bool:

@@ -13,9 +13,15 @@ from sparklag_kafka.access import connection_problem
 from sparklag_kafka.brokers.group_offsets import describe_groups, find_coordinators
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.clients.topic_setup import find_problems, may_read, may_use_group, may_write
-from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable, error_text
-from sparklag_kafka.protocol import error_codes
-from sparklag_kafka.protocol.describe_groups import GroupDescription
+from sparklag_kafka.errors import (
+    GROUP_FORBIDDEN,
+    KAFKA_FAILURES,
+    NONE,
+    TOPIC_FORBIDDEN,
+    KafkaUnavailable,
+    error_text,
+)
+from sparklag_kafka.protocol.groups import GroupDescription
 from sparklag_kafka.protocol.metadata import TopicMetadata
 from sparklag_schemas import Observation, ResolvedSettings, Settings
 from sparklag_schemas.messages.enumerations import SCHEMA_VERSION
@@ -72,9 +78,9 @@ async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
 
 
 def _check_topic(topic: TopicMetadata, settings: Settings) -> CheckResult:
-    if topic.error_code == error_codes.NONE:
+    if topic.error_code == NONE:
         return ok("topics", f"topic {topic.name} is there, {len(topic.leaders)} partitions")
-    if topic.error_code == error_codes.TOPIC_FORBIDDEN:
+    if topic.error_code == TOPIC_FORBIDDEN:
         remedy = "grant Describe and Read on it"
         return bad("topics", f"topic {topic.name}: no right to see it", remedy)
     remedy = "`sparklag topics create` makes it"
@@ -164,14 +170,14 @@ async def check_brokers(pool: BrokerPool) -> list[CheckResult]:
 async def _check_instances(pool: BrokerPool, group_id: str) -> CheckResult:
     async for coordinator in find_coordinators(pool, [group_id]):
         connection = pool.connection(coordinator.node_id)
-        if coordinator.error_code == error_codes.NONE and connection is not None:
+        if coordinator.error_code == NONE and connection is not None:
             described = await describe_groups(connection, [group_id])
             return _instances(described[group_id], group_id)
     return note("instances", f"no broker coordinates group {group_id} yet", "check it again")
 
 
 def _instances(group: GroupDescription, group_id: str) -> CheckResult:
-    if group.error_code == error_codes.GROUP_FORBIDDEN:
+    if group.error_code == GROUP_FORBIDDEN:
         return note("instances", f"no right to describe group {group_id}", "grant Describe on it")
     if not group.members:
         text = f"no instance runs: group {group_id} has no members"

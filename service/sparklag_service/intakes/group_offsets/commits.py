@@ -7,14 +7,14 @@ from collections.abc import Container, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from sparklag_kafka.protocol.error_codes import (
+from sparklag_kafka.errors import (
     COORDINATOR_LOADING,
     COORDINATOR_NOT_AVAILABLE,
     GROUP_FORBIDDEN,
     NOT_COORDINATOR,
     error_name,
 )
-from sparklag_kafka.protocol.offset_fetch import CommittedTopic
+from sparklag_kafka.protocol.groups import CommittedTopic
 from sparklag_schemas.text.printable import first_few
 
 _PREFIX: Final = "sparklag"

@@ -11,7 +11,7 @@ from typing import Final
 from sparklag_kafka.brokers.group_offsets import find_coordinators, list_groups
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
-from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResponse
+from sparklag_kafka.protocol.groups import CommittedGroup, OffsetFetchResponse
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.messages.bounds import MAX_NAME
 from sparklag_schemas.runtime.tasks import with_pauses
@@ -212,16 +212,16 @@ class GroupFinder:
             return False
         key = self._list_key(node_id)
         try:
-            response = await list_groups(connection)
+            error_code, groups = await list_groups(connection)
         except KAFKA_FAILURES as error:
             reason = broker_error_text(node_id, error, self._brokers.timeout_s)
             self._failures.add(key, f"consumer groups may be missing: {reason}")
             return False
-        if response.error_code:
-            reason = group_error_text(response.error_code)
+        if error_code:
+            reason = group_error_text(error_code)
             self._failures.add(key, f"broker {node_id} does not list all of its groups: {reason}")
         too_long = 0
-        async for group, protocol_type in with_pauses(response.groups, GROUPS_PER_PAUSE):
+        async for group, protocol_type in with_pauses(groups, GROUPS_PER_PAUSE):
             if protocol_type in _WITHOUT_OFFSETS or not self._patterns.select(group):
                 continue
             if len(group) > _MAX_NAME:
@@ -231,9 +231,9 @@ class GroupFinder:
         if too_long:
             reason = f"with names of over {_MAX_NAME} characters are left out"
             self._failures.add(key, f"{too_long} consumer groups {reason}")
-        elif not response.error_code:
+        elif not error_code:
             self._failures.recover(key)
-        return not response.error_code
+        return not error_code
 
     async def _find_coordinators(self, groups: Sequence[str]) -> None:
         failed = {}

@@ -21,16 +21,21 @@ from sparklag_kafka.brokers.group_offsets import (
     fetch_offsets,
 )
 from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
-from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
-from sparklag_kafka.protocol.describe_groups import DEAD, GroupDescription
-from sparklag_kafka.protocol.error_codes import (
+from sparklag_kafka.errors import (
     COORDINATOR_NOT_AVAILABLE,
+    KAFKA_FAILURES,
     NONE,
     NOT_COORDINATOR,
     UNKNOWN_GROUP,
+    broker_error_text,
+)
+from sparklag_kafka.protocol.groups import (
+    DEAD,
+    CommittedGroup,
+    GroupDescription,
+    OffsetFetchResponse,
 )
 from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest, TopicPart, read_offsets
-from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResponse
 from sparklag_schemas import ClusterAccess, GroupSettings
 from sparklag_schemas.messages.query_message import ConsumerGroup
 from sparklag_schemas.runtime.queue import by_count
