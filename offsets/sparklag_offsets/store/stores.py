@@ -7,7 +7,6 @@ from typing import Final, NamedTuple, Protocol
 
 from sparklag_offsets.errors import UnusableStore
 from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
-from sparklag_offsets.store.stores import OffsetStore
 from sparklag_schemas.text.locations import shown_url
 
 _EXTRAS: Final = {

@@ -19,7 +19,6 @@ from tests.messages import QUERY_ID
 from tests.offsets.conftest import open_until_end
 from tests.offsets.store.batches import places, record
 from tests.offsets.store.test_stores import wide
-from tests.offsets.store.test_transaction import engine as sql_engine
 from tests.scripts import run_script
 
 READ_ONLY = """
