@@ -124,8 +124,8 @@ class Client:
         """From a new connection, as many frames as it gets before it loses that."""
         with instance.hub.reader(Wire(), Selection(), self.last_id) as (reader, opening):
             output = b"".join(opening)
-            while (chunk := reader.take_chunk()) is not None and not reader.ended:
-                output += chunk.text
+            while chunk := reader.take_chunk():
+                output += chunk
         for frame in output.decode().split("\n\n")[:-1][:most]:
             fields = dict(line.split(": ", 1) for line in frame.split("\n"))
             self.last_id = fields.get("id", self.last_id)

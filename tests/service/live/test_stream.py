@@ -183,7 +183,7 @@ async def test_readers_beyond_the_limit_are_refused_until_one_goes() -> None:
 
 
 async def test_a_silent_stream_carries_comments(live: LiveServer) -> None:
-    live.hub.keep_alive_s = live.hub.check_interval_s = 0.05
+    live.hub.keep_alive_s = 0.05
     live.show(lag_event(query_id=B))
     async with live.reading("/stream") as reader:
         await reader.next()
