@@ -28,6 +28,7 @@ from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, SourceContext, TrackedQuery, delivery_queue
+from sparklag_service.intakes.group_observations import GroupObservations
 from sparklag_service.intakes.groups import GroupIntake
 from tests.waiting import holds
 
@@ -168,7 +169,7 @@ async def watching(
     )
     settings = Settings(heartbeat_s=heartbeat_s).resolved(bootstrap_servers)
     context = SourceContext(settings, queue, owns, queries or {})
-    intake = GroupIntake(alias, cluster, context)
+    intake = GroupIntake(alias, cluster, GroupObservations(alias, context))
     running = asyncio.create_task(intake.run())
     try:
         yield Watch(intake, queue)

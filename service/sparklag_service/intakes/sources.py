@@ -48,9 +48,12 @@ def _checkpoint_watchers(context: SourceContext) -> Iterable[Watcher]:
 def _group_watchers(context: SourceContext) -> Iterable[Watcher]:
     for alias, cluster in context.settings.every_cluster.items():
         if cluster.groups.allow:
+            from sparklag_service.intakes.group_observations import GroupObservations
             from sparklag_service.intakes.groups import GroupIntake
 
-            yield GroupIntake(alias, cluster, context)
+            intake = GroupIntake(alias, cluster, GroupObservations(alias, context))
+            context.group_poll_s[alias] = intake.poll_s
+            yield intake
 
 
 def _longest_group_interval_s(settings: ResolvedSettings) -> float:

@@ -23,7 +23,7 @@ from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.query_names import is_live
 from sparklag_schemas.settings.clusters import NamePatterns
 from sparklag_schemas.text.printable import first_few, printable
-from sparklag_service.intakes.group_offsets.commits import (
+from sparklag_service.intakes.group_commits import (
     CommitMetadata,
     group_error_text,
     parse_metadata,

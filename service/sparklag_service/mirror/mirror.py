@@ -22,7 +22,7 @@ from sparklag_schemas import ClusterAccess, Offsets, ResolvedSettings
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, with_pauses
 from sparklag_service.counters import Counters
-from sparklag_service.intakes.group_offsets.commits import ClusterFailures, CommitMetadata
+from sparklag_service.intakes.group_commits import ClusterFailures, CommitMetadata
 from sparklag_service.mirror.commits import (
     CommitOutcome,
     GroupOwnership,

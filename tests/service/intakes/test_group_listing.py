@@ -13,8 +13,8 @@ from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.messages.bounds import MAX_NAME
-from sparklag_service.intakes.group_offsets.commits import ClusterFailures
-from sparklag_service.intakes.group_offsets.group_listing import (
+from sparklag_service.intakes.group_commits import ClusterFailures
+from sparklag_service.intakes.group_listing import (
     CommitPartition,
     GroupFinder,
     GroupListing,

@@ -8,7 +8,7 @@ import pytest
 
 from sparklag_kafka.protocol.offset_fetch import CommittedTopic
 from sparklag_schemas import MirrorSettings, Offsets, Settings, encode
-from sparklag_service.intakes.group_offsets.commits import (
+from sparklag_service.intakes.group_commits import (
     CommitMetadata,
     is_mirrored,
     parse_metadata,

@@ -16,15 +16,12 @@ from sparklag_schemas import GroupSettings
 from sparklag_schemas.messages.bounds import MAX_NAME
 from sparklag_schemas.runtime.tasks import with_pauses
 from sparklag_schemas.settings.clusters import NamePatterns
-from sparklag_service.intakes.group_offsets.commits import (
-    ClusterFailures,
-    group_error_text,
-)
+from sparklag_service.intakes.group_commits import ClusterFailures, group_error_text
 
 COMMITS_TOPIC: Final = "__consumer_offsets"
 USUAL_PARTITIONS: Final = 50
 """Kafka's default, for where the topic cannot be described."""
-COMMITS_SEEN_S: Final = 0.5
+LOG_ENDS_INTERVAL_S: Final = 0.5
 """How often the log ends are read."""
 _CACHED_GROUPS: Final = 65_536
 Responses = Mapping[OffsetFetchResponse, Mapping[str, CommittedGroup]]
@@ -70,7 +67,7 @@ class CommitPartition:
         self.decoded = responses
         if has_changed and self._end is None:
             # Those that commit are likely to do so again.
-            self.due_s = now_s + min(2 * COMMITS_SEEN_S, interval_s)
+            self.due_s = now_s + min(2 * LOG_ENDS_INTERVAL_S, interval_s)
         elif self._has_moved and not has_changed:
             # What is appended may be answered a moment later; or it was another group's.
             self.due_s = now_s
