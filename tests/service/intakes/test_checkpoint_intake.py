@@ -317,8 +317,8 @@ async def test_a_folder_that_was_missing_for_weeks_is_detected_too(place: Path) 
     async with Watching(locations=[str(missing)]).running() as watching:
         await watching.fails(str(missing), "there is no checkpoint here")
         (checkpoint,) = watching.intake._watched.values()
-        checkpoint._failures = 100_000
-        await holds(lambda: checkpoint._failures > 100_000, "it is polled and fails again")
+        checkpoint.failures = 100_000
+        await holds(lambda: checkpoint.failures > 100_000, "it is polled and fails again")
         later = Checkpoint(missing).completes(1, 11)
         await watching.reports(later, 1, 11)
         await watching.is_well()
