@@ -1,4 +1,4 @@
-"""When each checkpoint is polled, and the threads that wait for its storage meanwhile."""
+"""The schedule of polls, and the threads that wait for the storage of checkpoints."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class WatchedCheckpoint:
     below: str | None
     """The folder of the settings that it has to lie in. None: the settings name it itself."""
     configured: bool
-    """It is in the settings; otherwise a driver reported it."""
+    """True: the settings name it; false: a driver reported it."""
     reader: CheckpointReader | None = None
     query_id: str | None = None
     identified_s: float = 0.0
     """`time.monotonic()` of the last read of the query id."""
     position: CheckpointPosition | None = None
     put_s: float | None = None
-    """When the position was put on the queue. None: not since this instance polls it."""
+    """`time.monotonic()` of the last observation. None: none since this instance polls it."""
     failures: int = 0
 
 

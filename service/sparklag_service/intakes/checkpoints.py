@@ -168,7 +168,6 @@ class CheckpointIntake:
         return float(interval_s * _BACKOFF[min(checkpoint.failures, len(_BACKOFF) - 1)])
 
     def _limit_error(self, position: CheckpointPosition, location: str) -> str | None:
-        """Why a position is refused: its partitions are beyond `limits`."""
         try:
             # The clock of the store may be ahead.
             observation = observation_of(position, location, "", "checkpoint")
@@ -216,8 +215,7 @@ class CheckpointIntake:
         checkpoint.position = position
 
     def _repeats(self, checkpoint: WatchedCheckpoint) -> bool:
-        """Whether it has heartbeats. A followed query whose driver is gone is forgotten some day,
-        one of the settings is not."""
+        # A followed query whose driver is gone is forgotten some day, one of the settings is not.
         state = self._context.queries.get(checkpoint.query_id or "")
         return checkpoint.configured or (state is not None and state.run_id is None)
 
@@ -231,7 +229,6 @@ class CheckpointIntake:
             self._context.queue.put_nowait(Delivery(observation, nothing_to_do))
 
     def _release(self, checkpoint: WatchedCheckpoint) -> None:
-        """Another instance polls it, or none."""
         checkpoint.reader = checkpoint.position = checkpoint.put_s = None
         self._unclaim(checkpoint)
 
@@ -245,14 +242,12 @@ class CheckpointIntake:
         self._fail(checkpoint.location, reason)
 
     def _fail(self, location: str, reason: str) -> None:
-        """Report it as failing; log that once."""
         location = redact_location(location)
         if self.failing.get(location) != reason:
             _log.warning("cannot watch %s", reason)
         self.failing[location] = reason
 
     def _recover(self, location: str) -> None:
-        """Report it as failing no more."""
         location = redact_location(location)
         if self.failing.pop(location, None) is not None:
             _log.info("watching %s again", location)

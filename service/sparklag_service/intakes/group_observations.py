@@ -54,7 +54,7 @@ class GroupObservations:
         self._mirrored: dict[str, CommittedGroup] = {}
 
     def wants(self, group: str) -> bool:
-        """Whether to read the group. Forgets one that another instance watches now."""
+        """Return whether to read the group. Forgets one that another instance watches now."""
         wanted = self._context.watches(group_query_id(self._alias, group))
         if not wanted:
             self._groups.pop(group, None)
@@ -117,8 +117,8 @@ class GroupObservations:
                 self._put(group, "terminated", requested_at_ms, None, _DELETED)
 
     def _is_mirror(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> bool:
-        """Whether the group mirrors a Spark query, which is measured itself and must not come back
-        as another query. The commit metadata shows it, whichever service has committed."""
+        # A mirrored Spark query is measured itself, and must not come back as another query. The
+        # commit metadata shows it, whichever service has committed.
         if committed is self._mirrored.get(group):
             return True
         mirrored = is_mirrored(committed.topics)

@@ -49,7 +49,7 @@ from sparklag_service.intakes.group_listing import (
 from sparklag_service.intakes.group_observations import GroupObservations
 
 _MIN_FIND_INTERVAL_S: Final = 1.0
-"""However often a group is not where it was."""
+"""The least time between two listings, however often a group has moved."""
 _FIND_BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0)
 """Delays while the listing is incomplete; the last one repeats."""
 _NOT_DESCRIBED: Final = ConsumerGroup()
@@ -79,19 +79,19 @@ class GroupIntake:
         self._read: set[str] = set()
         """Groups that were observed."""
         self._by_coordinator: dict[int, dict[int, CommitPartition]] = {}
-        """By the number of the partition."""
+        """The keys are node ids and partition numbers."""
         self._grouped_s = -math.inf
         self._described: dict[str, ConsumerGroup] = {}
         self._describe_due_s: dict[int, float] = {}
-        """By coordinator: when to describe all of its groups again."""
+        """The times to describe all groups of a coordinator again."""
         self._reads = CoordinatorTasks("reading groups of")
         self._incomplete_finds = 0
         self.poll_s: dict[int, float] = {}
-        """By coordinator: the duration of the last read of its groups."""
+        """The duration of the last read of groups, by coordinator."""
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """What cannot be read, and why: one line each, with the cluster."""
+        """The reasons why something cannot be read: one line each, with the cluster."""
         return self._failures.reasons
 
     async def run(self) -> None:
@@ -149,7 +149,7 @@ class GroupIntake:
         await until_set(self._read_now, min(LOG_ENDS_INTERVAL_S, self._settings.interval_s))
 
     async def _group_by_partition(self) -> None:
-        """Bring `_by_coordinator` up to the listing."""
+        """Update `_by_coordinator` from the listing."""
         wanted: dict[int, dict[int, list[str]]] = {}
         count = len(self._finder.commit_leaders) or USUAL_PARTITIONS
         async for group in with_pauses(list(self._listing.groups), GROUPS_PER_PAUSE):
@@ -212,7 +212,7 @@ class GroupIntake:
     async def _read_ends(
         self, node_id: int, connection: BrokerConnection, partitions: Mapping[int, CommitPartition]
     ) -> None:
-        """Read where the logs of these partitions end, as far as this broker leads them."""
+        """Read the log end offsets of those partitions that this broker leads."""
         leaders = self._finder.commit_leaders
         led = tuple(number for number in partitions if leaders.get(number) == node_id)
         if not led:
@@ -244,7 +244,7 @@ class GroupIntake:
     async def _describe(
         self, node_id: int, connection: BrokerConnection, groups: Sequence[str]
     ) -> None:
-        """Describe those that this coordinator has not described since they are due."""
+        """Describe the groups that this coordinator has not described since they were due."""
         undescribed = [
             group
             for group in groups
@@ -298,7 +298,6 @@ class GroupIntake:
         return None
 
     def _exists(self, group: str, requested_at_ms: int) -> bool:
-        """Whether a group without offsets exists, as far as is known."""
         exists = self._listing.exists_without_offsets(group)
         if exists is None and group in self._read:
             self._find_now.set()

@@ -36,7 +36,7 @@ _POLL_MS = 500
 _MOST_RECORDS = 200
 _FETCH_BYTES = 16 * 1024 * 1024
 _ROOM = 200
-"""With more deliveries than this in the queue, the rest stays in Kafka."""
+"""The deliveries in the queue beyond which the rest stays in Kafka."""
 _UNTRACKED_POLL_MS = 20
 _UNTRACKED_BESIDE = 10
 """Messages of untracked queries taken with each poll that has other messages too."""
@@ -45,13 +45,13 @@ _BACKLOG_INTERVAL_S = 1.0
 _BACKLOG_TIMEOUT_S = 5.0
 _REBALANCE_STEP_S = 5.0
 _SHARE_OF_LEAVING = 0.4
-"""Of the time there is to shut down."""
+"""A part of `shutdown_timeout_s`."""
 _END_S = 0.2
 _SESSION_TIMEOUT_MS = 15_000
 _HEARTBEAT_MS = 1_000
-"""How soon a member learns of a rebalance."""
+"""Members learn of a rebalance within this time."""
 _REBALANCE_TIMEOUT_MS = 20_000
-"""How long the group waits for this member's revocation: longer than that takes."""
+"""The group waits so long for this member's revocation: longer than that takes."""
 _MAX_POLL_INTERVAL_MS = 60_000
 """An instance that has not polled for so long is stuck: its queries go to another."""
 
@@ -90,17 +90,16 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         self._failure: BaseException | None = None
         self._not_member: str | None = "not a member of the consumer group yet"
         self._unread: str | None = None
-        """Why the topic could not be read when that was tried last."""
+        """The reason why the last attempt to read the topic failed."""
         self._unmeasured: str | None = None
-        """Why the backlog could not be measured then: aiokafka waits for a Kafka that is away, and
-        reports nothing."""
+        """The reason why the backlog could not be measured: aiokafka waits for an unreachable
+        Kafka, and reports nothing."""
         self.caught_up_s: float | None = None
         self.behind: int | None = None
-        """Messages in its partitions that it has not taken in yet. None: not known."""
 
     @property
     def ready(self) -> str | None:
-        """None once it takes observations in, or why it does not."""
+        """The reason why it takes nothing in, or None."""
         return self._unread or self._not_member or self._unmeasured
 
     def may_adopt(self, query_id: str) -> bool:
@@ -108,7 +107,7 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         return self.owns(query_id)
 
     def owns(self, query_id: str) -> bool:
-        """Whether the query's messages are in a partition of this instance."""
+        """Return whether the query's messages are in a partition of this instance."""
         if not self._owns_partitions:
             return False
         partition = partition_of(query_id, self._partition_count)
@@ -187,7 +186,7 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         for record in records:
             ledger = self._ledgers[TopicPartition(record.topic, record.partition)]
             ledger.take(record.offset)
-            # Without a key it is no query's: reading it says what else is wrong.
+            # A record without a key is decoded all the same, for the reason of its refusal.
             query_id = self._records.query_id(record) if record.key else ""
             if query_id is None or record.value is None:
                 ledger.done(record.offset)

@@ -11,7 +11,7 @@ from aiokafka.structs import ConsumerRecord
 _MAX_IN_FLIGHT: Final = 100
 """Messages of new queries that are processed together."""
 _MAX_BYTES: Final = 16 * 1024 * 1024
-"""With more waiting, the rest stays in Kafka."""
+"""The waiting bytes beyond which the rest stays in Kafka."""
 _RECORD_BYTES: Final = 1_024
 """Memory of a record besides its contents."""
 
@@ -65,7 +65,7 @@ class UntrackedMessages:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further messages are to be read."""
+        """True while no further messages are to be read."""
         return self._bytes >= _MAX_BYTES
 
     def add(self, record: ConsumerRecord) -> None:
