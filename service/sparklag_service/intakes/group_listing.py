@@ -171,8 +171,8 @@ class GroupFinder:
     ) -> None:
         self.listing = GroupListing()
         self.commit_leaders: Mapping[int, int] = {}
-        """The leaders of COMMITS_TOPIC, by partition. Empty: the topic does not exist yet, or there is
-        no right to describe it."""
+        """The leaders of COMMITS_TOPIC, by partition. Empty: there is none yet, or no right to see
+        it."""
         self._brokers = brokers
         self._failures = failures
         self._remembered = remembered
