@@ -38,7 +38,7 @@ from benchmarks.group_offsets import (
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_jobs.broker.child_process import ChildProcess, free_port
 from sparklag_kafka.access import quiet_client_logs
-from sparklag_service.intakes.groups import group_query_id
+from sparklag_service.intakes.group_observations import group_query_id
 
 DELAY_BUDGET_S: Final = 1.0
 _COMMITS: Final = 20

@@ -33,11 +33,11 @@ from sparklag_kafka.access import quiet_client_logs
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions
 from sparklag_kafka.protocol.groups import CommittedGroup, OffsetFetchRequest
-from sparklag_schemas import GroupSettings
+from sparklag_schemas import ClusterSettings, GroupSettings
 from sparklag_schemas.messages.query_message import ConsumerGroup
 from sparklag_schemas.settings import ClusterAccess
-from sparklag_service.intakes.group_offsets.group_reader import GroupReader
-from sparklag_service.intakes.groups import group_query_id
+from sparklag_service.intakes.group_observations import GroupObservations, group_query_id
+from sparklag_service.intakes.groups import GroupIntake
 
 string = String("utf-8").encode
 
@@ -92,8 +92,9 @@ def grouped_cluster() -> Iterator[str]:
 
 async def _reading(servers: str, committer: Committer) -> list[Row]:
     counter = _Counter()
-    settings = GroupSettings(allow=[".*"])
-    reader = GroupReader("default", ClusterAccess(servers), settings, counter)
+    groups = GroupSettings(allow=[".*"])
+    cluster = ClusterSettings(bootstrap_servers=servers, groups=groups)
+    reader = GroupIntake("default", cluster, counter)
     bare = _BareFetch(servers, [group_name(n) for n in range(GROUPS)])
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
@@ -172,7 +173,7 @@ def _confluent_offsets(admin: AdminClient) -> int:
     return sum(len(future.result(60).topic_partitions) for future in asked)
 
 
-class _Counter:
+class _Counter(GroupObservations):
     """Counts what is read."""
 
     def __init__(self) -> None:

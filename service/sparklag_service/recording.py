@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
@@ -33,7 +34,7 @@ _FETCH_BYTES: Final = 16 * 1024 * 1024
 _LEAVE_S: Final = 2.0
 
 
-class StoreRecorder:
+class StoreRecorder(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
     """Records that are committed in the group are in the store. An instance that cannot reach its
     store leaves the group after aiokafka's `max_poll_interval_ms`: another one may reach it. Raises
     UnusableStore."""
@@ -61,7 +62,7 @@ class StoreRecorder:
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """Why offsets are not recorded, by the part that fails."""
+        """The reasons why offsets are not recorded, by the part that fails."""
         parts = {
             "offset store": self._writer.failing,
             "offset store, its topic": self._topic_failure,
@@ -69,8 +70,8 @@ class StoreRecorder:
         return {part: reason for part, reason in parts.items() if reason is not None}
 
     def record(self, observation: Observation) -> None:
-        """Record an observation that is on no topic: one of a watched checkpoint. Of each query the
-        newest one is kept while the store is unreachable."""
+        """Record an observation that is on no topic: one of a watched checkpoint. The newest one of
+        each query is kept while the store is unreachable."""
         self._pending.put_nowait(observation)
 
     async def run(self) -> None:
@@ -84,7 +85,7 @@ class StoreRecorder:
                     self._settings.offsets_topic,
                     self._settings,
                     self._counters,
-                    self._set_topic_failure,
+                    partial(setattr, self, "_topic_failure"),
                 ),
             )
         finally:
@@ -109,8 +110,12 @@ class StoreRecorder:
         self._counters.store_failures = counts.failures
         self._counters.batches_pruned = counts.pruned
 
-    def _set_topic_failure(self, reason: str) -> None:
-        self._topic_failure = reason
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Called by aiokafka: nothing is pending."""
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Called by aiokafka: another instance has written in the meantime."""
+        self._writer.forget()
 
     async def _consume(self) -> None:
         consumer = ContractConsumer(
@@ -121,7 +126,7 @@ class StoreRecorder:
             auto_offset_reset="earliest",
             fetch_max_bytes=_FETCH_BYTES,
         )
-        consumer.subscribe([self._settings.offsets_topic], listener=_Rebalance(self._writer))
+        consumer.subscribe([self._settings.offsets_topic], listener=self)
         try:
             await consumer.start()
             self._topic_failure = None
@@ -159,15 +164,3 @@ class StoreRecorder:
 def store_group(settings: Settings) -> str:
     """The consumer group that reads `processed-offsets` for the store."""
     return f"{settings.group_id}-store"
-
-
-class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    def __init__(self, writer: StoreWriter) -> None:
-        self._writer = writer
-
-    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Nothing is pending."""
-
-    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        # Another instance has written in the meantime.
-        self._writer.forget()

@@ -29,6 +29,7 @@ from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, SourceContext, TrackedQuery, delivery_queue
+from sparklag_service.intakes.group_observations import GroupObservations
 from sparklag_service.intakes.groups import GroupIntake
 from tests.waiting import holds
 
@@ -42,7 +43,7 @@ Commit = Callable[[Offsets], Awaitable[None]]
 
 @asynccontextmanager
 async def committing(bootstrap_servers: str, group: str) -> AsyncIterator[Commit]:
-    """Commits without joining: the group has no members."""
+    """A function that commits without joining: the group has no members."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False
     )
@@ -64,13 +65,13 @@ async def committing(bootstrap_servers: str, group: str) -> AsyncIterator[Commit
 
 
 async def commit(bootstrap_servers: str, group: str, offsets: Offsets) -> None:
-    """The same, once."""
+    """Commit once."""
     async with committing(bootstrap_servers, group) as commit_all:
         await commit_all(offsets)
 
 
 async def metadata_of(bootstrap_servers: str, group: str) -> dict[str, dict[int, str]]:
-    """What stands beside a group's offsets: librdkafka gives more than what there is."""
+    """The metadata of a group's offsets: librdkafka returns more than there is."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()
     try:
@@ -86,7 +87,7 @@ async def metadata_of(bootstrap_servers: str, group: str) -> dict[str, dict[int,
 async def member(
     bootstrap_servers: str, group: str, *topics: str
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """One that has joined the group and commits when it is told."""
+    """A consumer that has joined the group, without automatic commits."""
     consumer = AIOKafkaConsumer(
         *topics,
         bootstrap_servers=bootstrap_servers,
@@ -103,14 +104,14 @@ async def member(
 
 @dataclass
 class Watch:
-    """A group intake that runs, and all that it has put."""
+    """A group intake that runs, and all its observations."""
 
     intake: GroupIntake
     queue: NewestQueue[Delivery]
     observed: list[Observation] = field(default_factory=list)
 
     def of(self, group: str) -> list[Observation]:
-        """What was observed of a group."""
+        """The observations of a group."""
         while not self.queue.empty():
             delivery = self.queue.get_nowait()
             delivery.done()
@@ -118,7 +119,7 @@ class Watch:
         return [observation for observation in self.observed if observation.query == group]
 
     def positions(self, group: str) -> list[Offsets | None]:
-        """Where it was, in each observation."""
+        """The position of each observation."""
         return [o.sources[0].processed if o.sources else None for o in self.of(group)]
 
     async def shows(
@@ -171,7 +172,7 @@ async def watching(
     )
     settings = Settings(heartbeat_s=heartbeat_s).resolved(bootstrap_servers)
     context = SourceContext(settings, queue, owns, queries or {})
-    intake = GroupIntake(alias, cluster, context)
+    intake = GroupIntake(alias, cluster, GroupObservations(alias, context))
     running = asyncio.create_task(intake.run())
     try:
         yield Watch(intake, queue)
@@ -183,7 +184,7 @@ async def watching(
 
 
 def speaking(monkeypatch: pytest.MonkeyPatch, versions: Versions) -> None:
-    """Let brokers be spoken to as ones that say they know no newer requests than these."""
+    """Use no newer versions of requests than these."""
     connect = BrokerConnection.connect
 
     async def older(broker: BrokerConnection) -> Any:

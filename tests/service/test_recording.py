@@ -35,7 +35,7 @@ def sqlite(tmp_path: Path) -> str:
 
 @pytest.fixture
 def topic(second_client: SecondClient, topic_name: str) -> str:
-    """With 70 records: a position beyond the end of the log is nobody's."""
+    """A topic with 70 records: a position beyond the log end is no query's."""
     second_client.create(topic_name)
     second_client.produce(topic_name, [b"x"] * 70)
     return topic_name
@@ -62,7 +62,7 @@ async def has_batch(url: str, query_id: str, batch_id: int) -> bool:
 
 
 def batches(topic: str, count: int) -> list[Observation]:
-    """Of one query, each 10 records on."""
+    """Observations of one query, 10 records apart."""
     # Not long ago: what is past `store.keep_s` is pruned, at any moment of the first minutes.
     first_ms = epoch_ms() - 1_000 * count
     first = seen(topic, {0: 10}, batch_id=0, processed_at=first_ms)
@@ -158,7 +158,7 @@ async def test_a_store_that_is_away_holds_up_its_own_progress_alone(
             # The lag is right all the same, and goes on being so.
             await service.shows(query_id, lambda e: e.total_lag == 10, "lag 10")
             await holds(
-                lambda: "offset store" in service.state.degraded(), "it is said what is away"
+                lambda: "offset store" in service.state.degraded(), "it reports what is away"
             )
             assert service.state.not_ready() == {}
             service.observe(message[6])

@@ -114,7 +114,7 @@ MUTANTS: Final = (
         "the newest offset done is committed, whatever is open before it",
         21,
         (
-            "intakes.topic:CommitLedger.done",
+            "intakes.topic_messages:CommitLedger.done",
             "self._done.add(offset)",
             "self._done.add(offset); self._next = max(self._next or 0, offset + 1)",
         ),
@@ -122,7 +122,7 @@ MUTANTS: Final = (
     _mutant(
         "one offset too many is committed",
         2,
-        ("intakes.topic:CommitLedger.done", "popleft() + 1", "popleft() + 2"),
+        ("intakes.topic_messages:CommitLedger.done", "popleft() + 1", "popleft() + 2"),
     ),
     _mutant(
         "a partition is read on from one behind what was committed",

@@ -20,20 +20,20 @@ from sparklag_service.view.view import Entry
 FINEST: Final = 512
 COARSEST: Final = 8
 _SLACK: Final = 1.25
-"""A query may have so many times its rows before they are thinned."""
+"""Rows are thinned once a query has so many times its number of them."""
 _GROWTH: Final = 1.125
 """Python gives a growing buffer more than it needs."""
 _SERIES_BYTES: Final = 700
-"""What Python takes for a query beside the rows."""
+"""Memory of a query beside its rows."""
 _SHARE: Final = 0.9
-"""Of the ceiling; the rest is what the allocator loses between the buffers."""
+"""The part of the ceiling that is used; the allocator loses the rest between the buffers."""
 
 
 @dataclass
 class _Series:
     rows: bytearray = field(default_factory=bytearray)
     older: bytearray = field(default_factory=bytearray)
-    """What the refill reads, from before the first of `rows`."""
+    """Rows that the refill reads, from before the first of `rows`."""
 
     def held_bytes(self) -> int:
         return _SERIES_BYTES + sys.getsizeof(self.rows) + sys.getsizeof(self.older)
@@ -61,13 +61,13 @@ class Archive:
 
     @property
     def held_bytes(self) -> int:
-        """Of memory, summed up at each call."""
+        """Memory, summed up at each call."""
         return sum(series.held_bytes() for series in self._series.values())
 
     @property
     def resolution(self) -> Resolution:
-        """As fine as the highest number of queries so far allows: rows that have become coarse do
-        not get finer, and would look like gaps."""
+        """The finest one for the highest number of queries so far: coarse rows do not get finer,
+        and would look like gaps."""
         return self._resolutions[self._level]
 
     def add(self, query_id: str, row: Row, now_ms: int, *, older: bool = False) -> bool:
@@ -82,38 +82,40 @@ class Archive:
         return True
 
     def join(self, query_id: str, now_ms: int) -> None:
-        """The next older rows are older than all of the query's."""
+        """Join the query's rows: the next older ones are older than all of these."""
         series = self._series.get(query_id)
         if series is not None and series.older:
             self._thin(series, now_ms)
 
     def forget(self, query_id: str) -> None:
-        """All of its rows."""
+        """Drop the rows of a query."""
         self._series.pop(query_id, None)
 
     def forget_before(self, query_id: str, at_ms: int) -> None:
-        """Its rows from before that time."""
+        """Drop the rows of a query from before that time."""
         series = self._series.get(query_id)
         if series is not None:
             rows = (row for row in series.all_rows() if row.measured_at_ms >= at_ms)
             series.replace(rows)
 
     def rows(self, query_id: str, now_ms: int) -> list[Row]:
-        """The query's, from the oldest on."""
+        """The rows of a query, from the oldest on."""
         series = self._series.get(query_id)
         return [] if series is None else self.resolution.thinned(series.all_rows(), now_ms)
 
     def query_ids(self) -> list[str]:
-        """Of the queries that have rows."""
+        """The ids of queries that have rows."""
         return list(self._series)
 
     def _series_of(self, query_id: str) -> _Series | None:
         series = self._series.get(query_id)
         if series is None:
-            if self._bytes_of(len(self._series) + 1, len(self._resolutions) - 1) > self._max_bytes:
+            coarsest = len(self._resolutions) - 1
+            if self._bytes_of(len(self._series) + 1, coarsest) > self._max_bytes:
                 return None
             series = self._series[query_id] = _Series()
-            self._level = max(self._level, self._level_for(len(self._series)))
+            while self._bytes_of(len(self._series), self._level) > self._max_bytes:
+                self._level += 1
         return series
 
     def _append(self, series: _Series, buffer: bytearray, row: Row, now_ms: int) -> None:
@@ -133,18 +135,12 @@ class Archive:
             self._thin(series, now_ms)
 
     def _thin_another(self, now_ms: int) -> None:
-        """Each query in turn: one without new events may be as fine as fewer queries could be."""
+        # Each query in turn: one without new events may be as fine as fewer queries could be.
         query_id = next(self._others, None)
         if query_id is None:
             self._others = iter(list(self._series))
         elif query_id in self._series:
             self._thin_if_long(self._series[query_id], now_ms)
-
-    def _level_for(self, queries: int) -> int:
-        for level in range(len(self._resolutions)):
-            if self._bytes_of(queries, level) <= self._max_bytes:
-                return level
-        return len(self._resolutions) - 1
 
     def _bytes_of(self, queries: int, level: int) -> float:
         return queries * (_SERIES_BYTES + _GROWTH * ROW_BYTES * self._max_rows[level])
@@ -168,12 +164,12 @@ class History:
         )
         self._counters = counters
         self.complete_since_ms: dict[int, int] = {}
-        """By partition."""
+        """The time since when nothing is missing, by partition."""
         self.ends: dict[int, int] = {}
-        """Where the topic ended when the feed began: the refill reads up to there. The feed has
-        only the last minute of that, and perhaps not the time before an outage."""
+        """The log end offsets when the feed began: the refill reads up to there. The feed has only
+        the last minute before, and perhaps not the time before an outage."""
         self.forgotten_ms: dict[str, int] = {}
-        """By query: the time of its tombstone."""
+        """The time of a query's tombstone, by query id."""
         self.refill_needed = asyncio.Event()
 
     def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
@@ -197,14 +193,14 @@ class History:
             self._counters.history_left_out += 1
 
     def forget_before(self, query_id: str, at_ms: int) -> None:
-        """It left a tombstone then."""
+        """Drop what is older than a query's tombstone of that time."""
         self.forgotten_ms[query_id] = max(at_ms, self.forgotten_ms.get(query_id, 0))
         if len(self.forgotten_ms) > _TOMBSTONES:
             del self.forgotten_ms[next(iter(self.forgotten_ms))]
         self.archive.forget_before(query_id, at_ms)
 
     def page(self, entry: Entry, wanted: TimeRange, now_ms: int) -> HistoryPage:
-        """The totals of the query whose entry in the view that is."""
+        """The totals of a query."""
         event = entry.event
         wanted = wanted.aligned(self.archive.resolution, now_ms)
         rows = self.archive.rows(event.query_id, now_ms)

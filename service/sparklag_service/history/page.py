@@ -19,14 +19,14 @@ _Number = TypeVar("_Number", int, float)
 
 
 class TimeRange(NamedTuple):
-    """From `since_ms` up to and without `until_ms`, in steps of about `step_ms`."""
+    """The time from `since_ms` up to and without `until_ms`, in steps of about `step_ms`."""
 
     since_ms: int
     until_ms: int
     step_ms: int
 
     def aligned(self, resolution: Resolution, now_ms: int) -> TimeRange:
-        """In whole steps, each a whole number of the widest slots in it: each slot is in one."""
+        """The range in whole steps. A step is a whole number of the widest slots in the range."""
         oldest_ms = min(max(now_ms - self.since_ms, 0), resolution.keep_ms)
         width_ms = resolution.width_ms(oldest_ms)
         least_ms = max(self.step_ms, -(-(self.until_ms - self.since_ms) // (_MAX_POINTS - 1)))
@@ -36,7 +36,7 @@ class TimeRange(NamedTuple):
 
 
 def time_range(since: str | None, until: str | None, step: str | None, now_ms: int) -> TimeRange:
-    """From parameters; without them, the last hour. Raises ValueError, naming the parameter."""
+    """Parse parameters; the default is the last hour. Raises ValueError, naming the parameter."""
     until_ms = now_ms + 1
     if until is not None:
         until_ms = _parsed("until", lambda: timestamp_ms(until, now_ms))

@@ -1,7 +1,7 @@
 """Reads what `consumer-lag` has from before this instance into its history.
 
-The newest part first, as people request it first. It takes a quarter of the loop's time, at most,
-and little memory.
+The newest part comes first, as people request it first. Reading takes a quarter of the loop's time,
+at most, and little memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_RECORDS: Final = 200
 _FETCH_BYTES: Final = 2 * 1024 * 1024
 _PARTITION_BYTES: Final = 256 * 1024
 _REST_RATIO: Final = 3.0
-"""Times as long as a chunk took."""
+"""The pause after a chunk, in times of its duration."""
 _JOINED_AT_ONCE: Final = 10
 
 
@@ -55,7 +55,7 @@ class Refill:
             Totals, settings.lag_topic, settings, formats, counters.refusals, written_as=LagEvent
         )
         self.done = asyncio.Event()
-        """Nothing is left to read."""
+        """Set while nothing is left to read."""
 
     async def run(self) -> None:
         """Read when there is something to read, until cancelled. Kafka may be away."""
@@ -169,24 +169,24 @@ class Refill:
         query_id = self._records.query_id(record)
         if query_id is None:
             return
+        history, now_ms = self._history, epoch_ms()
         if record.value is None:
             if self._records.is_genuine(record):
-                self._history.forget_before(query_id, min(record.timestamp, epoch_ms()))
+                history.forget_before(query_id, min(record.timestamp, now_ms))
             return
         totals = self._records.decoded(record)
-        if totals is None:
+        # The history of a query that is not in the view cannot be requested.
+        if totals is None or self._view.get(totals.query_id) is None:
             return
-        # Nobody can request the history of a query that is not in the view.
-        if self._view.get(totals.query_id) is None:
+        if record.timestamp < history.forgotten_ms.get(totals.query_id, 0):
             return
-        if record.timestamp < self._history.forgotten_ms.get(totals.query_id, 0):
-            return
-        if not self._history.archive.add(totals.query_id, row_of(totals), epoch_ms(), older=True):
+        if not history.archive.add(totals.query_id, row_of(totals), now_ms, older=True):
             self._counters.history_left_out += 1
 
 
 class _Window:
-    """A part of the topic: from `starts` up to and without `until`, by partition."""
+    """A part of the topic: from `starts` up to and without `until`, by partition. `first` are the
+    first offsets that are left on the topic."""
 
     def __init__(
         self,
@@ -195,25 +195,23 @@ class _Window:
         first: dict[TopicPartition, int],
         since_ms: int,
     ) -> None:
-        """`first`: the first offsets that are left on the topic."""
-        # One record more, where there was one: whether it is still there shows whether something
-        # is missing before the first.
+        # The record before the first one is read too: its absence shows that something is missing.
         self.starts = {p: max(start - 1, first[p]) for p, start in starts.items()}
         self.until = until
         self.unread = {p for p, start in starts.items() if start < until[p]}
         self.incomplete_ms: dict[TopicPartition, int] = {}
-        """Where records are missing, compacted away or deleted: the time of the next record."""
+        """The time of the next record after missing ones, which were compacted away or deleted."""
         self._since_ms = since_ms
         self._first = first
         self._next = dict(self.starts)
 
     def passed(self, partition: TopicPartition, record: ConsumerRecord) -> None:
-        """It was read."""
+        """Take a record that was read."""
         deleted = self._next[partition] == self._first[partition] > 0
         if record.offset > self._next[partition] or deleted:
             self.incomplete_ms[partition] = record.timestamp
         self._next[partition] = record.offset + 1
 
     def complete_since_ms(self, partition: TopicPartition) -> int:
-        """Since when nothing is missing."""
+        """The time since when nothing is missing."""
         return self.incomplete_ms.get(partition, self._since_ms)

@@ -1,4 +1,4 @@
-"""The rows of a query's history: how one is packed, and how old ones are joined. Pure.
+"""The rows of a query's history: their packed form, and how old ones are joined. Pure.
 
 A row is a slot of time. The width of a slot is a power of two times the finest, and slots begin at
 whole multiples of their width: two neighbours always make one of the next width, whenever that is
@@ -25,7 +25,7 @@ _NUMBER_OF_STATUS: Final[dict[str, int]] = {
 }
 _UNKNOWN: Final = _NUMBER_OF_STATUS["UNKNOWN"]
 _STARTED: Final = 1 << 15
-"""Beside the bits of the statuses."""
+"""The bit beside those of the statuses."""
 _ROW: Final = struct.Struct("<qqqfffHBffffH")
 _UNKNOWN_LAG: Final = -1
 _Number = TypeVar("_Number", int, float)
@@ -54,8 +54,7 @@ ROW_BYTES: Final = _ROW.size
 
 
 class BatchTimes(NamedTuple):
-    """Where the time of a completed batch went, milliseconds. The rest of it is named by no phase
-    here."""
+    """The times of a completed batch, milliseconds. The phases are not all of its duration."""
 
     duration_ms: float
     planning_ms: float
@@ -74,16 +73,16 @@ class Row(NamedTuple):
     processed_rate: float | None
     status: Status
     status_bits: int
-    """A bit for each status that it had."""
+    """A bit for each status in the slot."""
     batch: BatchTimes | None = None
-    """The last one completed in it. None: none was, or Spark does not report it."""
+    """The last batch completed in the slot. None: there is none, or Spark does not report it."""
     run: int = _NO_RUN
     """A checksum of the run id, 16 bits: another one is another run."""
     started: bool = False
-    """Whether a run began in it, as far as it alone shows."""
+    """True if one of its events shows that a run began."""
 
     def joined(self, later: Row) -> Row:
-        """Both in one."""
+        """This row and a later one as one."""
         return Row(
             later.measured_at_ms,
             later.total_lag,
@@ -99,12 +98,12 @@ class Row(NamedTuple):
         )
 
     def begins_run(self, last_run: int) -> bool:
-        """Whether a run began in it, where `last_run` was the one before."""
+        """Return whether a run began in it, if `last_run` was the one before."""
         return self.started or (_NO_RUN not in (self.run, last_run) and self.run != last_run)
 
     @property
     def statuses(self) -> list[Status]:
-        """All that it had."""
+        """Every status in the slot."""
         return [s for number, s in enumerate(_STATUSES) if self.status_bits >> number & 1]
 
 
@@ -115,7 +114,7 @@ def _higher(one: _Number | None, other: _Number | None) -> _Number | None:
 
 
 class BatchTotals(Struct, frozen=True, kw_only=True, gc=False):
-    """Of a batch, what `Totals` has."""
+    """The fields of a batch in `Totals`."""
 
     duration_ms: DurationMs | None = None
     phases_ms: dict[Name, DurationMs] = field(default_factory=dict)
@@ -137,7 +136,7 @@ class Totals(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def row_of(event: LagEvent | Totals) -> Row:
-    """Of one event. A status of a newer version counts as UNKNOWN."""
+    """The row of one event. A status of a newer version counts as UNKNOWN."""
     number = _NUMBER_OF_STATUS.get(event.status, _UNKNOWN)
     return Row(
         event.measured_at,
@@ -173,7 +172,7 @@ def _batch_times(batch: Batch | BatchTotals) -> BatchTimes | None:
 
 
 def pack(row: Row) -> bytes:
-    """In `ROW_BYTES` bytes; ages, rates and durations to 7 digits."""
+    """Pack into `ROW_BYTES` bytes; ages, rates and durations to 7 digits."""
     return _ROW.pack(
         row.measured_at_ms,
         _UNKNOWN_LAG if row.total_lag is None else row.total_lag,
@@ -221,12 +220,12 @@ class Resolution(NamedTuple):
     keep_ms: int
 
     def width_ms(self, age_ms: int) -> int:
-        """Of a slot of that age."""
+        """The width of a slot of that age."""
         least = age_ms / self.fineness / self.finest_ms
         return self.finest_ms if least <= 1 else self.finest_ms << ceil(log2(least))
 
     def max_rows(self) -> int:
-        """Of a query that has an event in every slot."""
+        """The number of rows of a query that has an event in every slot."""
         rows, age_ms = 0, 0
         while age_ms < self.keep_ms:
             width_ms = self.width_ms(age_ms + 1)
@@ -237,7 +236,7 @@ class Resolution(NamedTuple):
         return rows
 
     def thinned(self, rows: Iterable[Row], now_ms: int) -> list[Row]:
-        """In order of time, one in each slot, without those older than `keep_ms`."""
+        """The rows in order of time, one in each slot, none older than `keep_ms`."""
         thinned: list[Row] = []
         end_ms = 0
         for row in sorted(rows, key=lambda row: row.measured_at_ms):

@@ -13,14 +13,12 @@ from sparklag_service.counters import Counters
 
 
 class BatchTrace(NamedTuple):
-    """Of the trace of a batch, what the intake has."""
+    """The trace context of an observation. `written_at_ms` is the time of its record, by the clock
+    of its driver or of the broker; `received_at_ms` is by this service's clock."""
 
     context: SpanContext
-    """Of the observation's span."""
     written_at_ms: int
-    """The time of its record, by the clock of its driver or of the broker."""
     received_at_ms: int
-    """By this service's clock."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Delivery:
     observation: Observation
     done: Callable[[], None]
     offset: int | None = None
-    """Of its record on the topic. None: it comes straight from its source."""
+    """The offset of its record on the topic. None: it comes straight from its source."""
     trace: BatchTrace | None = None
 
 
@@ -49,7 +47,7 @@ def delivery_queue(limit: int, counters: Counters) -> NewestQueue[Delivery]:
 
 
 class RebalanceHandler(Protocol):
-    """Who answers for the queries an intake gains and loses."""
+    """Called when an intake gains or loses queries."""
 
     async def on_revoked(self) -> None:
         """Release the queries that the intake owns no more; return once nothing of them is in
@@ -60,7 +58,7 @@ class RebalanceHandler(Protocol):
         read."""
 
     def tracks(self, query_id: str) -> bool:
-        """Whether it has the query already."""
+        """Return whether the query is tracked already."""
 
 
 class Intake(Protocol):
@@ -68,32 +66,31 @@ class Intake(Protocol):
 
     @property
     def ready(self) -> str | None:
-        """None, or why nothing can be taken in yet."""
+        """The reason why nothing can be taken in yet, or None."""
 
     @property
     def caught_up_s(self) -> float | None:
-        """When (`time.monotonic()`) every message was taken in. None: not known."""
+        """The last time (`time.monotonic()`) at which no message was left. None: unknown."""
 
     @property
     def behind(self) -> int | None:
-        """How many messages are not taken in yet. None: not known."""
+        """The number of messages that are not taken in yet. None: unknown."""
 
     def may_adopt(self, query_id: str) -> bool:
-        """Whether this instance is to measure a query that nobody measures."""
+        """Return whether this instance is to measure a query that nobody measures."""
 
     def owns(self, query_id: str) -> bool:
-        """Whether a query that this instance measures is still its own."""
+        """Return whether a query that this instance measures is still its own."""
 
     def pause(self) -> None:
         """Take nothing more in; what was taken goes on to be done."""
 
     async def run(self, handler: RebalanceHandler) -> None:
-        """Take in until cancelled; then commit what is done. `handler` is called when the queries
-        that this intake owns change."""
+        """Take in until cancelled; then commit what is done."""
 
 
 class TrackedQuery(Protocol):
-    """What a watcher may know of a tracked query."""
+    """The part of a tracked query's state that watchers read."""
 
     @property
     def run_id(self) -> str | None:
@@ -105,11 +102,11 @@ class TrackedQuery(Protocol):
 
     @property
     def checkpoint_location(self) -> str | None:
-        """As its driver reports it."""
+        """The location its driver reports."""
 
     @property
     def ended(self) -> bool:
-        """Whether it was stopped, or failed."""
+        """True once it was stopped, or failed."""
 
 
 class Watcher(Protocol):
@@ -121,11 +118,11 @@ class Watcher(Protocol):
     """
 
     name: str
-    """Of its task, unique."""
+    """Unique: the name of its task."""
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """What cannot be read, and why."""
+        """The reasons why something cannot be read, by what it is."""
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -133,15 +130,15 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class SourceContext:
-    """What a watcher may use."""
+    """The arguments of a watcher."""
 
     settings: ResolvedSettings
     queue: NewestQueue[Delivery]
     """Takes its observations."""
     watches: Callable[[str], bool]
-    """Whether this instance reads the position of a query id: an observation of another query is
-    discarded."""
+    """Returns whether this instance reads the position of a query id: an observation of another
+    query is discarded."""
     queries: Mapping[str, TrackedQuery]
     """The queries that this instance tracks, as they change."""
     group_poll_s: dict[str, Mapping[int, float]] = field(default_factory=dict)
-    """By cluster and coordinator: what it took to read its groups last."""
+    """The duration of the last read of groups, by cluster and coordinator."""

@@ -1,4 +1,4 @@
-"""When each checkpoint is polled, and the threads that wait for its storage meanwhile."""
+"""The schedule of polls, and the threads that wait for the storage of checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from sparklag_offsets.checkpoints import CheckpointPosition, CheckpointReader
 from sparklag_offsets.errors import CheckpointAway, CheckpointError
@@ -25,37 +26,55 @@ PollResult = CheckpointPosition | CheckpointError | None
 """The position; None where it has not changed; or why it is unknown."""
 
 
-class PolledCheckpoint(Protocol):
+@dataclass(eq=False)
+class WatchedCheckpoint:
     """A checkpoint that is polled again and again."""
 
-    @property
-    def location(self) -> str:
-        """Normalised."""
+    location: str
+    """Normalised."""
+    cluster: str
+    below: str | None
+    """The folder of the settings that it has to lie in. None: the settings name it itself."""
+    configured: bool
+    """True: the settings name it; false: a driver reported it."""
+    reader: CheckpointReader | None = None
+    query_id: str | None = None
+    identified_s: float = 0.0
+    """`time.monotonic()` of the last read of the query id."""
+    position: CheckpointPosition | None = None
+    put_s: float | None = None
+    """`time.monotonic()` of the last observation. None: none since this instance polls it."""
+    failures: int = 0
 
-    def next_reader(self) -> CheckpointReader | None:
-        """The reader to poll now. None: it is not polled now, but may be in a second."""
 
-    def take(self, result: PollResult) -> float | None:
-        """Process a result; return the seconds until the next poll, None: there is none.
-
-        A poll that times out has two results: CheckpointAway, then what it returns in the end.
-        """
+_Batch = list[tuple[WatchedCheckpoint, CheckpointReader]]
 
 
 class CheckpointPoller:
     """Polls in the threads of each store: one that hangs delays only its own checkpoints. On the
     local file system a poll that hangs delays only its own checkpoint."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(
+        self,
+        timeout_s: float,
+        next_reader: Callable[[WatchedCheckpoint], CheckpointReader | None],
+        take: Callable[[WatchedCheckpoint, PollResult], float | None],
+    ) -> None:
+        """`next_reader` returns None where the checkpoint is not polled now, but may be in a
+        second. `take` processes a result, and returns the seconds until the next poll, or None:
+        there is none. A poll that times out has two results: CheckpointAway, then what it returns
+        in the end."""
         self._timeout_s = timeout_s
-        self._local: list[tuple[PolledCheckpoint, CheckpointReader]] = []
+        self._next_reader = next_reader
+        self._take = take
+        self._local: _Batch = []
         self._local_is_due = asyncio.Event()
         self._polls: set[asyncio.Task[None]] = set()
         self._threads: dict[str, DaemonThreads] = {}
         self._closed = False
 
-    def schedule(self, checkpoint: PolledCheckpoint, after_s: float) -> None:
-        """Poll it in `after_s` seconds, and then as often as its `take` returns."""
+    def schedule(self, checkpoint: WatchedCheckpoint, after_s: float) -> None:
+        """Poll it in `after_s` seconds, and then as often as `take` returns."""
         asyncio.get_running_loop().call_later(after_s, self._start_poll, checkpoint)
 
     async def run(self) -> None:
@@ -85,16 +104,16 @@ class CheckpointPoller:
         return call
 
     def timed_out(self, location: str) -> CheckpointError:
-        """That a call for `location` takes longer than it may."""
+        """The error of a call for `location` that takes longer than it may."""
         return CheckpointAway(
             f"{redact_location(location)}: no answer within {self._timeout_s:g} s"
         )
 
-    def _start_poll(self, checkpoint: PolledCheckpoint) -> None:
+    def _start_poll(self, checkpoint: WatchedCheckpoint) -> None:
         """Local checkpoints are polled together, each other one by itself."""
         if self._closed:
             return
-        reader = checkpoint.next_reader()
+        reader = self._next_reader(checkpoint)
         if reader is None:
             self.schedule(checkpoint, _RETRY_S)
         elif "://" in checkpoint.location:
@@ -103,12 +122,12 @@ class CheckpointPoller:
             self._local.append((checkpoint, reader))
             self._local_is_due.set()
 
-    def _create_task(self, batch: list[tuple[PolledCheckpoint, CheckpointReader]]) -> None:
+    def _create_task(self, batch: _Batch) -> None:
         task = asyncio.create_task(self._poll(batch))
         self._polls.add(task)
         task.add_done_callback(self._polls.discard)
 
-    async def _poll(self, batch: list[tuple[PolledCheckpoint, CheckpointReader]]) -> None:
+    async def _poll(self, batch: _Batch) -> None:
         waiting = deque(batch)
         results: list[PollResult] = []
 
@@ -128,26 +147,22 @@ class CheckpointPoller:
                 begun -= 1
                 self.schedule(checkpoint, 0.0)
         in_time = list(results)
-        self._take(batch, in_time)
+        self._take_all(batch, in_time)
         if len(in_time) < begun:
             hanging, _ = batch[len(in_time)]
-            hanging.take(self.timed_out(hanging.location))
+            self._take(hanging, self.timed_out(hanging.location))
             await asyncio.wait({polling})
-            self._take(batch[len(in_time) :], results[len(in_time) :])
+            self._take_all(batch[len(in_time) :], results[len(in_time) :])
 
-    def _take(
-        self,
-        batch: list[tuple[PolledCheckpoint, CheckpointReader]],
-        results: list[PollResult],
-    ) -> None:
+    def _take_all(self, batch: _Batch, results: list[PollResult]) -> None:
         for (checkpoint, _), result in zip(batch, results, strict=False):
-            after_s = checkpoint.take(result)
+            after_s = self._take(checkpoint, result)
             if after_s is not None:
                 self.schedule(checkpoint, after_s)
 
 
 def result_of(function: Callable[[], Result], location: str) -> Result | CheckpointError:
-    """What it returns, or the error. A bug in one store's client must not end the service."""
+    """The result or the error. A bug in one store's client must not end the service."""
     try:
         return function()
     except CheckpointError as error:

@@ -1,201 +1,338 @@
-"""The group intake: committed offsets of ordinary consumer groups, of one cluster."""
+"""The group intake: reads a cluster's consumer groups from their coordinators.
+
+Each coordinator is read by itself: which partitions of `__consumer_offsets` have grown, and then
+the groups that commit to these; all groups from time to time. Members are read less often.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
-from uuid import uuid4
 
-from sparklag_kafka.protocol.groups import DEAD, CommittedGroup
-from sparklag_schemas import (
-    Cause,
-    ClusterSettings,
-    Observation,
-    Offsets,
-    SourcePosition,
+from sparklag_kafka.brokers.group_offsets import (
+    GROUPS_PER_REQUEST,
+    CoordinatorTasks,
+    describe_groups,
+    fetch_offsets,
 )
+from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
+from sparklag_kafka.errors import (
+    COORDINATOR_NOT_AVAILABLE,
+    KAFKA_FAILURES,
+    NONE,
+    NOT_COORDINATOR,
+    UNKNOWN_GROUP,
+    broker_error_text,
+)
+from sparklag_kafka.protocol.groups import (
+    DEAD,
+    CommittedGroup,
+    GroupDescription,
+    OffsetFetchResponse,
+)
+from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest, TopicPart, read_offsets
+from sparklag_schemas import ClusterSettings
 from sparklag_schemas.messages.query_message import ConsumerGroup
-from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
-from sparklag_service.intakes.group_offsets.commits import is_mirrored
-from sparklag_service.intakes.group_offsets.group_reader import GroupReader
+from sparklag_schemas.runtime.queue import by_count
+from sparklag_schemas.runtime.tasks import repeat, run_together, until_set, with_pauses
+from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.intakes.group_commits import ClusterFailures, group_error_text
+from sparklag_service.intakes.group_listing import (
+    COMMITS_TOPIC,
+    GROUPS_PER_PAUSE,
+    LOG_ENDS_INTERVAL_S,
+    USUAL_PARTITIONS,
+    CommitPartition,
+    GroupFinder,
+    Responses,
+    commit_partition,
+)
+from sparklag_service.intakes.group_observations import GroupObservations
 
-
-def group_query_id(alias: str, group: str) -> str:
-    """The query id of a consumer group."""
-    return f"group:{alias}:{group}"
-
-
-_DELETED: Final = ConsumerGroup(state=DEAD, members=0, members_without_partitions=0)
-
-
-@dataclass(eq=False)
-class _ObservedGroup:
-    """What was read of a group, and put on the queue."""
-
-    committed: CommittedGroup
-    described: ConsumerGroup
-    requested_at_ms: int
-    offsets: Offsets = field(default_factory=dict)
-    assigned: dict[str, list[int]] = field(default_factory=dict)
-    put_s: float | None = None
-    """`time.monotonic()`. None: it never was on the queue."""
-    processed_at_ms: int | None = None
+_MIN_FIND_INTERVAL_S: Final = 1.0
+"""The least time between two listings, however often a group has moved."""
+_FIND_BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0)
+"""Delays while the listing is incomplete; the last one repeats."""
+_NOT_DESCRIBED: Final = ConsumerGroup()
 
 
 class GroupIntake:
-    """Puts an observation for each group whose query id it `owns`: when its committed offsets, its
-    state or its members changed, and when it is read `heartbeat_s` later.
+    """Reads groups into `observations`. Create it on its loop. Raises SettingsError."""
 
-    A group that cannot be read is not observed: its last observation grows old, and `failing` has
-    the reason. Tracked groups that do not exist are reported as terminated, also when this instance
-    has never read them. Create it on its loop. Raises SettingsError.
-    """
-
-    def __init__(self, alias: str, cluster: ClusterSettings, context: SourceContext) -> None:
+    def __init__(
+        self, alias: str, cluster: ClusterSettings, observations: GroupObservations
+    ) -> None:
         self.name = f"groups of {alias}"
-        self._alias = alias
-        self._context = context
-        self._heartbeat_s = context.settings.heartbeat_s
-        self._is_enabled = bool(cluster.groups.allow)
-        self._groups: dict[str, _ObservedGroup] = {}
-        self._terminated: set[str] = set()
-        self._mirrored: dict[str, CommittedGroup] = {}
-        self._reader = GroupReader(alias, cluster.access, cluster.groups, self)
-        context.group_poll_s[alias] = self._reader.poll_s
+        self._settings = cluster.groups
+        self._observations = observations
+        self._brokers = BrokerPool(cluster.access)
+        self._failures = ClusterFailures(alias)
+        self._find_now = asyncio.Event()
+        self._read_now = asyncio.Event()
+        self._finder = GroupFinder(
+            cluster.groups,
+            self._brokers,
+            self._failures,
+            observations.remembered,
+            self._read_now.set,
+        )
+        self._listing = self._finder.listing
+        self._read: set[str] = set()
+        """Groups that were observed."""
+        self._by_coordinator: dict[int, dict[int, CommitPartition]] = {}
+        """The keys are node ids and partition numbers."""
+        self._grouped_s = -math.inf
+        self._described: dict[str, ConsumerGroup] = {}
+        self._describe_due_s: dict[int, float] = {}
+        """The times to describe all groups of a coordinator again."""
+        self._reads = CoordinatorTasks("reading groups of")
+        self._incomplete_finds = 0
+        self.poll_s: dict[int, float] = {}
+        """The duration of the last read of groups, by coordinator."""
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """What cannot be read, and why: one line each, naming the cluster."""
-        return self._reader.failing
+        """The reasons why something cannot be read: one line each, with the cluster."""
+        return self._failures.reasons
 
     async def run(self) -> None:
-        """Read and observe until cancelled."""
-        if not self._is_enabled:
-            await asyncio.Event().wait()
-        await self._reader.run()
+        """Read until cancelled."""
+        try:
+            await run_together(
+                repeat(self._find_regularly, self._failures.cluster, _MIN_FIND_INTERVAL_S),
+                repeat(self._read_regularly, self._failures.cluster, _MIN_FIND_INTERVAL_S),
+            )
+        finally:
+            await self.aclose()
 
-    def wants(self, group: str) -> bool:
-        """See GroupObserver. Forgets a group that another instance owns now."""
-        wanted = self._context.watches(group_query_id(self._alias, group))
-        if not wanted:
-            self._groups.pop(group, None)
-            self._mirrored.pop(group, None)
-        return wanted
+    async def aclose(self) -> None:
+        """Cancel what is in flight and close the connections; bounded in time."""
+        await self._reads.aclose()
+        await self._brokers.aclose()
 
-    def remembered(self) -> Iterable[str]:
-        """See GroupObserver."""
-        prefix = group_query_id(self._alias, "")
-        groups = {
-            query_id.removeprefix(prefix)
-            for query_id, query in self._context.queries.items()
-            if query_id.startswith(prefix) and not query.ended and self._context.watches(query_id)
-        }
-        # Each is reported as terminated once.
-        self._terminated &= groups
-        return groups - self._terminated
-
-    def on_offsets(
-        self, group: str, committed: CommittedGroup, described: ConsumerGroup, requested_at_ms: int
-    ) -> None:
-        """See GroupObserver."""
-        observed = self._groups.get(group)
-        if observed is not None and committed is observed.committed:
-            offsets = observed.offsets
-        elif self._is_mirror(group, committed, requested_at_ms):
-            return
-        else:
-            offsets = _offsets(committed, observed.offsets if observed is not None else {})
-            self._terminated.discard(group)
-        is_first = observed is None
-        if observed is None:
-            observed = _ObservedGroup(committed, described, requested_at_ms)
-            self._groups[group] = observed
-        observed.committed, observed.requested_at_ms = committed, requested_at_ms
-        is_changed = described != observed.described
-        observed.described = described
-        # A group that has never committed anything is no query.
-        if offsets != observed.offsets:
-            if not is_first:
-                observed.processed_at_ms = requested_at_ms
-            observed.offsets = offsets
-            observed.assigned = {topic: sorted(numbers) for topic, numbers in offsets.items()}
-            self._put_position(group, observed, "group")
-        elif observed.put_s is not None and (
-            is_changed or time.monotonic() - observed.put_s >= self._heartbeat_s
-        ):
-            self._put_position(group, observed, "refresh")
-
-    def on_deleted(self, group: str, requested_at_ms: int) -> None:
-        """See GroupObserver."""
-        observed = self._groups.pop(group, None)
-        self._mirrored.pop(group, None)
-        self._terminated.add(group)
-        if observed is not None and observed.put_s is not None:
-            observed.requested_at_ms, observed.described = requested_at_ms, _DELETED
-            self._put_position(group, observed, "terminated")
-        else:
-            tracked = self._context.queries.get(group_query_id(self._alias, group))
-            if tracked is not None and not tracked.ended:
-                self._put(group, "terminated", requested_at_ms, None, _DELETED)
-
-    def _is_mirror(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> bool:
-        """Whether the group mirrors a Spark query, which is measured itself and must not come back
-        as another query. The commit metadata shows it, whichever service has committed."""
-        if committed is self._mirrored.get(group):
+    async def find_groups(self) -> bool:
+        """List the groups once; whether any broker responded."""
+        if await self._finder.find():
+            self._failures.recover(self._failures.cluster)
             return True
-        mirrored = is_mirrored(committed.topics)
-        if mirrored and group not in self._mirrored:
-            # It may have been an ordinary one.
-            self.on_deleted(group, requested_at_ms)
-        if mirrored:
-            self._mirrored[group] = committed
+        reason = await self._brokers.explain_unreachable()
+        self._failures.add(self._failures.cluster, f"consumer groups cannot be read, {reason}")
+        return False
+
+    async def read_all(self) -> None:
+        """Read every listed group once."""
+        await self._group_by_partition()
+        for partition in self._partitions():
+            partition.due_s = 0.0
+        self._start_reads()
+        await self._reads.wait()
+
+    async def _find_regularly(self) -> None:
+        self._find_now.clear()
+        interval_s = self._settings.find_interval_s
+        # A coordinator that is loading lists no groups, nor does one that hangs.
+        if await self.find_groups() and self._listing.is_complete:
+            self._incomplete_finds = 0
+            await asyncio.sleep(min(_MIN_FIND_INTERVAL_S, interval_s))
+            await until_set(self._find_now, interval_s - _MIN_FIND_INTERVAL_S)
         else:
-            self._mirrored.pop(group, None)
-        return mirrored
+            backoff_s = _FIND_BACKOFF_S[min(self._incomplete_finds, len(_FIND_BACKOFF_S) - 1)]
+            self._incomplete_finds += 1
+            await asyncio.sleep(min(backoff_s, interval_s))
 
-    def _put_position(self, group: str, observed: _ObservedGroup, cause: Cause) -> None:
-        observed.put_s = time.monotonic()
-        position = SourcePosition(source=0, processed=observed.offsets, assigned=observed.assigned)
-        at_ms, processed_at_ms = observed.requested_at_ms, observed.processed_at_ms
-        self._put(group, cause, at_ms, processed_at_ms, observed.described, position)
+    async def _read_regularly(self) -> None:
+        now_s = time.monotonic()
+        if self._read_now.is_set() or now_s >= self._grouped_s + self._settings.interval_s:
+            self._read_now.clear()
+            self._grouped_s = now_s
+            await self._group_by_partition()
+        self._start_reads()
+        await until_set(self._read_now, min(LOG_ENDS_INTERVAL_S, self._settings.interval_s))
 
-    def _put(
-        self,
-        group: str,
-        cause: Cause,
-        observed_at_ms: int,
-        processed_at_ms: int | None,
-        described: ConsumerGroup,
-        *positions: SourcePosition,
+    async def _group_by_partition(self) -> None:
+        """Update `_by_coordinator` from the listing."""
+        wanted: dict[int, dict[int, list[str]]] = {}
+        count = len(self._finder.commit_leaders) or USUAL_PARTITIONS
+        async for group in with_pauses(list(self._listing.groups), GROUPS_PER_PAUSE):
+            listed = self._listing.groups.get(group)
+            if listed is None:
+                continue
+            if not self._observations.wants(group):
+                self._forget(group, deleted=self._listing.is_unlisted(group))
+            elif listed.coordinator is not None:
+                of_coordinator = wanted.setdefault(listed.coordinator, {})
+                of_coordinator.setdefault(commit_partition(group, count), []).append(group)
+        for left in self.poll_s.keys() - wanted.keys():
+            del self.poll_s[left]
+        before, self._by_coordinator = self._by_coordinator, {}
+        for node_id, of_coordinator in wanted.items():
+            known = before.get(node_id, {})
+            partitions = self._by_coordinator[node_id] = {
+                number: known.get(number) or CommitPartition(groups)
+                for number, groups in of_coordinator.items()
+            }
+            for number, groups in of_coordinator.items():
+                partitions[number].take_groups(groups)
+
+    def _partitions(self) -> Iterator[CommitPartition]:
+        for partitions in self._by_coordinator.values():
+            yield from partitions.values()
+
+    def _start_reads(self) -> None:
+        for node_id in self._by_coordinator:
+            self._reads.start(node_id, partial(self._read_from, node_id))
+
+    async def _read_from(self, node_id: int) -> None:
+        partitions = self._by_coordinator[node_id]
+        connection = self._brokers.connection(node_id)
+        if connection is None:
+            reason = f"its coordinator, broker {node_id}, has left the cluster"
+            self._failures.add_groups(
+                {group: reason for each in partitions.values() for group in each.groups}
+            )
+            self._find_now.set()
+            return
+        key = self._failures.broker(node_id)
+        try:
+            await connection.connect()
+            await self._read_ends(node_id, connection, partitions)
+            began_s = time.monotonic()
+            due = [partition for partition in partitions.values() if partition.due_s <= began_s]
+            if due:
+                await self._read_groups(node_id, connection, due)
+                self.poll_s[node_id] = time.monotonic() - began_s
+        except KAFKA_FAILURES as error:
+            if self._brokers.connection(node_id) is connection:  # else it has left meanwhile
+                reason = broker_error_text(node_id, error, self._brokers.timeout_s)
+                count = sum(len(partition.groups) for partition in partitions.values())
+                self._failures.add(key, f"{reason}; consumer groups not read: {count}")
+            self._find_now.set()
+        else:
+            self._failures.recover(key)
+
+    async def _read_ends(
+        self, node_id: int, connection: BrokerConnection, partitions: Mapping[int, CommitPartition]
     ) -> None:
-        observation = Observation(
-            observation_id=str(uuid4()),
-            query_id=group_query_id(self._alias, group),
-            run_id=None,
-            query=group,
-            cluster=self._alias,
-            origin="group",
-            cause=cause,
-            observed_at=observed_at_ms,
-            processed_at=processed_at_ms,
-            group=described,
-            sources=list(positions),
-        )
-        self._context.queue.put_nowait(Delivery(observation, nothing_to_do))
+        """Read the log end offsets of those partitions that this broker leads."""
+        leaders = self._finder.commit_leaders
+        led = tuple(number for number in partitions if leaders.get(number) == node_id)
+        if not led:
+            return
+        part = TopicPart(COMMITS_TOPIC, led)
+        response = await connection.send(OffsetsRequest("read_uncommitted", [part], LATEST))
+        for _, returned in read_offsets(response):
+            for number, error_code, _, end in returned:
+                partitions[number].take_end(end if error_code == NONE else None)
+
+    async def _read_groups(
+        self, node_id: int, connection: BrokerConnection, due: Sequence[CommitPartition]
+    ) -> None:
+        groups = [group for partition in due for group in partition.groups]
+        if time.monotonic() >= self._describe_due_s.get(node_id, 0.0):
+            self._describe_due_s[node_id] = time.monotonic() + self._settings.find_interval_s
+            for partition in self._by_coordinator.get(node_id, {}).values():
+                for group in partition.groups:
+                    self._described.pop(group, None)
+        requested_at_ms = epoch_ms()
+        read = await asyncio.gather(*(_fetch(connection, partition) for partition in due))
+        for chunk in by_count(groups, GROUPS_PER_REQUEST):
+            await self._describe(node_id, connection, chunk)
+        for partition, responses in zip(due, read, strict=True):
+            partition.take_responses(responses, time.monotonic(), self._settings.interval_s)
+            for committed in responses.values():
+                await self._take_all(committed, requested_at_ms)
+
+    async def _describe(
+        self, node_id: int, connection: BrokerConnection, groups: Sequence[str]
+    ) -> None:
+        """Describe the groups that this coordinator has not described since they were due."""
+        undescribed = [
+            group
+            for group in groups
+            if self._described.get(group, _NOT_DESCRIBED).coordinator != node_id
+        ]
+        if not undescribed:
+            return
+        key = self._failures.descriptions(node_id)
+        try:
+            descriptions = await describe_groups(connection, undescribed)
+        except KAFKA_FAILURES as error:
+            reason = broker_error_text(node_id, error, self._brokers.timeout_s)
+            self._failures.add(key, f"members of consumer groups are not known: {reason}")
+            descriptions = {}
+        else:
+            self._failures.recover(key)
+        for group in undescribed:
+            self._described[group] = _consumer_group(descriptions.get(group), node_id)
+
+    async def _take_all(self, groups: Mapping[str, CommittedGroup], requested_at_ms: int) -> None:
+        failed: dict[str, str] = {}
+        async for group, committed in with_pauses(groups.items(), GROUPS_PER_PAUSE):
+            reason = self._take(group, committed, requested_at_ms)
+            if reason is not None:
+                failed[group] = reason
+        self._failures.add_groups(failed)
+
+    def _take(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> str | None:
+        """Observe it; return why some of its offsets are unknown."""
+        if group not in self._listing.groups or not self._observations.wants(group):
+            return None
+        if committed.error_code not in (NONE, UNKNOWN_GROUP):
+            if committed.error_code in (COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR):
+                self._listing.set_coordinator(group, None)
+                self._find_now.set()
+            return group_error_text(committed.error_code)
+        errors = [
+            code for topic in committed.topics.values() for code in topic.error_codes.values()
+        ]
+        if not errors:
+            self._failures.recover(self._failures.group(group))
+        if committed.topics:
+            self._listing.has_offsets(group)
+        elif not self._exists(group, requested_at_ms):
+            return None
+        self._read.add(group)
+        described = self._described.get(group, _NOT_DESCRIBED)
+        self._observations.on_offsets(group, committed, described, requested_at_ms)
+        if errors:
+            return f"{len(errors)} of its offsets are unknown: {group_error_text(errors[0])}"
+        return None
+
+    def _exists(self, group: str, requested_at_ms: int) -> bool:
+        exists = self._listing.exists_without_offsets(group)
+        if exists is None and group in self._read:
+            self._find_now.set()
+        elif exists is False:
+            self._forget(group, deleted=True)
+            self._observations.on_deleted(group, requested_at_ms)
+        return exists is True
+
+    def _forget(self, group: str, *, deleted: bool) -> None:
+        self._read.discard(group)
+        self._described.pop(group, None)
+        self._failures.discard(self._failures.group(group))
+        if deleted:
+            self._listing.discard(group)
 
 
-def _offsets(committed: CommittedGroup, previous: Offsets) -> Offsets:
-    """The committed offsets. One that is unknown now stays what it was."""
-    offsets = {}
-    for name, topic in committed.topics.items():
-        kept = {
-            number: previous[name][number]
-            for number in topic.error_codes
-            if number in previous.get(name, {})
-        }
-        if kept or topic.offsets:
-            offsets[name] = kept | topic.offsets if kept else topic.offsets
-    return offsets
+async def _fetch(connection: BrokerConnection, partition: CommitPartition) -> Responses:
+    responses: dict[OffsetFetchResponse, Mapping[str, CommittedGroup]] = {}
+    for chunk in by_count(partition.groups, GROUPS_PER_REQUEST):
+        responses |= await fetch_offsets(connection, chunk, partition.decoded)
+    return responses
+
+
+def _consumer_group(description: GroupDescription | None, coordinator: int) -> ConsumerGroup:
+    # A group of which offsets are read is not dead: it is of a kind that is not described here.
+    if description is None or description.error_code or description.state == DEAD:
+        return ConsumerGroup(coordinator=coordinator)
+    return ConsumerGroup(
+        state=description.state,
+        members=description.members,
+        members_without_partitions=description.members_without_partitions,
+        coordinator=coordinator,
+    )

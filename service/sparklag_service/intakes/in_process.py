@@ -13,7 +13,7 @@ from sparklag_service.intakes import BatchTrace, Delivery, RebalanceHandler
 
 
 class DriverStats(Protocol):
-    """What the driver is told, in its handle's counts."""
+    """The counts of the driver's handle."""
 
     published: int
     url: str | None
@@ -38,7 +38,7 @@ class InProcessIntake:
 
     @property
     def caught_up_s(self) -> float:
-        """Nothing is lost on the way."""
+        """Now: the queue is in this process."""
         return time.monotonic()
 
     @property

@@ -1,4 +1,4 @@
-"""The kinds of sources beside the topic; each makes the watchers that the settings ask for.
+"""The kinds of sources beside the topic; each makes the watchers that the settings need.
 
 A new kind is one module: its watcher, and a call of `register_source` with its origin's traits.
 A module of another distribution is named as an entry point of the group `sparklag.sources`; one of
@@ -28,13 +28,12 @@ class SourceKind:
     """A kind of source."""
 
     origin: str
-    """In its observations."""
+    """The origin of its observations."""
     make_watchers: Callable[[SourceContext], Iterable[Watcher]]
-    """No watcher where the settings ask for none."""
     interval_s: Callable[[ResolvedSettings], float]
-    """The time between two reads of a query's position."""
+    """Returns the time between two reads of a query's position."""
     traits: OriginTraits | None = None
-    """Of the origin. None: they are in `sparklag_schemas.messages.enumerations.ORIGINS`."""
+    """The origin's traits. None: `sparklag_schemas.messages.enumerations.ORIGINS` has them."""
 
 
 def _checkpoint_watchers(context: SourceContext) -> Iterable[Watcher]:
@@ -48,9 +47,12 @@ def _checkpoint_watchers(context: SourceContext) -> Iterable[Watcher]:
 def _group_watchers(context: SourceContext) -> Iterable[Watcher]:
     for alias, cluster in context.settings.every_cluster.items():
         if cluster.groups.allow:
+            from sparklag_service.intakes.group_observations import GroupObservations
             from sparklag_service.intakes.groups import GroupIntake
 
-            yield GroupIntake(alias, cluster, context)
+            intake = GroupIntake(alias, cluster, GroupObservations(alias, context))
+            context.group_poll_s[alias] = intake.poll_s
+            yield intake
 
 
 def _longest_group_interval_s(settings: ResolvedSettings) -> float:
@@ -96,7 +98,7 @@ class Watchers:
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """What cannot be read, and why."""
+        """The reasons why something cannot be read, by what it is."""
         return {what: why for watcher in self._watchers for what, why in watcher.failing.items()}
 
     async def run(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
@@ -29,35 +28,35 @@ from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import BatchTrace, Delivery, RebalanceHandler
-from sparklag_service.intakes.newcomers import Newcomers
 from sparklag_service.intakes.reading import read_with_retry
+from sparklag_service.intakes.topic_messages import CommitLedger, UntrackedMessages
 
 _log = logging.getLogger(__name__)
 _POLL_MS = 500
 _MOST_RECORDS = 200
 _FETCH_BYTES = 16 * 1024 * 1024
 _ROOM = 200
-"""With more deliveries than this in the queue, the rest stays in Kafka."""
-_NEWCOMERS_POLL_MS = 20
-_NEWCOMERS_BESIDE = 10
-"""New queries taken for each poll that has other messages too."""
+"""The deliveries in the queue beyond which the rest stays in Kafka."""
+_UNTRACKED_POLL_MS = 20
+_UNTRACKED_BESIDE = 10
+"""Messages of untracked queries taken with each poll that has other messages too."""
 _COMMIT_INTERVAL_S = 1.0
 _BACKLOG_INTERVAL_S = 1.0
 _BACKLOG_TIMEOUT_S = 5.0
 _REBALANCE_STEP_S = 5.0
 _SHARE_OF_LEAVING = 0.4
-"""Of the time there is to shut down."""
+"""A part of `shutdown_timeout_s`."""
 _END_S = 0.2
 _SESSION_TIMEOUT_MS = 15_000
 _HEARTBEAT_MS = 1_000
-"""How soon a member learns of a rebalance."""
+"""Members learn of a rebalance within this time."""
 _REBALANCE_TIMEOUT_MS = 20_000
-"""How long the group waits for this member's revocation: longer than that takes."""
+"""The group waits so long for this member's revocation: longer than that takes."""
 _MAX_POLL_INTERVAL_MS = 60_000
 """An instance that has not polled for so long is stuck: its queries go to another."""
 
 
-class TopicIntake:
+class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
     """Owning a partition means owning its queries.
 
     An offset is committed once the lag event its observation caused is acknowledged, or a later
@@ -80,8 +79,9 @@ class TopicIntake:
             Observation, settings.offsets_topic, settings, formats, counters.refusals
         )
         self._consumer: AIOKafkaConsumer | None = None
+        self._handler: RebalanceHandler
         self._ledgers: dict[TopicPartition, CommitLedger] = {}
-        self._newcomers = Newcomers()
+        self._untracked = UntrackedMessages()
         self._owns_partitions = False
         self._accepts = False
         self._partition_count = 0
@@ -90,25 +90,24 @@ class TopicIntake:
         self._failure: BaseException | None = None
         self._not_member: str | None = "not a member of the consumer group yet"
         self._unread: str | None = None
-        """Why the topic could not be read when that was tried last."""
+        """The reason why the last attempt to read the topic failed."""
         self._unmeasured: str | None = None
-        """Why the backlog could not be measured then: aiokafka waits for a Kafka that is away, and
-        reports nothing."""
+        """The reason why the backlog could not be measured: aiokafka waits for an unreachable
+        Kafka, and reports nothing."""
         self.caught_up_s: float | None = None
         self.behind: int | None = None
-        """Messages in its partitions that it has not taken in yet. None: not known."""
 
     @property
     def ready(self) -> str | None:
-        """None once it takes observations in, or why it does not."""
+        """The reason why it takes nothing in, or None."""
         return self._unread or self._not_member or self._unmeasured
 
     def may_adopt(self, query_id: str) -> bool:
-        """Whether the query's messages are in a partition of this instance."""
+        """See `owns`: a query goes with its partition."""
         return self.owns(query_id)
 
     def owns(self, query_id: str) -> bool:
-        """The same: a query goes with its partition."""
+        """Return whether the query's messages are in a partition of this instance."""
         if not self._owns_partitions:
             return False
         partition = partition_of(query_id, self._partition_count)
@@ -120,15 +119,16 @@ class TopicIntake:
 
     async def run(self, handler: RebalanceHandler) -> None:
         """Consume until cancelled; then commit what is done and leave the group."""
+        self._handler = handler
         await read_with_retry(
-            partial(self._consume, handler),
+            self._consume,
             self._settings.offsets_topic,
             self._settings,
             self._counters,
-            self._cannot_read,
+            partial(setattr, self, "_unread"),
         )
 
-    async def _consume(self, handler: RebalanceHandler) -> None:
+    async def _consume(self) -> None:
         consumer = ContractConsumer(
             self._settings,
             self._records.refuse_batch,
@@ -141,7 +141,7 @@ class TopicIntake:
             rebalance_timeout_ms=_REBALANCE_TIMEOUT_MS,
             max_poll_interval_ms=_MAX_POLL_INTERVAL_MS,
         )
-        consumer.subscribe([self._settings.offsets_topic], listener=_Rebalance(self, handler))
+        consumer.subscribe([self._settings.offsets_topic], listener=self)
         self._consumer = consumer
         self._failure = None
         background: list[asyncio.Task[None]] = []
@@ -151,18 +151,18 @@ class TopicIntake:
                 asyncio.create_task(self._commit_regularly()),
                 asyncio.create_task(self._measure_backlog_regularly(consumer)),
             ]
-            await self._poll(consumer, handler)
+            await self._poll(consumer)
         finally:
             self._left("not a member of the consumer group")
             await cancel_and_wait(*background, cancel_again_s=_END_S)
-            await self._leave(consumer, handler)
+            await self._leave(consumer)
 
-    async def _poll(self, consumer: AIOKafkaConsumer, handler: RebalanceHandler) -> None:
+    async def _poll(self, consumer: AIOKafkaConsumer) -> None:
         polled_s = time.monotonic()
         while True:
             batches, accepted = {}, self._accepts
-            poll_ms = _NEWCOMERS_POLL_MS if self._newcomers else _POLL_MS
-            if not (self._paused or self._newcomers.is_full):
+            poll_ms = _UNTRACKED_POLL_MS if self._untracked else _POLL_MS
+            if not (self._paused or self._untracked.is_full):
                 batches = await consumer.getmany(timeout_ms=poll_ms, max_records=_MOST_RECORDS)
             else:
                 await asyncio.sleep(poll_ms / 1000)
@@ -177,28 +177,23 @@ class TopicIntake:
                 continue
             if accepted:
                 self._unread = None
-            await self._take(self._known(chain.from_iterable(batches.values()), handler))
+            await self._take(self._tracked(chain.from_iterable(batches.values())))
             if not self._paused:
-                await self._take(self._newcomers.next(_NEWCOMERS_BESIDE if batches else _ROOM))
+                await self._take(self._untracked.next(_UNTRACKED_BESIDE if batches else _ROOM))
 
-    def _known(
-        self, records: Iterable[ConsumerRecord], handler: RebalanceHandler
-    ) -> Iterator[ConsumerRecord]:
-        """Those of queries that are tracked; the others wait."""
+    def _tracked(self, records: Iterable[ConsumerRecord]) -> Iterator[ConsumerRecord]:
+        """The records of tracked queries; the others wait."""
         for record in records:
             ledger = self._ledgers[TopicPartition(record.topic, record.partition)]
             ledger.take(record.offset)
-            # Without a key it is no query's: reading it says what else is wrong.
+            # A record without a key is decoded all the same, for the reason of its refusal.
             query_id = self._records.query_id(record) if record.key else ""
             if query_id is None or record.value is None:
                 ledger.done(record.offset)
-            elif record.key not in self._newcomers and handler.tracks(query_id):
+            elif record.key not in self._untracked and self._handler.tracks(query_id):
                 yield record
             else:
-                self._newcomers.add(record)
-
-    def _cannot_read(self, reason: str) -> None:
-        self._unread = reason
+                self._untracked.add(record)
 
     def _left(self, reason: str) -> None:
         self._not_member = reason
@@ -218,42 +213,41 @@ class TopicIntake:
                 return
 
     def _take_record(self, record: ConsumerRecord) -> None:
-        ledger, newcomers = (
-            self._ledgers[TopicPartition(record.topic, record.partition)],
-            self._newcomers,
-        )
+        ledger = self._ledgers[TopicPartition(record.topic, record.partition)]
+        untracked = self._untracked
 
         def done() -> None:
             ledger.done(record.offset)
-            newcomers.done(record)
+            untracked.done(record)
 
         observation = self._records.decoded(record)
+        if observation is not None and (misplaced := self._misplaced(record, observation.query_id)):
+            self._records.refuse(record, WrongPlace(misplaced))
+            observation = None
         if observation is None:
             done()
-        elif record.key != key_of(observation.query_id):
-            self._records.refuse(record, WrongPlace("its key is not its query's id"))
-            done()
-        elif not self.owns(observation.query_id):
-            query_id = observation.query_id
-            belongs = partition_of(query_id, self._partition_count)
-            self._records.refuse(
-                record,
-                WrongPlace(
-                    f"the key of query {query_id} belongs in partition {belongs}:"
-                    " was it written with another partitioner than Kafka's own (murmur2)?"
-                ),
-            )
-            done()
-        else:
-            trace = None
-            if self._traced and (context := received_trace(record.headers)) is not None:
-                trace = BatchTrace(context, record.timestamp, epoch_ms())
-            self._queue.put_nowait(Delivery(redacted(observation), done, record.offset, trace))
+            return
+        trace = None
+        if self._traced and (context := received_trace(record.headers)) is not None:
+            trace = BatchTrace(context, record.timestamp, epoch_ms())
+        self._queue.put_nowait(Delivery(redacted(observation), done, record.offset, trace))
 
-    async def assigned(self, owned: list[TopicPartition], handler: RebalanceHandler) -> None:
-        """Own the queries of these partitions from here on."""
+    def _misplaced(self, record: ConsumerRecord, query_id: str) -> str | None:
+        if record.key != key_of(query_id):
+            return "its key is not its query's id"
+        if not self.owns(query_id):
+            partition = partition_of(query_id, self._partition_count)
+            return (
+                f"the key of query {query_id} belongs in partition {partition}:"
+                " was it written with another partitioner than Kafka's own (murmur2)?"
+            )
+        return None
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Own the queries of these partitions. Called by aiokafka."""
+        owned = list(assigned)
         try:
-            await asyncio.wait_for(self._take_over(owned, handler), 2 * _REBALANCE_STEP_S)
+            await asyncio.wait_for(self._take_over(owned), 2 * _REBALANCE_STEP_S)
         except Exception as error:
             # aiokafka would log it and go on.
             self._failure = error
@@ -263,7 +257,7 @@ class TopicIntake:
         self._not_member = None if self._partition_count else f"topic {topic} does not exist"
         _log.info("owns %d of %d partitions", len(owned), self._partition_count)
 
-    async def _take_over(self, owned: list[TopicPartition], handler: RebalanceHandler) -> None:
+    async def _take_over(self, owned: list[TopicPartition]) -> None:
         consumer = self._consumer
         assert consumer is not None
         partitions = consumer.partitions_for_topic(self._settings.offsets_topic)
@@ -273,18 +267,19 @@ class TopicIntake:
         firsts = await consumer.beginning_offsets(unread)
         self._ledgers = {partition: CommitLedger() for partition in owned}
         self._owns_partitions = bool(self._partition_count)
-        await handler.on_assigned()
+        await self._handler.on_assigned()
         # Records of the meantime were not taken: they are read again from here.
         for partition, offset in zip(owned, committed, strict=True):
             consumer.seek(partition, firsts[partition] if offset is None else offset)
         self._generation += 1
         self._accepts = True
 
-    async def revoked(self, handler: RebalanceHandler) -> None:
-        """Release the queries; commit what is done, so that the next owner continues there."""
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Release the queries; commit what is done, so that the next owner continues there. Called
+        by aiokafka."""
         self._owns_partitions = self._accepts = False
         self._left("the group is rebalancing")
-        await handler.on_revoked()
+        await self._handler.on_revoked()
         try:
             await asyncio.wait_for(self._commit(), _REBALANCE_STEP_S)
         except asyncio.TimeoutError:
@@ -316,7 +311,6 @@ class TopicIntake:
             ledgers[partition].committed(offset)
 
     async def _measure_backlog_regularly(self, consumer: AIOKafkaConsumer) -> None:
-        """Measure how far behind this intake is itself."""
         while True:
             await asyncio.sleep(_BACKLOG_INTERVAL_S)
             try:
@@ -324,14 +318,11 @@ class TopicIntake:
             except KAFKA_FAILURES as error:
                 # `caught_up_s` grows old, which shows it.
                 self.behind = None
-                await self._explain_unmeasured(error)
+                what = f"cannot read the end of topic {self._settings.offsets_topic}"
+                self._unmeasured = self._unmeasured or what
+                self._unmeasured = f"{what}: {await explain_error(error, self._settings.access)}"
             else:
                 self._unmeasured = None
-
-    async def _explain_unmeasured(self, error: BaseException) -> None:
-        what = f"cannot read the end of topic {self._settings.offsets_topic}"
-        self._unmeasured = self._unmeasured or what
-        self._unmeasured = f"{what}: {await explain_error(error, self._settings.access)}"
 
     async def _measure_backlog(self, consumer: AIOKafkaConsumer) -> None:
         requested_s, generation = time.monotonic(), self._generation
@@ -343,15 +334,15 @@ class TopicIntake:
         for partition, log_end in ends.items():
             behind += max(0, log_end - await consumer.position(partition))
         self.behind = behind
-        is_taken = self._queue.empty() and not self._newcomers
+        is_taken = self._queue.empty() and not self._untracked
         if behind == 0 and generation == self._generation and is_taken:
             self.caught_up_s = requested_s
 
-    async def _leave(self, consumer: ContractConsumer, handler: RebalanceHandler) -> None:
+    async def _leave(self, consumer: ContractConsumer) -> None:
         self._owns_partitions = self._accepts = False
         await consumer.leave_group(
             _SHARE_OF_LEAVING * self._settings.shutdown_timeout_s,
-            handler.on_revoked,
+            self._handler.on_revoked,
             self._commit,
         )
         self._forget_read()
@@ -359,46 +350,4 @@ class TopicIntake:
 
     def _forget_read(self) -> None:
         self._ledgers = {}
-        self._newcomers = Newcomers()
-
-
-class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    def __init__(self, intake: TopicIntake, handler: RebalanceHandler) -> None:
-        self._intake = intake
-        self._handler = handler
-
-    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        await self._intake.revoked(self._handler)
-
-    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        await self._intake.assigned(list(assigned), self._handler)
-
-
-class CommitLedger:
-    """Offsets are taken in order and done in any order."""
-
-    def __init__(self) -> None:
-        self._open: deque[int] = deque()
-        self._done: set[int] = set()
-        self._next: int | None = None
-        self._committed: int | None = None
-
-    def take(self, offset: int) -> None:
-        """An offset was read; larger than every one before."""
-        self._open.append(offset)
-
-    def done(self, offset: int) -> None:
-        """What the offset caused is safe."""
-        self._done.add(offset)
-        while self._open and self._open[0] in self._done:
-            self._next = self._open.popleft() + 1
-            self._done.remove(self._next - 1)
-
-    @property
-    def to_commit(self) -> int | None:
-        """The offset to commit (exclusive end); None when it was committed already."""
-        return self._next if self._next != self._committed else None
-
-    def committed(self, offset: int) -> None:
-        """Kafka has it."""
-        self._committed = offset
+        self._untracked = UntrackedMessages()

@@ -1,24 +1,26 @@
-"""The live stream of one instance: its readers, and what they get.
+"""The live stream of one instance: its readers, what they get first, and the HTTP response.
 
-Every reader has a queue of frames that are encoded once, and shared. The hub wakes readers, and
-then leaves the loop to others for as long as that took; it cuts off readers that are too slow.
+Each reader has a queue of frames that are encoded once. The hub wakes readers, and then leaves the
+loop to others for as long as that took; it cuts off readers that are too slow.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
 from typing import Final
 
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
 from sparklag_schemas import Settings
-from sparklag_schemas.runtime.tasks import until_set, with_pauses
+from sparklag_schemas.runtime.tasks import TimeSlice, cancel_and_wait, with_pauses
 from sparklag_service.counters import Counters
 from sparklag_service.live import sse
-from sparklag_service.live.reader import Reader, Selection, SharedChunks, Wire
+from sparklag_service.live.reader import WIRE_STATE, Reader, Selection, Wire
 from sparklag_service.live.sse import Ring
 from sparklag_service.view.feed import Arrival
 from sparklag_service.view.view import View, summary
@@ -28,6 +30,9 @@ _SLICE: Final = 50
 """Readers that are woken before others have the loop."""
 _REST_S: Final = 0.01
 _TOMBSTONES: Final = 10_000
+_OPENING_CHUNK_BYTES: Final = 4 * 1024
+"""Of what a reader gets first, which is its own: of a thousand that come at once, larger chunks
+would leave holes in the memory that nothing else fits in (75 KB a reader, not 36)."""
 
 
 class TooManyReaders(Exception):
@@ -35,27 +40,25 @@ class TooManyReaders(Exception):
 
 
 class LiveHub:
-    """Follows the feed. `run` must run for any reader to get anything."""
+    """Follows the feed. `run` must run for any reader to get new events."""
 
     def __init__(self, settings: Settings, view: View, counters: Counters) -> None:
         self._max_readers = settings.live.max_readers
         self.keep_alive_s = 15.0
         """A stream that is idle for so long gets a comment: proxies end idle connections."""
-        self.check_interval_s = 1.0
         self._view = view
         self._counters = counters
         self._ring = Ring(settings.live.resume_mb * _MB)
         self._tombstones: dict[str, tuple[int, int]] = {}
         """Partition and offset."""
-        self._shared: SharedChunks = {}
         self._readers: dict[str | None, set[Reader]] = {}
-        """By the query they want; None: all."""
+        """By the query that they want; None: all."""
         self._wake = asyncio.Event()
         self._closed = False
         self.reading = 0
-        """How many readers there are."""
+        """The number of readers."""
         self.openings = 0
-        """How many of them get what comes first."""
+        """The number of those to which the newest events are written."""
 
     def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """See Follower."""
@@ -73,7 +76,6 @@ class LiveHub:
             body = sse.lag(arrival.document)
             self._tombstones.pop(query_id, None)
         frame = self._ring.put(query_id, partition, offset, body, is_last=arrival.event is None)
-        self._shared.clear()
         first_kept = self._ring.first
         for wanted in (None, query_id):
             for reader in self._readers.get(wanted, ()):
@@ -84,20 +86,20 @@ class LiveHub:
     def reader(
         self, wire: Wire, selection: Selection, last_id: str | None
     ) -> Iterator[tuple[Reader, Iterator[bytes]]]:
-        """Let a reader of that selection in: the reader, and the frames that it gets first.
+        """Admit a reader of that selection: the reader, and the frames that it gets first.
 
-        `last_id`: the last id that it has seen, of any instance. Raises TooManyReaders.
+        `last_id`: the last id that it received, from any instance. Raises TooManyReaders.
         """
         if self.reading >= self._max_readers:
             self._counters.stream_refused += 1
             raise TooManyReaders
         self._counters.stream_accepted += 1
         self.reading += 1
-        reader, query_id = Reader(wire, selection, self._shared), selection.query_id
+        reader, query_id = Reader(wire, selection), selection.query_id
         self._readers.setdefault(query_id, set()).add(reader)
         try:
             if self._closed:
-                reader.end(at_once=False)
+                reader.end()
             yield reader, self._opening(reader, last_id)
         finally:
             self.reading -= 1
@@ -107,26 +109,17 @@ class LiveHub:
             if not readers:
                 del self._readers[query_id]
 
-    @contextmanager
-    def opening_written(self) -> Iterator[None]:
-        """Count a reader that gets what comes first."""
-        self.openings += 1
-        try:
-            yield
-        finally:
-            self.openings -= 1
-
     async def run(self) -> None:
-        """Wake and check readers, until cancelled."""
-        check_s = time.monotonic() + self.check_interval_s
+        """Wake readers until cancelled."""
         while True:
-            await until_set(self._wake, check_s - time.monotonic())
+            await self._wake.wait()
             self._wake.clear()
             began_s = time.thread_time()
-            await self._wake_readers()
-            if time.monotonic() >= check_s:
-                await self._check()
-                check_s = time.monotonic() + self.check_interval_s
+            waiting = [reader for reader in self._all_readers() if reader.pending]
+            async for reader in with_pauses(waiting, _SLICE):
+                reader.wake()
+            # Those woken last write as well before the time is taken.
+            await asyncio.sleep(0)
             # Half of the loop's time, at most, is theirs. Not of the clock's: what other processes
             # take is no reason to be late as well.
             await asyncio.sleep(max(_REST_S, time.thread_time() - began_s))
@@ -135,33 +128,22 @@ class LiveHub:
         """End every stream, now: the service shuts down."""
         self._closed = True
         for reader in self._all_readers():
-            reader.end(at_once=False)
-
-    async def _wake_readers(self) -> None:
-        waiting = [reader for reader in self._all_readers() if reader.pending or reader.missed]
-        async for reader in with_pauses(waiting, _SLICE):
-            reader.wake()
-        # Those woken last write as well before the time is taken.
-        await asyncio.sleep(0)
-
-    async def _check(self) -> None:
-        async for reader in with_pauses(self._all_readers(), _SLICE):
-            reader.keep_alive(self.keep_alive_s)
+            reader.end()
 
     def _all_readers(self) -> list[Reader]:
         return [reader for readers in self._readers.values() for reader in readers]
 
     def _opening(self, reader: Reader, last_id: str | None) -> Iterator[bytes]:
-        """The newest events; or, for a reader that comes back, nothing, if the ring has what it
-        missed."""
-        selection, query_id = reader.selection, reader.selection.query_id
+        """The newest events; for a reader that resumes, none where the ring has what it missed."""
+        query_id = reader.selection.query_id
         if last_id is None:
-            # It has seen no query that could be forgotten. If it loses this on the way, it comes
-            # back as a reader that has, and has seen nothing to the end.
-            return chain([sse.with_id({}, b"\n")], self._state(reader, {}, []))
+            # It knows no query that could be forgotten. If it loses the connection before the last
+            # of these frames, it resumes from no offset at all.
+            return chain([sse.with_id({}, b"\n")], self._newest_events(reader, {}, []))
         since = sse.parse_id(last_id)
         if since is not None:
-            partition = self._partition_of(query_id)
+            entry = self._view.get(query_id) if query_id is not None else None
+            partition = entry.partition if entry is not None else None
             if since and partition is not None and partition not in since:
                 # An id of another query.
                 since = None
@@ -174,70 +156,139 @@ class LiveHub:
         else:
             reason = "events since then are gone: the newest of each query follows"
             newest = self._ring.offsets
-            # A reader that has seen more read another topic, or an instance ahead of this one.
-            since = {p: o for p, o in since.items() if o <= newest.get(p, sse.NOTHING_SEEN)}
-        forgotten = self._forgotten(selection, since)
-        return chain([sse.gap(last_id, reason)], self._state(reader, since, forgotten))
+            # A higher offset is of another topic, or of an instance ahead of this one.
+            since = {p: o for p, o in since.items() if o <= newest.get(p, sse.NO_OFFSET)}
+        forgotten = self._forgotten(since) if query_id is None else []
+        return chain([sse.gap(last_id, reason)], self._newest_events(reader, since, forgotten))
 
-    def _partition_of(self, query_id: str | None) -> int | None:
-        entry = self._view.get(query_id) if query_id is not None else None
-        return entry.partition if entry is not None else None
-
-    def _state(
+    def _newest_events(
         self, reader: Reader, since: Mapping[int, int], forgotten: Iterable[str]
     ) -> Iterator[bytes]:
         """The newest event of every query that changed after those offsets; again of those that
-        changed meanwhile, until the ring still has all that came since. The last one carries the
-        id: a reader that loses its connection before begins again."""
-        held: Callable[[], bytes] = bytes
+        changed meanwhile, until the ring still has all that came since. Each frame is made when it
+        is written. The last one carries the id: a reader that loses its connection before it
+        begins again."""
+        selection = reader.selection
+        if selection.query_id is not None:
+            entry = self._view.get(selection.query_id)
+            offsets = {} if entry is None else {entry.partition: entry.offset}
+            yield self._last_newest(selection, selection.query_id, offsets)
+            return
+        reader.takes_frames = False
+        reader.pending.clear()
         while True:
-            after = self._read_by_now(reader.selection.query_id)
-            reader.catch_up()
-            for frame in self._changed(reader.selection, since, forgotten):
-                yield held()
-                held = frame
-            if not reader.overtaken:
+            after = self._ring.offsets
+            yield from map(sse.forgotten, forgotten)
+            *changed, last = self._changed(since) or [""]
+            for query_id in changed:
+                yield self._newest(selection, query_id)
+            missed = self._ring.since(after)
+            if missed is not None:
                 break
-            since, forgotten = after, self._forgotten(reader.selection, after)
-        reader.is_catching_up = False
-        yield sse.with_id(sse.id_parts(after), held() or b"\n")
-
-    def _changed(
-        self, selection: Selection, since: Mapping[int, int], forgotten: Iterable[str]
-    ) -> Iterator[Callable[[], bytes]]:
-        """The frames of one round of that. Each is made when it is written: until then it would be
-        held, once for each reader."""
-        changed = [selection.query_id] if selection.query_id is not None else self._later(since)
-        for query_id in forgotten:
-            yield partial(sse.forgotten, query_id)
-        for query_id in changed:
-            yield partial(self._newest, selection, query_id)
+            yield self._newest(selection, last)
+            since, forgotten = after, self._forgotten(after)
+        reader.pending.extend(missed)
+        reader.takes_frames = True
+        yield self._last_newest(selection, last, after)
 
     def _newest(self, selection: Selection, query_id: str) -> bytes:
-        """Empty: it is forgotten meanwhile."""
+        """Empty: it was forgotten meanwhile."""
         entry = self._view.get(query_id)
         if entry is None:
             return b""
         return sse.lag(summary(entry.event) if selection.summaries else entry.document)
 
-    def _later(self, since: Mapping[int, int]) -> list[str]:
+    def _last_newest(
+        self, selection: Selection, query_id: str, offsets: Mapping[int, int]
+    ) -> bytes:
+        return sse.with_id(sse.id_parts(offsets), self._newest(selection, query_id) or b"\n")
+
+    def _changed(self, since: Mapping[int, int]) -> list[str]:
         return [
             entry.event.query_id
             for entry in self._view
             if _is_later(entry.partition, entry.offset, since)
         ]
 
-    def _forgotten(self, selection: Selection, since: Mapping[int, int]) -> list[str]:
-        if selection.query_id is not None:
-            return []
+    def _forgotten(self, since: Mapping[int, int]) -> list[str]:
         return [i for i, place in self._tombstones.items() if _is_later(*place, since)]
-
-    def _read_by_now(self, query_id: str | None) -> Mapping[int, int]:
-        if query_id is None:
-            return self._ring.offsets
-        entry = self._view.get(query_id)
-        return {} if entry is None else {entry.partition: entry.offset}
 
 
 def _is_later(partition: int, offset: int, since: Mapping[int, int]) -> bool:
-    return offset > since.get(partition, sse.NOTHING_SEEN)
+    return offset > since.get(partition, sse.NO_OFFSET)
+
+
+class EventStream(Response):
+    """Server-Sent Events of one query, or of all, until the reader leaves or is cut off.
+
+    Plain ASGI: Starlette's StreamingResponse is as quick, but does not notice that a reader has
+    left before there is something to write.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, hub: LiveHub, selection: Selection, last_id: str | None) -> None:
+        # A proxy must neither cache it nor buffer it.
+        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._hub = hub
+        self._selection = selection
+        self._last_id = last_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Called by the server. Raises TooManyReaders before anything is sent."""
+        wire = scope.get("state", {}).get(WIRE_STATE) or Wire()
+        with self._hub.reader(wire, self._selection, self._last_id) as (reader, opening):
+            disconnected = asyncio.create_task(_until_disconnected(receive, reader))
+            try:
+                await send(
+                    {
+                        "type": "http.response.start",
+                        "status": self.status_code,
+                        "headers": self.raw_headers,
+                    }
+                )
+                await _write_opening(self._hub, reader, opening, send)
+                async for chunk in reader.chunks(self._hub.keep_alive_s):
+                    await send(_body(chunk))
+                    # Until the next one comes, nothing holds it.
+                    del chunk
+                if not wire.is_cut:
+                    await send({**_body(b""), "more_body": False})
+                else:
+                    # The server takes an end before the disconnect for a failure.
+                    await asyncio.wait({disconnected})
+            finally:
+                await cancel_and_wait(disconnected)
+
+
+async def _write_opening(hub: LiveHub, reader: Reader, frames: Iterable[bytes], send: Send) -> None:
+    hub.openings += 1
+    try:
+        time_slice = TimeSlice()
+        parts: list[bytes] = []
+        size = 0
+        for frame in chain([sse.OPENING], frames):
+            parts.append(frame)
+            size += len(frame)
+            if size >= _OPENING_CHUNK_BYTES:
+                chunk, parts, size = b"".join(parts), [], 0
+                await send(_body(chunk))
+                # uvicorn waits for no reader as long as there is room: let others have the loop.
+                # Not after each chunk: thousands of queries would wait for thousands of turns.
+                await time_slice.rest(hub.openings)
+                if reader.ended:
+                    return
+        await send(_body(b"".join(parts)))
+    finally:
+        hub.openings -= 1
+
+
+def _body(chunk: bytes) -> Message:
+    return {"type": "http.response.body", "body": chunk, "more_body": True}
+
+
+async def _until_disconnected(receive: Receive, reader: Reader) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    reader.end()

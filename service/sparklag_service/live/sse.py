@@ -6,34 +6,31 @@ import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from sparklag_service.view.view import summary_of_document
 
-NOTHING_SEEN: Final = -1
+NO_OFFSET: Final = -1
 KEEP_ALIVE: Final = b":\n\n"
 OPENING: Final = b"retry: 2000\n\n"
-"""How long a reader that lost its connection waits before it comes back, milliseconds."""
+"""How long a reader waits before it connects again, milliseconds."""
 _NO_OFFSETS: Final = b"-"
-"""Not empty: an empty id is none to a reader, who would come back without one."""
+"""A browser sends no `Last-Event-ID` for an empty id."""
 _ID: Final = re.compile(r"\d{1,9}:\d{1,19}(,\d{1,9}:\d{1,19})*")
 _MAX_ID: Final = 64 * 1024
+_OVERHEAD_BYTES: Final = 400
+"""Roughly what Python takes for a frame beside its bytes."""
 
 
 def id_parts(offsets: Mapping[int, int]) -> dict[int, bytes]:
     """The parts of an id, by partition, in order."""
-    return {p: id_part(p, offset) for p, offset in sorted(offsets.items()) if offset >= 0}
-
-
-def id_part(partition: int, offset: int) -> bytes:
-    """Of one partition, that of a reader that has seen this offset last."""
-    return b"%d:%d" % (partition, offset)
+    return {p: b"%d:%d" % (p, offset) for p, offset in sorted(offsets.items()) if offset >= 0}
 
 
 def format_id(parts: Mapping[int, bytes]) -> bytes:
-    """The id of a reader that has seen so much."""
+    """The id of a reader that has received everything up to these offsets."""
     return b",".join(parts.values()) or _NO_OFFSETS
 
 
@@ -48,90 +45,86 @@ def parse_id(text: str) -> dict[int, int] | None:
 
 
 def lag(document: bytes) -> bytes:
-    """An event with that very document, without its id."""
+    """The frame of a lag event with exactly this document, without an id."""
     # Ours has no line breaks. In another writer's JSON they are white space.
     if b"\n" in document or b"\r" in document:
         document = document.replace(b"\r", b" ").replace(b"\n", b" ")
     return b"event: lag\ndata: " + document + b"\n\n"
 
 
-def summarized(frame: bytes) -> bytes:
-    """A frame of an event, with its summary in place of the document."""
-    head, separator, document = frame.partition(b"\ndata: ")
-    return head + separator + summary_of_document(document) + b"\n\n"
-
-
 def forgotten(query_id: str) -> bytes:
-    """The query has left a tombstone."""
+    """The frame of a query whose tombstone was read."""
     return b"event: forgotten\ndata: " + msgspec.json.encode({"query_id": query_id}) + b"\n\n"
 
 
 def gap(since: str, reason: str) -> bytes:
-    """Events are missing from here on; the newest of each query follows."""
+    """The frame after which events are missing; the newest of each query follows."""
     data = msgspec.json.encode({"since": since, "reason": reason})
     return b"event: gap\ndata: " + data + b"\n\n"
 
 
 def with_id(parts: Mapping[int, bytes], frame: bytes) -> bytes:
-    """The frame, with the id of a reader that has seen so much then."""
+    """The frame with an id."""
     return b"id: " + format_id(parts) + b"\n" + frame
 
 
-_OVERHEAD_BYTES = 400
-"""What Python takes for a frame beside its bytes, about."""
-
-
-class Frame(NamedTuple):
-    """An event as it is written to readers."""
+class Frame(msgspec.Struct, eq=False, gc=False):
+    """A lag event or a tombstone as readers get it. All readers share one."""
 
     number: int
-    """It only rises."""
+    """Rises by one with each frame."""
     query_id: str
     partition: int
     offset: int
-    of_all: bytes
-    """As readers of all queries get it: its id is of one that has read everything up to it."""
+    text: bytes
+    """For readers of all queries: its id has the offsets of every partition."""
     is_last: bool
-    """A tombstone's."""
+    """It is a tombstone's."""
+    _summary: bytes | None = None
+
+    @property
+    def summary(self) -> bytes:
+        """For readers of summaries."""
+        if self._summary is None:
+            self._summary = self.text
+            if not self.is_last:
+                head, separator, document = self.text.partition(b"\ndata: ")
+                self._summary = head + separator + summary_of_document(document) + b"\n\n"
+        return self._summary
 
     @property
     def of_query(self) -> bytes:
-        """As readers of its query alone get it."""
-        body = self.of_all.partition(b"\n")[2]
+        """For readers of its query alone."""
+        body = self.text.partition(b"\n")[2]
         return with_id(id_parts({self.partition: self.offset}), body)
 
     @property
-    def of_summaries(self) -> bytes:
-        """As readers of all queries' summaries get it."""
-        return self.of_all if self.is_last else summarized(self.of_all)
-
-    @property
     def held_bytes(self) -> int:
-        """Of memory."""
-        return len(self.of_all) + _OVERHEAD_BYTES
+        """Memory, without the summary."""
+        return len(self.text) + _OVERHEAD_BYTES
 
 
 @dataclass
 class _Partition:
-    """What is here of one partition, since its reading started over last."""
+    """The frames of one partition since its reading last started over."""
 
     first_number: int
-    """No older frame is of this topic."""
+    """Older frames are from before that."""
     complete_after: int
-    """Every frame after this offset is here."""
+    """Every frame after this offset is in the ring."""
     last: int
     """Offset."""
 
 
 class Ring:
-    """Frames, and where in the topic they were."""
+    """The last frames, and the offsets that they reach."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._frames: deque[Frame] = deque()
         self._partitions: dict[int, _Partition] = {}
         self._id_parts: dict[int, bytes] = {}
-        """Of a reader that has seen everything."""
+        """Of the next frame's id."""
         self._end = 0
         self.held_bytes = 0
 
@@ -142,7 +135,7 @@ class Ring:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """How far the topic was read: partition, last offset."""
+        """The last offset read of each partition."""
         return {number: partition.last for number, partition in self._partitions.items()}
 
     def begin(self, restarted: Mapping[int, int]) -> None:
@@ -154,20 +147,20 @@ class Ring:
     def put(
         self, query_id: str, partition: int, offset: int, body: bytes, *, is_last: bool
     ) -> Frame:
-        """Take a frame in."""
+        """Append a frame; drop the oldest ones beyond `max_bytes`."""
         if partition not in self._partitions:
             self.begin({partition: offset})
         self._partitions[partition].last = offset
         if partition in self._id_parts:
-            self._id_parts[partition] = id_part(partition, offset)
+            self._id_parts[partition] = b"%d:%d" % (partition, offset)
         else:
             self._id_parts = id_parts(self.offsets)
-        of_all = with_id(self._id_parts, body)
-        frame = Frame(self._end, query_id, partition, offset, of_all, is_last)
+        text = with_id(self._id_parts, body)
+        frame = Frame(self._end, query_id, partition, offset, text, is_last)
         self._end += 1
         self._frames.append(frame)
         self.held_bytes += frame.held_bytes
-        # The newest stays, however large it is: somebody is about to read it.
+        # The newest stays, however large it is: readers are about to take it.
         while self.held_bytes > self._max_bytes and len(self._frames) > 1:
             oldest = self._frames.popleft()
             self.held_bytes -= oldest.held_bytes
@@ -178,14 +171,14 @@ class Ring:
 
     def since(self, offsets: Mapping[int, int], partition: int | None = None) -> list[Frame] | None:
         """Every frame after those offsets, the oldest first; of one partition, or of all. None:
-        some are gone, or never were here."""
+        some were dropped, or never read."""
         behind = set()
         for number, of_partition in self._partitions.items():
             if partition in (None, number):
-                seen = offsets.get(number, NOTHING_SEEN)
-                if not of_partition.complete_after <= seen <= of_partition.last:
+                offset = offsets.get(number, NO_OFFSET)
+                if not of_partition.complete_after <= offset <= of_partition.last:
                     return None
-                if seen < of_partition.last:
+                if offset < of_partition.last:
                     behind.add(number)
         frames: list[Frame] = []
         for frame in reversed(self._frames):
@@ -193,7 +186,7 @@ class Ring:
                 break
             if frame.partition in behind:
                 is_new = frame.number >= self._partitions[frame.partition].first_number
-                if is_new and frame.offset > offsets.get(frame.partition, NOTHING_SEEN):
+                if is_new and frame.offset > offsets.get(frame.partition, NO_OFFSET):
                     frames.append(frame)
                 else:
                     behind.discard(frame.partition)

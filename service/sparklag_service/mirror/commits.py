@@ -1,4 +1,4 @@
-"""Which group a query commits to, what may be committed, and the results of commits. Pure."""
+"""The group and the offsets that a query commits, and the results of commits. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sparklag_kafka.errors import (
 )
 from sparklag_kafka.protocol.groups import CommittedTopic
 from sparklag_offsets.restore.positions import minimum_offsets
-from sparklag_schemas import LagEvent, MirrorSettings, Offsets
+from sparklag_schemas import MirrorSettings, Offsets
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.query_names import is_live
 from sparklag_schemas.settings.clusters import NamePatterns
 from sparklag_schemas.text.printable import first_few, printable
-from sparklag_service.intakes.group_offsets.commits import (
+from sparklag_service.intakes.group_commits import (
     CommitMetadata,
     group_error_text,
     parse_metadata,
@@ -37,11 +37,11 @@ any cluster has less than an hour."""
 
 
 class CommitDecision(NamedTuple):
-    """`offsets` are to be committed: none where the group has them, or is not this query's."""
+    """The offsets to commit: none if the group has them, or is not this query's."""
 
     offsets: Offsets
     refused: str | None = None
-    """Why nothing may be committed, unless it is not worth reporting."""
+    """The reason why nothing may be committed, if it is to be reported."""
     superseded: bool = False
     """The group has a newer position of the query, or one of its successor."""
 
@@ -51,13 +51,18 @@ def decide_commit(
     committed: Mapping[str, CommittedTopic],
     ownership: GroupOwnership,
 ) -> CommitDecision:
-    """What of `position` is to be committed to a group that has committed that."""
+    """Decide what of `position` is to be committed to a group that has these offsets."""
     metadata: dict[tuple[str, int], CommitMetadata] = {}
     for name, topic in committed.items():
         for number in topic.offsets:
             parsed = parse_metadata(topic.metadata.get(number, ""))
             if parsed is None:
-                return CommitDecision({}, _foreign(name, number))
+                return CommitDecision(
+                    {},
+                    f"topic {name}, partition {number} was not committed by the mirror: the group"
+                    " is somebody else's, so nothing is committed to it; delete it, or choose"
+                    " another mirror.group",
+                )
             metadata[name, number] = parsed
     own = [parsed for parsed in metadata.values() if parsed.query_id == position.query_id]
     if own and max(own).observed_at_ms > position.observed_at_ms:
@@ -70,7 +75,13 @@ def decide_commit(
             # A deleted checkpoint leaves a query of the same name behind: it never takes over.
             return CommitDecision({}, superseded=True)
         if ownership.live(others, position):
-            return CommitDecision({}, _shared(position, owner, others, ownership))
+            consequence = f"it stays that of {owner}" if owner else "nothing is committed to it"
+            queries = ownership.describe({position.query_id, *others})
+            return CommitDecision(
+                {},
+                f"queries {queries} would share it: {consequence}; give them names of their own,"
+                " or put {query_id} into mirror.group",
+            )
     return CommitDecision(_due(position, committed, metadata))
 
 
@@ -93,26 +104,8 @@ def _due(
     return due
 
 
-def _foreign(topic: str, number: int) -> str:
-    return (
-        f"topic {topic}, partition {number} was not committed by the mirror: the group is somebody"
-        " else's, so nothing is committed to it; delete it, or choose another mirror.group"
-    )
-
-
-def _shared(
-    position: MirroredPosition, owner: str | None, others: list[str], ownership: GroupOwnership
-) -> str:
-    consequence = "nothing is committed to it" if owner is None else f"it stays that of {owner}"
-    queries = ownership.describe({position.query_id, *others})
-    return (
-        f"queries {queries} would share it: {consequence}; give them names of their own, or put"
-        " {query_id} into mirror.group"
-    )
-
-
 _NO_RESPONSE: Final = -1
-"""The response has no error code of a partition."""
+"""Stands for an error code that the response lacks."""
 _METADATA_TOO_LARGE: Final = 12
 _HAS_MEMBERS: Final = frozenset({22, 23, 25, 27, 82, 110, 111, 113})
 """The generation, member id or epoch is not that of a member: the group has members."""
@@ -130,19 +123,19 @@ _TOPIC_REASONS: Final[Mapping[int, str]] = {
 
 
 class CommitOutcome(NamedTuple):
-    """`reason`: what went wrong, if anything did."""
+    """The result of a commit. `reason`: what went wrong, if anything did."""
 
     committed: bool
-    """Whether any partition was."""
+    """True if any partition was."""
     reason: str | None = None
     refused: bool = False
-    """The group is not for the mirror."""
+    """The group must not be mirrored to."""
     moved: bool = False
-    """Another broker coordinates it by now."""
+    """The group has another coordinator now."""
 
 
 def group_outcome(code: int) -> CommitOutcome:
-    """The outcome of an error that is the whole group's."""
+    """The outcome of an error of the whole group."""
     if code in _HAS_MEMBERS:
         reason = "it has members of its own, so the mirror commits nothing to it"
         return CommitOutcome(False, reason, refused=True)
@@ -155,7 +148,7 @@ def group_outcome(code: int) -> CommitOutcome:
 
 
 def commit_outcome(offsets: Offsets, codes: Mapping[str, Mapping[int, int]]) -> CommitOutcome:
-    """The outcome of a commit of `offsets`, by the error codes of its response."""
+    """The outcome of a commit of `offsets` whose response has these error codes."""
     failed = Counter(
         (topic, code)
         for topic, numbers in offsets.items()
@@ -178,7 +171,7 @@ def commit_outcome(offsets: Offsets, codes: Mapping[str, Mapping[int, int]]) -> 
 
 _CACHED: Final = 16_384
 _MAX_SHOWN: Final = 100
-"""Characters of a name, or an id."""
+"""Characters of a name or an id."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +221,8 @@ class MirrorPlan:
 
 
 class GroupOwnership:
-    """Of the groups on one Kafka cluster, by what the view has of their queries, whichever instance
-    measures those."""
+    """The queries of the groups on one Kafka cluster, from the view: whichever instance measures
+    them."""
 
     def __init__(self, plan: MirrorPlan, view: View, cluster: str, silent_after_s: float) -> None:
         self._plan = plan
@@ -238,28 +231,28 @@ class GroupOwnership:
         self._silent_after_s = silent_after_s
 
     def live(self, query_ids: Iterable[str], position: MirroredPosition) -> list[str]:
-        """Those of other queries that are running, as far as is known.
+        """The queries of these that are running, as far as is known.
 
         One whose last event is much older than the last one of `position` is dead: its embedded
-        service died with it.
+        service died with it. One that has ended counts as long as a live driver might contradict
+        that.
         """
         own = self._view.get(position.query_id)
         live = []
         for query_id in query_ids:
             entry = self._view.get(query_id)
-            if entry is None or self._has_ended_for_good(entry.event):
+            if entry is None:
+                continue
+            event = entry.event
+            ended_s = (event.measured_at - (event.status_since or 0)) / 1000
+            if not is_live(event) and ended_s > self._silent_after_s:
                 continue
             if own is None or own.received_s - entry.received_s <= self._silent_after_s:
                 live.append(query_id)
         return live
 
-    def _has_ended_for_good(self, event: LagEvent) -> bool:
-        """Whether it has for so long that a live driver would have contradicted it."""
-        ended_s = (event.measured_at - (event.status_since or 0)) / 1000
-        return not is_live(event) and ended_s > self._silent_after_s
-
     def has_ended(self, query_id: str) -> bool:
-        """Whether a query is known to run no more, or to be observed no more."""
+        """Return whether a query is known to run no more, or to be observed no more."""
         entry = self._view.get(query_id)
         return entry is not None and not is_live(entry.event)
 
@@ -271,8 +264,14 @@ class GroupOwnership:
         """
         if position.name is None:
             return []
-        events = (entry.event for entry in self._view.named(position.name))
-        return [event.query_id for event in events if self._is_rival(event, position)]
+        return [
+            event.query_id
+            for event in (entry.event for entry in self._view.named(position.name))
+            if event.query_id != position.query_id
+            and not traits_of(event.origin).commits_offsets
+            and any(topic.cluster == self._cluster for topic in event.topics)
+            and self._plan.group(event.query, event.query_id, self._cluster) == position.group
+        ]
 
     def describe(self, query_ids: Collection[str]) -> str:
         """Queries by name and id, for people: a few, since thousands may share a name."""
@@ -283,11 +282,3 @@ class GroupOwnership:
         name = entry.event.query if entry is not None else None
         shown_id = printable(query_id, _MAX_SHOWN)
         return f"{printable(name, _MAX_SHOWN)} ({shown_id})" if name is not None else shown_id
-
-    def _is_rival(self, event: LagEvent, position: MirroredPosition) -> bool:
-        return (
-            event.query_id != position.query_id
-            and not traits_of(event.origin).commits_offsets
-            and any(topic.cluster == self._cluster for topic in event.topics)
-            and self._plan.group(event.query, event.query_id, self._cluster) == position.group
-        )

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from sparklag_kafka.brokers.group_offsets import (
@@ -21,7 +22,7 @@ from sparklag_schemas import ClusterAccess, Offsets, ResolvedSettings
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, with_pauses
 from sparklag_service.counters import Counters
-from sparklag_service.intakes.group_offsets.commits import ClusterFailures, CommitMetadata
+from sparklag_service.intakes.group_commits import ClusterFailures, CommitMetadata
 from sparklag_service.mirror.commits import (
     CommitOutcome,
     GroupOwnership,
@@ -44,8 +45,8 @@ _PositionsByGroup = Mapping[str, Sequence[MirroredPosition]]
 
 
 class ClusterMirror:
-    """`owns`: whether a query is still this instance's. Create it on its loop. Raises
-    SettingsError."""
+    """Commits to the groups on one Kafka cluster. `owns` returns whether a query is still this
+    instance's. Create it on its loop. Raises SettingsError."""
 
     def __init__(
         self,
@@ -67,8 +68,8 @@ class ClusterMirror:
         self._commits = CoordinatorTasks("committing to groups of")
 
     async def start_commits(self, positions: Sequence[MirroredPosition]) -> None:
-        """Start to commit what is due of these, which are all there are, on each coordinator that
-        is not busy with earlier commits."""
+        """Start to commit what is due of all positions, on each coordinator that is not busy with
+        earlier commits."""
         by_group: dict[str, list[MirroredPosition]] = {}
         for position in positions:
             by_group.setdefault(position.group, []).append(position)
@@ -93,7 +94,6 @@ class ClusterMirror:
         await self._brokers.aclose()
 
     async def _find_coordinators(self, groups: Collection[str]) -> None:
-        """Of those of the groups, which are all there are, whose coordinators are unknown."""
         self._coordinators = {g: n for g, n in self._coordinators.items() if g in groups}
         unknown = [group for group in groups if group not in self._coordinators]
         if not unknown:
@@ -120,7 +120,7 @@ class ClusterMirror:
     async def _commit_on(self, node_id: int, by_group: _PositionsByGroup) -> None:
         connection = self._brokers.connection(node_id)
         if connection is None:
-            # It has left the cluster, or has just joined.
+            # The broker has left the cluster, or has just joined.
             self._forget_coordinators(by_group)
             return
         key = self.failures.broker(node_id)
@@ -168,7 +168,6 @@ class ClusterMirror:
     def _decide(
         self, position: MirroredPosition, committed: CommittedGroup, failing: dict[str, str]
     ) -> Offsets:
-        """What of the position is to be committed."""
         errors = [
             code for topic in committed.topics.values() for code in topic.error_codes.values()
         ]
@@ -200,7 +199,6 @@ class ClusterMirror:
         self._record(position.group, outcome, failing)
 
     def _record(self, group: str, outcome: CommitOutcome, failing: dict[str, str]) -> None:
-        """Count a failure, and add its reason."""
         if outcome.reason is None:
             return
         failing.setdefault(group, outcome.reason)
@@ -219,12 +217,12 @@ class ClusterMirror:
 _log = logging.getLogger(__name__)
 _QUERIES_PER_PAUSE: Final = 200
 _SHUTDOWN_SHARE: Final = 0.2
-"""Of the time to shut down, for the last commits."""
+"""The share of `shutdown_timeout_s` for the last commits."""
 
 
 class Mirror:
-    """Commits while `run` runs, and once more at its end. `queries`: those that this instance
-    tracks; `owns`: whether it owns a query. Create it on its loop. Raises SettingsError."""
+    """Commits while `run` runs, and once more at its end. `queries` are those that this instance
+    tracks. Create it on its loop. Raises SettingsError."""
 
     def __init__(
         self,
@@ -252,11 +250,8 @@ class Mirror:
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """What cannot be committed, and why, in one line each."""
-        failing: dict[str, str] = {}
-        for cluster in self._clusters:
-            failing.update(cluster.failures.reasons)
-        return failing
+        """The reasons why something cannot be committed, in one line each."""
+        return dict(chain.from_iterable(c.failures.reasons.items() for c in self._clusters))
 
     async def run(self) -> None:
         """Commit until cancelled; then what is new, bounded in time."""

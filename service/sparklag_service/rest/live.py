@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Query, Request, Response
 
-from sparklag_service.live.event_stream import EventStream
-from sparklag_service.live.hub import TooManyReaders
+from sparklag_service.live.hub import EventStream, TooManyReaders
 from sparklag_service.live.reader import Selection
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend

@@ -30,7 +30,7 @@ S, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 
 
 class NewInstance:
-    """What of one there must be to have a history."""
+    """The parts of an instance that a history needs."""
 
     def __init__(self, settings: Settings) -> None:
         assert settings.bootstrap_servers is not None
@@ -89,7 +89,7 @@ def write(client: SecondClient, settings: Settings, query_id: str, ages_ms: Iter
 
 
 def write_heartbeats(client: SecondClient, settings: Settings) -> None:
-    """With these the view finds the last minute, and has nothing to look for before."""
+    """Events from which the view has the last minute, and nothing to read before."""
     write(client, settings, "alive", range(5 * MINUTE, 0, -10 * S))
 
 
@@ -174,7 +174,7 @@ async def test_where_compaction_left_holes_it_reports_since_when_nothing_is_miss
     write(second_client, service_settings, "a", [3 * HOUR, 2 * HOUR, 5 * S])
     write(second_client, service_settings, "rare", [4 * S])
     async with refilled(service_settings) as instance:
-        # What is left from before the holes is told, and not called complete.
+        # What is left from before the holes is shown, and not called complete.
         assert instance.ages("rare", HOUR) == [7, 0]
         assert 2 * HOUR <= instance.complete_ago_ms() <= 5 * HOUR
 

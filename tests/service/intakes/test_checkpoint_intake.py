@@ -1,4 +1,4 @@
-"""The checkpoint intake: which checkpoints it watches, and what it says of each."""
+"""The checkpoint intake: the checkpoints that it watches, and its observations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INTERVAL_S = 0.05
 
 
 class Checkpoint(folders.Checkpoint):
-    """Of a query that reads `orders`."""
+    """A checkpoint of a query that reads `orders`."""
 
     def begins(self, batch_id: int, offset: int, partition: int = 0) -> None:
         self.plan(batch_id, {"orders": {partition: offset}})
@@ -43,7 +43,7 @@ class Watching:
     def __init__(self, **checkpoints: Any) -> None:
         clusters = checkpoints.pop("clusters", {})
         heartbeat_s = checkpoints.pop("heartbeat_s", 60.0)
-        self._told: list[Observation] = []
+        self._observed: list[Observation] = []
         self.others: set[str] = set()
         """Queries that another instance owns."""
         self.queries: dict[str, QueryState] = {}
@@ -66,7 +66,6 @@ class Watching:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Watching]:
-        """Afterwards it is gone."""
         task = asyncio.create_task(self.intake.run())
         try:
             yield self
@@ -76,19 +75,19 @@ class Watching:
                 await task
 
     @property
-    def output(self) -> list[Observation]:
+    def observed(self) -> list[Observation]:
         while not self._queue.empty():
             delivery = self._queue.get_nowait()
             delivery.done()
-            self._told.append(delivery.observation)
-        return self._told
+            self._observed.append(delivery.observation)
+        return self._observed
 
     def of(self, checkpoint: Checkpoint) -> list[Observation]:
-        """What it said of one query."""
-        return [one for one in self.output if one.query_id == checkpoint.query_id]
+        """The observations of one query."""
+        return [one for one in self.observed if one.query_id == checkpoint.query_id]
 
     async def reports(self, checkpoint: Checkpoint, batch_id: int, offset: int) -> Observation:
-        """Wait until it says that the query is there, and stays so."""
+        """Wait until this position is the last one observed."""
 
         def positions() -> list[tuple[int | None, object]]:
             return [(one.batch_id, one.sources[0].processed) for one in self.of(checkpoint)]
@@ -171,7 +170,7 @@ async def test_at_the_heartbeat_it_reports_that_the_query_still_is_there(
 ) -> None:
     settings = {"locations": [str(orders.folder)], "heartbeat_s": 0.2}
     async with Watching(**settings).running() as watching:
-        await holds(lambda: len(watching.of(orders)) >= 3, "it is told again")
+        await holds(lambda: len(watching.of(orders)) >= 3, "it is observed again")
     first, *again = watching.of(orders)
     assert {one.cause for one in again} == {"refresh"}
     assert first.observed_at < again[0].observed_at
@@ -191,7 +190,7 @@ async def test_checkpoints_of_a_cluster_carry_its_alias(place: Path, orders: Che
         assert (await watching.reports(orders, 0, 10)).cluster == "east"
 
 
-async def test_a_query_without_kafka_is_not_reported_of(place: Path, orders: Checkpoint) -> None:
+async def test_a_query_without_kafka_is_not_reported(place: Path, orders: Checkpoint) -> None:
     rate = Checkpoint(place / "rate")
     (rate.folder / "offsets/0").write_text("v1\n{}\n17")
     (rate.folder / "commits/0").write_text("v1\n{}")
@@ -219,14 +218,14 @@ async def test_another_instances_checkpoint_is_not_reported_of_until_it_changes_
     watching.others.add(orders.query_id)
     async with watching.running():
         await watching.looked(10)
-        assert watching.output == []
+        assert watching.observed == []
         watching.others.clear()
         await watching.reports(orders, 0, 10)
         watching.others.add(orders.query_id)
         orders.completes(1, 20)
         await watching.looked(10)
-        assert len(watching.output) == 1
-        # It comes back: what was missed is told, or that it is where it was.
+        assert len(watching.observed) == 1
+        # It comes back: what was missed is observed, or the same position.
         watching.others.clear()
         await watching.reports(orders, 1, 20)
 
@@ -303,13 +302,13 @@ async def test_what_is_followed_is_not_repeated_while_a_driver_is_known(place: P
         )
 
 
-async def test_nothing_is_followed_unless_it_is_requested_for(place: Path) -> None:
+async def test_nothing_is_followed_unless_the_settings_allow_it(place: Path) -> None:
     orders = Checkpoint(place / "orders").completes(3, 30)
     watching = Watching()
     watching.queries[orders.query_id] = driven(orders, f"{place}/orders")
     async with watching.running():
         await watching.looked(10)
-        assert watching.output == []
+        assert watching.observed == []
 
 
 async def test_a_folder_that_was_missing_for_weeks_is_detected_too(place: Path) -> None:
@@ -317,14 +316,14 @@ async def test_a_folder_that_was_missing_for_weeks_is_detected_too(place: Path) 
     async with Watching(locations=[str(missing)]).running() as watching:
         await watching.fails(str(missing), "there is no checkpoint here")
         (checkpoint,) = watching.intake._watched.values()
-        checkpoint._failures = 100_000
-        await holds(lambda: checkpoint._failures > 100_000, "it is polled and fails again")
+        checkpoint.failures = 100_000
+        await holds(lambda: checkpoint.failures > 100_000, "it is polled and fails again")
         later = Checkpoint(missing).completes(1, 11)
         await watching.reports(later, 1, 11)
         await watching.is_well()
 
 
-async def test_a_checkpoint_that_is_deleted_is_reported_of(orders: Checkpoint) -> None:
+async def test_a_checkpoint_that_is_deleted_fails(orders: Checkpoint) -> None:
     async with Watching(locations=[str(orders.folder)]).running() as watching:
         await watching.reports(orders, 0, 10)
         shutil.rmtree(orders.folder)

@@ -53,7 +53,7 @@ class Two:
         return results[1], results[NODE_ID]
 
     async def committed_groups(self, prefix: str) -> tuple[str, str]:
-        """The same, committed at 5."""
+        """Two such groups with an offset of 5."""
         here, there = await self.groups(prefix)
         for group in (here, there):
             await commit(self.first.internal_servers, group, {self.topic: {0: 5}})
@@ -172,14 +172,14 @@ async def test_a_group_whose_coordinator_moves_goes_on(two: Two, topic_name: str
             await commit(two.first.internal_servers, there, {two.topic: {0: 5 + node}})
             await watch.at(there, {two.topic: {0: 5 + node}})
         await watch.fails_no_more()
-        # A refresh tells of the members, as the new coordinator has them.
+        # A refresh has the members that the new coordinator reports.
         causes = [o.cause for o in watch.of(there) if o.cause != "refresh"]
         assert causes == ["group"] * 3
 
 
 @asynccontextmanager
 async def spread_afterwards(two: Two) -> AsyncIterator[None]:
-    """For the next test, also after a failure: as it was, and nothing moves any more."""
+    """Spread the partitions again for the next test, also after a failure."""
     partitions = two.client.partitions(_OFFSETS_TOPIC)
     spread = {number: (1, NODE_ID)[number % 2] for number in range(partitions)}
 
@@ -259,7 +259,7 @@ async def test_a_forbidden_group_is_named_alone(scram_kafka: LocalKafka, topic_n
     for user in ("sparklag", "admin"):
         grant(scram_kafka, ResourceType.TOPIC, topic_name, describe, user=user)
         grant(scram_kafka, ResourceType.GROUP, allowed, describe, user=user)
-    # Who may describe the cluster is told of every group.
+    # A list has every group for those who may describe the cluster.
     grant(scram_kafka, ResourceType.BROKER, "kafka-cluster", describe, user="admin")
     pattern = f"{re.escape(topic_name)}-.*"
     servers = scram_kafka.bootstrap_servers
@@ -271,7 +271,7 @@ async def test_a_forbidden_group_is_named_alone(scram_kafka: LocalKafka, topic_n
         grant(scram_kafka, ResourceType.GROUP, forbidden, describe, user="admin")
         await watch.at(forbidden, {topic_name: {0: 5}})
         await watch.fails_no_more()
-    # Who may not is told of those that it may describe: it has nothing to complain of.
+    # For others it has the groups that they may describe: no failure.
     async with watching(servers, pattern, kafka=login()) as watch:
         await watch.at(allowed, {topic_name: {0: 5}})
         assert not watch.intake.failing

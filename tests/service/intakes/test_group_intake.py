@@ -132,13 +132,6 @@ async def test_only_allowed_groups_are_observed(kafka: LocalKafka, topic: str) -
         assert not watch.of(names["yes-but"])
 
 
-async def test_without_a_pattern_no_group_is_looked_at() -> None:
-    nowhere = "127.0.0.1:1"
-    async with watching(nowhere) as watch, watching(nowhere, ".*") as other:
-        await other.fails("no broker answers")
-        assert not watch.intake.failing
-
-
 async def test_a_group_is_observed_from_its_first_commit_on(
     kafka: LocalKafka, second_client: SecondClient, topic: str, group: str
 ) -> None:
@@ -169,7 +162,7 @@ async def test_a_deleted_group_is_reported_to_have_ended_where_it_was_and_may_co
         await asyncio.to_thread(delete, kafka.bootstrap_servers, group)
         ended = await watch.at(group, {topic: {0: 5}}, cause="terminated")
         assert ended.group == ConsumerGroup(state="Dead", members=0, members_without_partitions=0)
-        # Nothing was said of an empty position in between.
+        # No empty position was observed in between.
         assert watch.positions(group) == [{topic: {0: 5}}] * len(watch.of(group))
         assert not watch.intake.failing
         await commit(kafka.bootstrap_servers, group, {topic: {0: 6}})
@@ -187,7 +180,7 @@ async def test_a_group_that_was_deleted_while_nobody_looked_is_reported_to_have_
         assert ended.query_id == query_ids[0]
         # Where it was is what is remembered of it.
         assert ended.sources == []
-        # Each is found when the groups are looked for again.
+        # Each is listed in the next round.
         for number in range(2):
             await commit(kafka.bootstrap_servers, f"{group}-{number}", {topic: {0: 5}})
             await watch.at(f"{group}-{number}", {topic: {0: 5}})
@@ -232,7 +225,7 @@ async def test_a_group_moves_and_comes_back(kafka: LocalKafka, topic: str, group
         await watch.at(marker, {topic: {0: 10}}, cause="refresh")
         assert len(watch.of(group)) == before
         owned.add("mine")
-        await holds(lambda: len(watch.of(group)) > before, "it is said at once")
+        await holds(lambda: len(watch.of(group)) > before, "it is observed at once")
         anew = watch.of(group)[before]
         assert (anew.cause, anew.sources[0].processed) == ("group", {topic: {0: 5}})
 

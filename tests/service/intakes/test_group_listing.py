@@ -13,8 +13,8 @@ from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.groups import CommittedGroup
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.messages.bounds import MAX_NAME
-from sparklag_service.intakes.group_offsets.commits import ClusterFailures
-from sparklag_service.intakes.group_offsets.group_listing import (
+from sparklag_service.intakes.group_commits import ClusterFailures
+from sparklag_service.intakes.group_listing import (
     CommitPartition,
     GroupFinder,
     GroupListing,
@@ -45,7 +45,7 @@ def test_the_partition_is_that_of_javas_hash(group: str, code: int | None) -> No
 
 
 def responses(number: int) -> Responses:
-    """Which differ by their number."""
+    """Responses that differ by their number."""
     return {number: {"group": CommittedGroup(0, {})}}  # type: ignore[dict-item]
 
 

@@ -38,7 +38,7 @@ class LedgerWatcher:
         self._ledger = ledger
         self._context = context
         self._moved: dict[str, tuple[object, int]] = {}
-        """By query id: the last position, and when it was first read."""
+        """The last position and the time of its first read, by query id."""
 
     async def run(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""The service on a real broker: how old the data is, what the past says, what retention does."""
+"""The service on a real broker: the age of the data, its past, and retention."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def quick(kafka: LocalKafka, **fields: Any) -> Settings:
 
 
 class Query:
-    """What the driver of a query of one topic says, batch by batch."""
+    """The observations of a driver whose query reads one topic, batch by batch."""
 
     def __init__(self, service: RunningService, topic: str) -> None:
         self.id = str(uuid.uuid4())
@@ -51,7 +51,7 @@ class Query:
         self._batch_id = 0
 
     def complete_batch(self, *offsets: int) -> None:
-        """It is there, in the partitions' order."""
+        """Observe these offsets, in the order of the partitions."""
         self._batch_id += 1
         fields = {"query_id": self.id, "batch_id": self._batch_id, "processed_at": epoch_ms()}
         self.service.observe(seen(self._topic, dict(enumerate(offsets)), **fields))
@@ -159,7 +159,7 @@ async def test_retention_that_comes_closer_is_reported_and_what_it_took_too(
         for start in (10, 20, 30):
             second_client.delete_records(topic, {0: start})
             await service.shows(query.id, has_left(80 - start), "less")
-        event = await service.shows(query.id, lambda e: e.status == "WARN", "the loss is foreseen")
+        event = await service.shows(query.id, lambda e: e.status == "WARN", "the loss is predicted")
         assert event.min_headroom_s is not None
         assert event.loss_expected_at is not None
         assert event.loss_expected_at > event.measured_at
@@ -188,7 +188,7 @@ async def test_a_group_is_judged_by_burrows_rules_where_its_cluster_asks_for_the
         for ends in range(10, 60, 10):
             second_client.produce(topic, [b"x"] * 10)
             await commit({topic: {0: ends - 5}})
-            await service.shows(query_id, is_at(ends - 5), "the commit is seen")
+            await service.shows(query_id, is_at(ends - 5), "the commit is observed")
         # Ours warn only of a lag that grows.
         event = await service.shows(query_id, lambda e: e.status == "WARN", "it is warned of")
         assert "lag has not fallen in 3 commits" in str(event.reason)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_schemas import Settings
+from sparklag_schemas import GroupSettings, Settings
 from sparklag_schemas.messages.enumerations import ORIGINS
-from sparklag_service.intakes import sources
+from sparklag_service.counters import Counters
+from sparklag_service.intakes import SourceContext, delivery_queue, sources
 
 MODULE = """
 from sparklag_schemas.messages.enumerations import OriginTraits
@@ -44,3 +45,11 @@ def test_a_source_of_another_distribution_counts_from_the_first_pipeline_on() ->
 
 def test_without_one_the_longest_interval_is_that_of_the_settings() -> None:
     assert sources.longest_interval_s(Settings(heartbeat_s=77.0).resolved("nowhere:1")) == 77.0
+
+
+async def test_without_a_pattern_no_group_is_read() -> None:
+    for allow, watchers in (([], 0), ([".*"], 1)):
+        settings = Settings(groups=GroupSettings(allow=allow)).resolved("nowhere:1")
+        context = SourceContext(settings, delivery_queue(1, Counters()), bool, {})
+        assert len(list(sources._SOURCES["group"].make_watchers(context))) == watchers
+        assert len(context.group_poll_s) == watchers

@@ -80,7 +80,7 @@ async def test_a_driver_and_its_checkpoint_are_one_query(
         spoken(4, 50)
         event = await service.shows(query, lambda e: at(e) == (4, 50, "listener"), "by its driver")
         assert event.query == "orders"
-        # The driver is killed: what it did not say any more stands in its checkpoint.
+        # The driver is killed: its checkpoint has what it did not report any more.
         checkpoint.run(5, {orders: {0: 70}})
         await service.shows(query, lambda e: at(e) == (5, 30, "checkpoint"), "by its checkpoint")
         await service.shows(query, lambda e: e.status == "STOP", "its silence is noticed")
@@ -136,7 +136,7 @@ async def test_a_checkpoint_that_cannot_be_read_any_more_is_reported_and_named(
             "the location is named",
         )
         event = await service.shows(
-            checkpoint.query_id, lambda e: e.status == "UNKNOWN", "its status says so"
+            checkpoint.query_id, lambda e: e.status == "UNKNOWN", "its status is UNKNOWN"
         )
         assert event.total_lag == 60
         assert not service.state.not_ready()

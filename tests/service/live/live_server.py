@@ -23,11 +23,11 @@ from tests.waiting import DEADLINE_S, holds
 
 
 class StreamEvent(NamedTuple):
-    """A Server-Sent Event as a reader understands it."""
+    """A Server-Sent Event as a reader parses it."""
 
     kind: str
     id: str
-    """The last one said: an event without an id keeps that of the one before."""
+    """The last id: an event without one keeps that of the event before."""
     data: str
 
 
@@ -48,7 +48,7 @@ class StreamReader:
         return int(self.head.split()[1])
 
     async def open(self, path: str, last_id: str | None = None) -> None:
-        """Ask, and read the head of the answer."""
+        """Send a request, and read the head of the response."""
         resuming = "" if last_id is None else f"Last-Event-ID: {last_id}\r\n"
         self._writer.write(f"GET {path} HTTP/1.1\r\nHost: sparklag\r\n{resuming}\r\n".encode())
         async with deadline():
@@ -137,7 +137,7 @@ class LiveServer:
     async def not_reading(
         self, path: str, received_bytes: int, head: str = "Host: x\r\n\r\n", repeated: int = 1
     ) -> AsyncIterator[socket.socket]:
-        """One who asks and then never reads, with so much room in its own kernel."""
+        """A client that sends a request and never reads, with so much room in its own kernel."""
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received_bytes)
             connection.setblocking(False)
@@ -162,11 +162,11 @@ async def reading(port: int, path: str, last_id: str | None = None) -> AsyncIter
 
 @asynccontextmanager
 async def live_server(**fields: Any) -> AsyncIterator[LiveServer]:
-    """With these settings; no Kafka is asked for anything."""
+    """A service with these settings, without Kafka."""
     pipeline = complete_pipeline_of(Settings(**fields))
     listening = bind("127.0.0.1", 0)
     server = LiveServer(pipeline, listening.getsockname()[1])
-    telling = asyncio.create_task(pipeline.live.run())
+    waking = asyncio.create_task(pipeline.live.run())
     serving = asyncio.create_task(server.http.serve(sockets=[listening]))
     try:
         await holds(lambda: server.http.started, "the server listens")
@@ -174,9 +174,9 @@ async def live_server(**fields: Any) -> AsyncIterator[LiveServer]:
     finally:
         server.http.should_exit = True
         await asyncio.wait_for(serving, DEADLINE_S)
-        telling.cancel()
+        waking.cancel()
         with suppress(asyncio.CancelledError):
-            await telling
+            await waking
 
 
 @asynccontextmanager

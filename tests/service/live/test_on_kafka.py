@@ -21,19 +21,19 @@ MINUTE, HOUR = 60_000, 3_600_000
 
 
 def move(client: SecondClient, settings: Settings, topic: str, query_id: str, to: int) -> None:
-    """The query is there now, says its driver."""
+    """Send the driver's observation of that position."""
     observed = seen(topic, {0: to}, query_id=query_id, observed_at=epoch_ms())
     send(client, settings.offsets_topic, observed)
 
 
 async def lag_of(reader: StreamReader, query_id: str, lag: int) -> None:
-    """Read until the query is said to lag so much."""
+    """Read until an event of the query has that lag."""
     async with deadline():
         while True:
             event = await reader.next()
             assert event is not None, "the stream has ended"
-            output = json.loads(event.data)
-            if (output["query_id"], output.get("total_lag")) == (query_id, lag):
+            document = json.loads(event.data)
+            if (document["query_id"], document.get("total_lag")) == (query_id, lag):
                 return
 
 
@@ -58,7 +58,7 @@ async def test_a_reader_goes_on_at_another_instance_and_misses_nothing(
             move(second_client, service_settings, topic, query_id, 20)
             await lag_of(staying, query_id, 80)
         while await staying.next() is not None:
-            """It reads until the end."""
+            """Read until the end."""
         move(second_client, service_settings, topic, query_id, 30)
         async with reading(port, "/stream", last_id) as reader:
             await lag_of(reader, query_id, 80)

@@ -18,7 +18,7 @@ WIDE = "x" * 20_000
 
 
 async def fill(live: LiveServer, events: int = 100) -> None:
-    """More than a connection holds whose reader does not read."""
+    """Show more than the connection of a reader that does not read takes."""
     for lag in range(events):
         live.show(lag_event(reason=WIDE, total_lag=lag))
         # The server writes meanwhile, as where events come one by one.
@@ -71,7 +71,7 @@ async def test_one_who_falls_behind_what_is_kept_is_cut_off() -> None:
         async with live.not_reading("/stream", SMALL_BYTES) as slow:
             await holds(lambda: live.hub.reading == 1, "it reads")
             await fill(live, 300)
-            # No write has waited for long: what it would be told next is not kept any more.
+            # No write has waited for long: its next event is not kept any more.
             with pytest.raises(ConnectionResetError):
                 await read_all(slow)
             await holds(lambda: live.hub.reading == 0, "it is cut off")
@@ -80,7 +80,7 @@ async def test_one_who_falls_behind_what_is_kept_is_cut_off() -> None:
 
 @pytest.mark.parametrize("path", ["/stream", "/stream?summary=true"])
 async def test_changes_while_thousands_of_events_are_written_come_after_them(path: str) -> None:
-    """More than is kept: it is not too slow for what nobody could have read yet."""
+    """The changes are more than is kept, and the reader could not have read them yet."""
     async with live_server(live=LiveSettings(resume_mb=1)) as live:
         for query in range(600):
             live.show(lag_event(query_id=f"q{query}", reason=WIDE[:10_000], total_lag=0))

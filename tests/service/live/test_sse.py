@@ -1,4 +1,4 @@
-"""The frames that readers of the live stream are told from."""
+"""The frames of the live stream, and what readers get from them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_partition_that_is_read_anew_cannot_be_resumed_from_before() -> None:
 
 
 class Instance:
-    """Of the service, as far as its live stream goes."""
+    """The live stream of a service, and its view."""
 
     def __init__(self) -> None:
         self.view = View()
@@ -99,7 +99,7 @@ class Instance:
         self._feed.begin(starts, starts)
 
     def take(self, arrival: Arrival) -> None:
-        """As its view does."""
+        """Take a record as the view's reader does."""
         if arrival.event is None:
             self.view.remove(arrival.query_id)
         else:
@@ -114,18 +114,18 @@ class Instance:
 
 
 class Client:
-    """Keeps what it is told, across connections."""
+    """Keeps what it receives, across connections."""
 
     def __init__(self) -> None:
         self.knows: dict[str, int | None] = {}
         self.last_id: str | None = None
 
     def read(self, instance: Instance, most: int) -> None:
-        """From a new connection, as many frames as it gets before it loses that."""
+        """Read at most so many frames from a new connection."""
         with instance.hub.reader(Wire(), Selection(), self.last_id) as (reader, opening):
             output = b"".join(opening)
-            while (chunk := reader.take_chunk()) is not None and not reader.ended:
-                output += chunk.text
+            while chunk := reader.take_chunk():
+                output += chunk
         for frame in output.decode().split("\n\n")[:-1][:most]:
             fields = dict(line.split(": ", 1) for line in frame.split("\n"))
             self.last_id = fields.get("id", self.last_id)

@@ -1,4 +1,4 @@
-"""The live stream over real HTTP: what a reader is told, from the start, on return, at the end."""
+"""The live stream over real HTTP: a reader's events at the start, on return, and at the end."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.waiting import DEADLINE_S, holds
 A, B = "query-a", "query-b"
 
 
-async def test_a_reader_gets_the_documents_that_stand_and_then_come(live: LiveServer) -> None:
-    remains = live.show(lag_event(query_id=A), 3)
+async def test_a_reader_gets_the_newest_documents_and_then_new_ones(live: LiveServer) -> None:
+    newest = live.show(lag_event(query_id=A), 3)
     other = live.show(lag_event(query_id=B), 1)
     async with live.reading("/stream") as reader:
         assert "content-type: text/event-stream" in reader.head
         assert "content-length" not in reader.head
         first = await reader.events(2)
-        assert [(e.kind, e.data.encode()) for e in first] == [("lag", remains), ("lag", other)]
+        assert [(e.kind, e.data.encode()) for e in first] == [("lag", newest), ("lag", other)]
         comes = live.show(lag_event(query_id=A, measured_at=1_790_000_001_000), 3)
         assert await reader.next() == ("lag", "1:0,3:1", comes.decode())
 
 
-async def test_a_reader_of_one_query_is_reported_of_that_one_only(live: LiveServer) -> None:
+async def test_a_reader_of_one_query_gets_the_events_of_that_one_only(live: LiveServer) -> None:
     live.show(lag_event(query_id=A, query="orders"), 3)
     live.show(lag_event(query_id=B, query="others"), 3)
     async with live.reading("/lag/orders/stream") as reader:
@@ -52,9 +52,9 @@ async def test_one_that_comes_back_gets_what_it_missed_and_nothing_twice(live: L
         live.show(lag_event(query_id=A, total_lag=3), 0),
     ]
     async with live.reading("/stream", last_id=reader.last_id) as reader:
-        output = await reader.events(3)
-        assert [event.data.encode() for event in output] == missed
-        assert [event.id for event in output] == ["0:1,1:0", "0:1,1:1", "0:2,1:1"]
+        events = await reader.events(3)
+        assert [event.data.encode() for event in events] == missed
+        assert [event.id for event in events] == ["0:1,1:0", "0:1,1:1", "0:2,1:1"]
         comes = live.show(lag_event(query_id=B, total_lag=4), 1)
         assert await reader.next() == ("lag", "0:2,1:2", comes.decode())
     async with live.reading(f"/lag/{A}/stream", last_id="0:1") as reader:
@@ -67,17 +67,15 @@ async def test_an_id_is_understood_by_one_that_read_in_another_order(live: LiveS
             for partition in order:
                 server.show(lag_event(query_id=f"query-{partition}"), partition)
         async with other.reading("/stream", last_id="0:1,1:0") as reader:
-            (output,) = await reader.events(1)
-            # The id is of what had been read here by then: it may be less than the reader has seen.
-            assert (output.id, json.loads(output.data)["query_id"]) == ("1:1", "query-1")
-            # What it has seen of the other partition came later here, and is not told again.
+            (events,) = await reader.events(1)
+            # The id has the offsets read here by then: they may be behind those of the reader.
+            assert (events.id, json.loads(events.data)["query_id"]) == ("1:1", "query-1")
+            # The event it has of the other partition came later here, and is not sent again.
             comes = other.show(lag_event(query_id="query-0", total_lag=1), 0)
             assert await reader.next() == ("lag", "0:2,1:1", comes.decode())
 
 
-async def test_one_who_missed_more_than_is_kept_is_reported_so_and_the_newest_of_what_changed() -> (
-    None
-):
+async def test_one_who_missed_more_than_is_kept_gets_a_gap_and_the_newest_of_what_changed() -> None:
     async with live_server(live=LiveSettings(resume_mb=1)) as live:
         live.show(lag_event(query_id="unchanged"), 0)
         live.show(lag_event(query_id="gone"), 0)
@@ -89,11 +87,11 @@ async def test_one_who_missed_more_than_is_kept_is_reported_so_and_the_newest_of
             live.show(lag_event(query_id=A, reason=wide, total_lag=lag), 0)
         newest = live.show(lag_event(query_id=A, total_lag=12), 0)
         async with live.reading("/stream", last_id=reader.last_id) as reader:
-            output = await reader.events(3)
-            assert [event.kind for event in output] == ["gap", "forgotten", "lag"]
-            assert json.loads(output[0].data)["since"] == "0:1"
-            assert json.loads(output[1].data) == {"query_id": "gone"}
-            assert (output[2].id, output[2].data.encode()) == ("0:15", newest)
+            events = await reader.events(3)
+            assert [event.kind for event in events] == ["gap", "forgotten", "lag"]
+            assert json.loads(events[0].data)["since"] == "0:1"
+            assert json.loads(events[1].data) == {"query_id": "gone"}
+            assert (events[2].id, events[2].data.encode()) == ("0:15", newest)
         assert live.pipeline.counters.stream_gaps == 1
 
 
@@ -129,12 +127,12 @@ async def test_a_reader_of_summaries_always_gets_what_the_listing_has(live: Live
 
 @pytest.mark.parametrize("last_id", ["0:99", "made up", "9:1"])
 async def test_an_id_of_no_place_here_gets_all_that_remains(live: LiveServer, last_id: str) -> None:
-    """Of another topic, of another program, of another partition."""
-    remains = live.show(lag_event(query_id=A), 0)
+    """The ids of another topic, of another program, of another partition."""
+    newest = live.show(lag_event(query_id=A), 0)
     async with live.reading(f"/lag/{A}/stream", last_id=last_id) as reader:
-        output = await reader.events(2)
-        assert [event.kind for event in output] == ["gap", "lag"]
-        assert (output[1].id, output[1].data.encode()) == ("0:0", remains)
+        events = await reader.events(2)
+        assert [event.kind for event in events] == ["gap", "lag"]
+        assert (events[1].id, events[1].data.encode()) == ("0:0", newest)
 
 
 async def test_a_forgotten_query_is_reported_and_its_own_stream_ends(live: LiveServer) -> None:
@@ -144,8 +142,8 @@ async def test_a_forgotten_query_is_reported_and_its_own_stream_ends(live: LiveS
         await one.next()
         live.forget(A)
         for reader in (everything, one):
-            (output,) = await reader.events(1)
-            assert (output.kind, json.loads(output.data)) == ("forgotten", {"query_id": A})
+            (events,) = await reader.events(1)
+            assert (events.kind, json.loads(events.data)) == ("forgotten", {"query_id": A})
         assert await one.next() is None
 
 
@@ -175,7 +173,7 @@ async def test_readers_beyond_the_limit_are_refused_until_one_goes() -> None:
             refused = await http.get(f"{live.url}/stream")
             assert refused.status_code == 503
             assert refused.json()["type"].endswith("/too-many-readers")
-        await holds(lambda: live.hub.reading == 0, "that it went is seen without an event")
+        await holds(lambda: live.hub.reading == 0, "it is gone before there is an event")
         async with live.reading("/stream") as reader:
             assert reader.status == 200
         counters = live.pipeline.counters
@@ -183,7 +181,7 @@ async def test_readers_beyond_the_limit_are_refused_until_one_goes() -> None:
 
 
 async def test_a_silent_stream_carries_comments(live: LiveServer) -> None:
-    live.hub.keep_alive_s = live.hub.check_interval_s = 0.05
+    live.hub.keep_alive_s = 0.05
     live.show(lag_event(query_id=B))
     async with live.reading("/stream") as reader:
         await reader.next()

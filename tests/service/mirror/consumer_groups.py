@@ -24,7 +24,7 @@ def kafka_tools() -> list[Path]:
 def describe(
     bootstrap_servers: str, groups: Iterable[str]
 ) -> dict[str, dict[tuple[str, int], Described]]:
-    """What it shows of these: by group, then by topic and partition."""
+    """The rows of these groups: by group, then by topic and partition."""
     done = subprocess.run(
         [
             *(str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp"),

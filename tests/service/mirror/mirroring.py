@@ -28,7 +28,7 @@ _NO_COORDINATOR_YET: Final = {
 
 
 class Mirroring:
-    """One instance's mirror, and what it goes by."""
+    """The mirror of one instance, with its tracker and view."""
 
     def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
         self.tracker = Tracker(ClusterNames(settings.resolved(bootstrap_servers)).alias_of)
@@ -44,13 +44,13 @@ class Mirroring:
         )
 
     def observe(self, *observations: Observation) -> None:
-        """The queries are there by now, and live."""
+        """Track observations, and show their queries as live."""
         for observed in observations:
             self.tracker.observe(observed)
             self.show(observed)
 
     def show(self, observed: Observation, status: str = "OK") -> None:
-        """Some instance has published a query's lag."""
+        """Put an event of the query into the view."""
         event = lag_event(query_id=observed.query_id, query=observed.query, status=status)
         self.view.remove(observed.query_id)
         self.view.put(Entry(event, encode(event), 0.0, 0, 0))
@@ -73,7 +73,7 @@ class Mirroring:
         await holds(lambda: not self.mirror.failing, "nothing fails")
 
     async def refused(self, times: int = 2) -> None:
-        """So often more has it left a group alone."""
+        """Wait until it has refused a group so often again."""
         before = self.counters.mirror_refused
         await holds(lambda: self.counters.mirror_refused >= before + times, "it is refused again")
 
@@ -82,7 +82,7 @@ class Mirroring:
 async def mirroring(
     bootstrap_servers: str, *, group: str = "spark-{query}", interval_s: float = 0.1, **fields: Any
 ) -> AsyncIterator[Mirroring]:
-    """It runs; afterwards it is cancelled, and gone."""
+    """A mirror that runs until the end of the block."""
     mirror = MirrorSettings(queries=[".*"], group=group, interval_s=interval_s)
     instance = Mirroring(Settings(mirror=mirror, **fields), bootstrap_servers)
     running = asyncio.create_task(instance.mirror.run())

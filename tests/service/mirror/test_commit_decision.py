@@ -1,4 +1,4 @@
-"""Which query is mirrored to which group, at which offsets, and what the group's marks allow."""
+"""The group and the offsets of a mirrored query, and the commits that the metadata allows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from sparklag_kafka.protocol.groups import CommittedTopic
 from sparklag_schemas import MirrorSettings, Offsets, Settings, encode
-from sparklag_service.intakes.group_offsets.commits import (
+from sparklag_service.intakes.group_commits import (
     CommitMetadata,
     is_mirrored,
     parse_metadata,
@@ -122,8 +122,9 @@ def decided(
     end: str | None = None,
     **fields: Any,
 ) -> CommitDecision:
-    """Of `orders` at {0: 5, 1: 5}, seen at 100 and heard at 0 s, where another of its name is
-    `others`, was heard at `received_s`, and has `end` for its `driver_end`."""
+    """The decision for `orders` at {0: 5, 1: 5}, observed at 100 and received at 0 s. Another query
+    of its name has the status `others`, was received at `received_s`, and has `end` for its
+    `driver_end`."""
     position = MirroredPosition(
         **{
             "query_id": ME,
@@ -174,7 +175,7 @@ def theirs(*numbers: int, at: int = 90) -> Marked:
         pytest.param(mine(0, at=100), {}, {"t": {1: 5}}, id="a partition failed"),
         pytest.param(theirs(0, 1), {"others": "STOP"}, ALL, id="of a query that is dead"),
         pytest.param(theirs(0, 1), {"others": ""}, ALL, id="of a query nobody knows"),
-        pytest.param(theirs(0, 1, at=200), {"others": "FAILED"}, ALL, id="whatever its clock said"),
+        pytest.param(theirs(0, 1, at=200), {"others": "FAILED"}, ALL, id="whatever its clock"),
         pytest.param(theirs(0, 1), {"received_s": -31.0}, ALL, id="of one that nobody speaks of"),
         pytest.param({}, {"received_s": -31.0}, ALL, id="the other one is not spoken of"),
         pytest.param({}, {"others": "FINISHED"}, ALL, id="the other one has ended"),
@@ -211,7 +212,7 @@ def test_of_two_live_queries_the_one_whose_mark_is_the_latest_keeps_the_group() 
 
 
 def test_of_many_queries_that_share_a_group_a_few_are_named() -> None:
-    """Each of thousands has a reason of its own, so that one may not name all."""
+    """Thousands of queries have a reason each, so that one must not name all."""
     view = View()
     ids = [f"id-{number}" for number in range(5)]
     for query_id in ids:

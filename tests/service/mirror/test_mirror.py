@@ -1,4 +1,4 @@
-"""A mirror on a real broker: what it commits, what it leaves alone, and what it says of that."""
+"""A mirror on a real broker: its commits, its refusals, and what it reports of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Reaches = Callable[[dict[int, int]], Awaitable[None]]
 
 @pytest.fixture
 def topic(second_client: SecondClient, topic_name: str) -> str:
-    """Of three partitions; also the name of the query, so that its group is nobody else's."""
+    """A topic of three partitions; its name is also the query's, so that the group is unique."""
     return second_client.create(topic_name, 3)
 
 
@@ -101,9 +101,9 @@ async def test_an_instance_that_is_late_does_not_take_the_group_back(
         await reaches({0: 5})
         instance.observe(newer)
         await reaches({0: 8, 1: 2})
-        # It says what it had seen before the other took over.
+        # It observes what it had read before the other took over.
         late.observe(between)
-        await holds(lambda: late.counters.mirror_superseded, "it stands back")
+        await holds(lambda: late.counters.mirror_superseded, "it commits nothing")
         assert not late.mirror.failing
     await reaches({0: 8, 1: 2})
     # One that is started with that position goes on from it.
@@ -182,7 +182,7 @@ async def test_of_two_queries_of_one_name_the_first_keeps_the_group_until_it_is_
         await other.fails_no_more()
         # The dead one's last words take nothing back.
         one.tracker.observe(moved(first, {0: 9}))
-        await holds(lambda: one.counters.mirror_superseded, "it stands back")
+        await holds(lambda: one.counters.mirror_superseded, "it commits nothing")
         await reaches({0: 7, 1: 1})
         assert not one.mirror.failing
 

@@ -1,4 +1,4 @@
-"""A whole service mirrors its queries: other tools see what it says itself."""
+"""A whole service mirrors its queries: other tools show its own figures."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def is_observed_at(event: LagEvent, observed_at: int) -> bool:
 
 
 def at(observed: Observation, topic: str, offset: int) -> Observation:
-    """The same query, later."""
+    """The next observation of the query."""
     return replace(
         observed,
         observed_at=observed.observed_at + offset,

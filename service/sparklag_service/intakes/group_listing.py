@@ -16,24 +16,21 @@ from sparklag_schemas import GroupSettings
 from sparklag_schemas.messages.bounds import MAX_NAME
 from sparklag_schemas.runtime.tasks import with_pauses
 from sparklag_schemas.settings.clusters import NamePatterns
-from sparklag_service.intakes.group_offsets.commits import (
-    ClusterFailures,
-    group_error_text,
-)
+from sparklag_service.intakes.group_commits import ClusterFailures, group_error_text
 
 COMMITS_TOPIC: Final = "__consumer_offsets"
 USUAL_PARTITIONS: Final = 50
-"""Kafka's default, for where the topic cannot be described."""
-COMMITS_SEEN_S: Final = 0.5
-"""How often the log ends are read."""
+"""Kafka's default, used if the topic cannot be described."""
+LOG_ENDS_INTERVAL_S: Final = 0.5
+"""The time between two reads of log end offsets."""
 _CACHED_GROUPS: Final = 65_536
 Responses = Mapping[OffsetFetchResponse, Mapping[str, CommittedGroup]]
 
 
 @lru_cache(_CACHED_GROUPS)
 def commit_partition(group: str, partitions: int) -> int:
-    """The number of the partition that `group` commits to, of so many. Kafka's
-    `GroupMetadataManager.partitionFor`: Java's hash of the text, without its sign."""
+    """The number of the partition that `group` commits to: Kafka's
+    `GroupMetadataManager.partitionFor`, Java's hash of the text without its sign."""
     code = 0
     text = group.encode("utf-16-be")
     for at in range(0, len(text), 2):
@@ -47,30 +44,30 @@ class CommitPartition:
 
     groups: Sequence[str]
     due_s: float = 0.0
-    """When to read their offsets."""
+    """The time to read their offsets."""
     decoded: Responses = field(default_factory=dict)
     """The last responses."""
     _end: int | None = None
     _has_moved: bool = False
 
     def take_groups(self, groups: Sequence[str]) -> None:
-        """The groups that there are by the newest listing."""
+        """Take the groups of the newest listing."""
         if groups != self.groups:
             self.groups, self.due_s = groups, 0.0
 
     def take_end(self, end: int | None) -> None:
-        """Where its log ends. None: that may not be read."""
+        """Take its log end offset. None: there is no right to read it."""
         if end is not None and end != self._end:
             self._has_moved, self.due_s = True, 0.0
         self._end = end
 
     def take_responses(self, responses: Responses, now_s: float, interval_s: float) -> None:
-        """What the groups have committed, read after its end was."""
+        """Take what the groups have committed, read after its log end offset."""
         has_changed = responses.keys() != self.decoded.keys()
         self.decoded = responses
         if has_changed and self._end is None:
             # Those that commit are likely to do so again.
-            self.due_s = now_s + min(2 * COMMITS_SEEN_S, interval_s)
+            self.due_s = now_s + min(2 * LOG_ENDS_INTERVAL_S, interval_s)
         elif self._has_moved and not has_changed:
             # What is appended may be answered a moment later; or it was another group's.
             self.due_s = now_s
@@ -88,7 +85,7 @@ GROUPS_PER_PAUSE: Final = 500
 
 @dataclass
 class ListedGroup:
-    """What the brokers report of a group."""
+    """A group as the brokers report it."""
 
     coordinator: int | None
     """A node id. None: unknown."""
@@ -107,17 +104,17 @@ class GroupListing:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every broker responded in the last round, and each group has a coordinator."""
+        """True if every broker responded in the last round, and each group has a coordinator."""
         return self._complete_round == self._round and all(
             group.coordinator is not None for group in self.groups.values()
         )
 
     def begin_round(self) -> None:
-        """From here on every broker lists its groups anew."""
+        """Begin a round, in which every broker lists its groups anew."""
         self._round += 1
 
     def add(self, group: str, coordinator: int) -> bool:
-        """A broker lists a group that it coordinates; whether that is new."""
+        """Add a group of that coordinator; return whether that is new."""
         listed = self.groups.setdefault(group, ListedGroup(None))
         is_new = listed.coordinator != coordinator
         listed.coordinator = coordinator
@@ -125,14 +122,15 @@ class GroupListing:
         return is_new
 
     def end_round(self, remembered: Iterable[str] = ()) -> list[str]:
-        """Every broker has responded: the groups that none lists, `remembered` ones included."""
+        """End a round in which every broker has responded; return the groups that none lists,
+        `remembered` ones included."""
         self._complete_round = self._round
         for group in remembered:
             self.groups.setdefault(group, ListedGroup(None))
         return [group for group in self.groups if self.is_unlisted(group)]
 
     def is_unlisted(self, group: str) -> bool:
-        """Whether no broker listed it in the last complete round."""
+        """Return whether no broker listed the group in the last complete round."""
         return self.groups[group].listed_round < self._complete_round
 
     def set_coordinator(self, group: str, coordinator: int | None) -> None:
@@ -141,14 +139,12 @@ class GroupListing:
             self.groups[group].coordinator = coordinator
 
     def has_offsets(self, group: str) -> None:
-        """Its coordinator has offsets of it."""
+        """Note that the coordinator has offsets of the group."""
         self.groups[group].empty_round = None
 
     def exists_without_offsets(self, group: str) -> bool | None:
-        """Whether a group of which its coordinator has no offsets exists.
-
-        None: not known before the next round is complete.
-        """
+        """Return whether a group of which its coordinator has no offsets exists. None: unknown
+        before the next round is complete."""
         listed = self.groups[group]
         if self.is_unlisted(group):
             return False
@@ -157,7 +153,7 @@ class GroupListing:
         return True if listed.listed_round > listed.empty_round else None
 
     def discard(self, group: str) -> None:
-        """It is deleted."""
+        """Remove a deleted group."""
         self.groups.pop(group, None)
 
 
@@ -175,7 +171,8 @@ class GroupFinder:
     ) -> None:
         self.listing = GroupListing()
         self.commit_leaders: Mapping[int, int] = {}
-        """Of COMMITS_TOPIC, by partition. Empty: there is none yet, or no right to see it."""
+        """The leaders of COMMITS_TOPIC, by partition. Empty: there is none yet, or no right to see
+        it."""
         self._brokers = brokers
         self._failures = failures
         self._remembered = remembered
@@ -206,7 +203,7 @@ class GroupFinder:
         return True
 
     async def _list_groups(self, node_id: int) -> bool:
-        """Whether the broker has listed all of its groups."""
+        """Return whether the broker has listed all of its groups."""
         connection = self._brokers.connection(node_id)
         if connection is None:
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from sparklag_service.intakes.topic import CommitLedger
+from sparklag_service.intakes.topic_messages import CommitLedger
 
 
 def test_what_was_committed_is_not_committed_again() -> None:

@@ -20,7 +20,7 @@ from sparklag_schemas.text.printable import first_few
 _PREFIX: Final = "sparklag"
 _MAX_DIGITS: Final = 19
 _CACHED: Final = 256
-"""All partitions of one commit have the same metadata, and are decoded one after the other."""
+"""The partitions of one commit have the same metadata, and are decoded one after the other."""
 
 
 class CommitMetadata(NamedTuple):
@@ -37,7 +37,7 @@ class CommitMetadata(NamedTuple):
 
 @lru_cache(_CACHED)
 def parse_metadata(text: str) -> CommitMetadata | None:
-    """None where the mirror did not write it."""
+    """Parse an offset's metadata. None: the mirror did not write it."""
     prefix, _, rest = text.partition(" ")
     query_id, _, observed_at = rest.rpartition(" ")
     is_number = observed_at.isascii() and observed_at.isdigit() and len(observed_at) <= _MAX_DIGITS
@@ -47,7 +47,7 @@ def parse_metadata(text: str) -> CommitMetadata | None:
 
 
 def is_mirrored(topics: Mapping[str, CommittedTopic]) -> bool:
-    """Whether the mirror, of this service or another, has committed to a group."""
+    """Return whether the mirror, of this service or another, has committed to a group."""
     return any(
         parse_metadata(text) is not None
         for topic in topics.values()
@@ -89,7 +89,7 @@ class ClusterFailures:
         return f"{self.cluster}: broker {node_id}"
 
     def descriptions(self, node_id: int) -> str:
-        """The key of what a broker says of the members of groups."""
+        """The key of a broker's descriptions of members."""
         return f"{self.broker(node_id)}, its descriptions"
 
     def group(self, group: str) -> str:
@@ -97,13 +97,13 @@ class ClusterFailures:
         return f"{self.cluster}: group {group}"
 
     def add(self, key: str, reason: str) -> None:
-        """It fails, from now on or still."""
+        """Set a reason; log it if it is new."""
         if key not in self.reasons:
             _log.warning("%s: %s", self._prefix, reason)
         self.reasons[key] = f"{self._prefix}: {reason}"
 
     def add_groups(self, reasons: Mapping[str, str]) -> None:
-        """The same by group: one log line for all that newly fail for the same reason."""
+        """Set reasons by group; log one line for all groups with the same new reason."""
         new: dict[str, list[str]] = {}
         for group, reason in reasons.items():
             if self.group(group) not in self.reasons:
@@ -113,15 +113,15 @@ class ClusterFailures:
             _log.warning("%s: group %s: %s", self._prefix, first_few(sorted(groups)), reason)
 
     def recover(self, key: str) -> None:
-        """It fails no more."""
+        """Remove a reason, and log that."""
         if self.reasons.pop(key, None) is not None:
             _log.info("%s %s", key, self._recovered)
 
     def discard(self, *keys: str) -> None:
-        """It does not matter any more whether these fail."""
+        """Remove reasons that no longer matter."""
         for key in keys:
             self.reasons.pop(key, None)
 
     def retain(self, keys: Container[str]) -> None:
-        """It does not matter any more whether others fail."""
+        """Remove all other reasons."""
         self.discard(*(key for key in self.reasons if key not in keys))

@@ -1,1 +1,0 @@
-"""The committed offsets of a cluster's consumer groups, read from their coordinators."""
