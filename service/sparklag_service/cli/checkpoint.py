@@ -19,17 +19,14 @@ from sparklag_offsets.checkpoints import (
 )
 from sparklag_offsets.checkpoints.lag import SourceLag, lag_of, topics_of
 from sparklag_schemas import Settings, load_settings
+from sparklag_schemas.presentation.tables import Column, FittedTable, escape, plain
 from sparklag_schemas.settings.clusters import access_by_address
 from sparklag_schemas.text.formatting import records, when
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.terminal import (
-    Column,
     Config,
-    FittedTable,
     Json,
     console,
-    escape,
-    plain,
     print_json,
 )
 from sparklag_service.errors import ServiceError

@@ -18,22 +18,19 @@ from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, SettingsError, load_settings
 from sparklag_schemas.messages.query_names import shown_prefixes
+from sparklag_schemas.presentation.tables import Column, FittedTable, escape, plain
 from sparklag_schemas.text.formatting import ago, records, when
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
+from sparklag_service.cli.commands import CommandGroup
 from sparklag_service.cli.terminal import (
     BootstrapServers,
-    Column,
     Config,
-    FittedTable,
     Json,
     console,
-    escape,
-    plain,
     print_error,
     print_json,
 )
-from sparklag_service.cli.usage import CommandGroup
 
 app = typer.Typer(
     help="Where queries were, from the offset store.", no_args_is_help=True, cls=CommandGroup

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from sparklag_schemas import load_settings
+from sparklag_service.cli.commands import PASS_ON, CommandGroup
 from sparklag_service.cli.terminal import BootstrapServers, Config
-from sparklag_service.cli.usage import PASS_ON, CommandGroup
 from sparklag_service.errors import ServiceError
 
 history_app = typer.Typer(help="The history of lag.", no_args_is_help=True, cls=CommandGroup)
@@ -27,7 +27,7 @@ def serve(
 ) -> None:
     """Run the service: read observations, measure lag, publish it, serve it over REST."""
     # Loading the server takes seconds, and `sparklag lag` is a probe that runs every few.
-    from sparklag_service.cli.logs import configure_logs
+    from sparklag_schemas.runtime.log_output import configure_logs
     from sparklag_service.server import serve as serve_until_signal
 
     settings = load_settings(

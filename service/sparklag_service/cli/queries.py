@@ -11,24 +11,13 @@ import typer
 from rich.text import Text
 
 from sparklag_schemas.messages.query_names import shown_prefixes
-from sparklag_schemas.text.formatting import ago, catch_up, mark, oldest, records, trend
+from sparklag_schemas.presentation.rows import CELLS
+from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.presentation.tables import Column, FittedTable, escape, plain, status_cell
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import decoded, get
-from sparklag_service.cli.summary import Summary
-from sparklag_service.cli.terminal import (
-    COLOURS,
-    DEFAULT_URL,
-    Column,
-    FittedTable,
-    Json,
-    Url,
-    ascii_json,
-    console,
-    escape,
-    plain,
-    print_error,
-)
+from sparklag_service.cli.terminal import DEFAULT_URL, Json, Url, ascii_json, console, print_error
 
 _COLUMNS: Final = (
     Column("query", "name", 0),
@@ -100,26 +89,20 @@ def _print_table(summaries: Sequence[Summary]) -> None:
 def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
     """For people. The reason of a query's status is below it. Pure."""
     prefixes = shown_prefixes(query.query_id for query in summaries)
-    return FittedTable(
-        _COLUMNS,
-        [
-            (
-                plain(query.query or "-"),
-                printable(prefixes[query.query_id]),
-                plain(", ".join(query.topics)),
-                Text(plain(query.status), style=COLOURS[mark(query.status)]),
-                records(query.total_lag),
-                oldest(query.total_lag, query.max_time_lag_s),
-                trend(query.lag_trend),
-                catch_up(query.catch_up_s, query.catch_up_reason),
-                ago(query.processed_at, now_ms),
-                ago(query.observed_at, now_ms),
-                plain(query.origin),
-            )
-            for query in summaries
-        ],
-        details=[plain(query.reason or "") for query in summaries],
-    )
+    rows: list[Sequence[str | Text]] = [
+        (
+            plain(query.query or "-"),
+            printable(prefixes[query.query_id]),
+            plain(", ".join(query.topics)),
+            status_cell(query),
+            *(
+                CELLS[column.heading](query, now_ms) for column in _COLUMNS[4:-1]
+            ),
+            plain(query.origin),
+        )
+        for query in summaries
+    ]
+    return FittedTable(_COLUMNS, rows, details=[plain(query.reason or "") for query in summaries])
 
 
 def tab_separated(summaries: Iterable[Summary]) -> list[str]:

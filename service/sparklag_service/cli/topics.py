@@ -13,8 +13,8 @@ from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ResolvedSettings
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.messages.topics import own_topics
+from sparklag_service.cli.commands import CommandGroup
 from sparklag_service.cli.terminal import BootstrapServers, Config, kafka_settings
-from sparklag_service.cli.usage import CommandGroup
 from sparklag_service.errors import ServiceError
 
 topics_app = typer.Typer(help="sparklag's own topics.", no_args_is_help=True, cls=CommandGroup)

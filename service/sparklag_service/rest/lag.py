@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 from pydantic import BeforeValidator
 
 from sparklag_schemas import LagEvent, Status
+from sparklag_schemas.presentation import sentences
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.history.page import time_range
 from sparklag_service.rest import problems
@@ -19,7 +20,6 @@ from sparklag_service.rest.problems import Problem
 from sparklag_service.rest.queries import CURSOR, MAX_PAGE, Filter, find_query, page, the_one
 from sparklag_service.rest.request_rules import is_local
 from sparklag_service.rest.system import degraded, failing
-from sparklag_service.view import lag_text
 from sparklag_service.view.view import is_forgettable
 
 
@@ -36,7 +36,7 @@ def add_explanation(app: FastAPI, backend: Backend) -> None:
     async def get_explanation(request: Request, query: str) -> Response:
         """By name or by id: what `sparklag lag` shows, for people. Programs read the event."""
         event = find_query(backend, request, query).event
-        explanation = lag_text.explanation(event, epoch_ms())
+        explanation = sentences.explanation(event, epoch_ms())
         return Response(msgspec.json.encode(explanation), media_type=JSON)
 
 

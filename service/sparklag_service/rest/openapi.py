@@ -9,9 +9,9 @@ import msgspec
 from fastapi import FastAPI
 
 from sparklag_schemas import LagEvent
+from sparklag_schemas.presentation.sentences import Explanation
 from sparklag_service.history.page import HistoryPage
 from sparklag_service.rest import problems
-from sparklag_service.view.lag_text import Explanation
 
 
 def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from sparklag_schemas.rest_interface import path_segment
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import ServiceClient
 from sparklag_service.cli.top.columns import STEP_S
-from sparklag_service.cli.top.fleet import read_fleet, read_history
 from sparklag_service.cli.top.screens import FleetScreen, HelpScreen, LiveScreen, QueryScreen
-from sparklag_service.cli.top.state import State
+from sparklag_service.cli.top.state import State, read_fleet, read_history
 from sparklag_service.cli.top.table import QueryTable
 
 _HISTORIES: Final = 4

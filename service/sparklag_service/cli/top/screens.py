@@ -14,11 +14,12 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Input, Static
 
 from sparklag_schemas import LagEvent
+from sparklag_schemas.presentation.rows import worst_first
+from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.presentation.tables import facts, headline, partition_table
 from sparklag_schemas.text.formatting import records
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.lag import facts, headline, partition_table, worst_first
-from sparklag_service.cli.summary import Summary
 from sparklag_service.cli.top.state import State, sentence
 from sparklag_service.cli.top.table import QueryTable
 

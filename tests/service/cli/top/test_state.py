@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_service.cli.top.fleet import Fleet, LagPoint, Listing
-from sparklag_service.cli.top.state import State, sentence
+from sparklag_service.cli.top.state import Fleet, LagPoint, Listing, State, sentence
 from tests.service.cli.top.summaries import NOW_MS, page, summary
 
 URL = "http://user:secret@broker:8085"

@@ -1,4 +1,4 @@
-"""A query in `GET /lag`, as the commands show it."""
+"""A query in `GET /lag`: a lag event without what a list does not show."""
 
 from __future__ import annotations
 

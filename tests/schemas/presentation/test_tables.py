@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from sparklag_service.cli.terminal import Column, FittedTable
+from sparklag_schemas.presentation.tables import Column, FittedTable
 
 COLUMNS = (
     Column("query", "name", 0),

@@ -1,15 +1,43 @@
-"""The commands by name, each imported when it is run: `--help` answers at once, and `sparklag lag`,
-a probe that runs every few seconds, does not load what serves."""
+"""The commands by name, their help and usage errors. Each command is imported when it is run:
+`--help` answers at once, and `sparklag lag`, a probe that runs every few seconds, does not load the
+server. Help is plain text, as `sparklag_jobs.arguments` writes it where typer is not installed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
-from sparklag_service.cli.usage import PASS_ON, CommandGroup, write_commands
+USAGE_ERROR: Final[type[Any]] = typer.BadParameter.__bases__[0]
+"""Has no public name in typer."""
+PASS_ON: Final = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+"""The context of a command whose arguments are all another program's."""
+CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+_WHOLE: Final = 1_000
+
+
+class CommandGroup(TyperGroup):
+    """Its help has the whole first sentence of each command, which typer would cut to a line."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """See typer."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        write_commands(
+            formatter, [(name, each.get_short_help_str(_WHOLE)) for name, each in commands if each]
+        )
+
+
+def write_commands(formatter: Any, commands: Sequence[tuple[str, str]]) -> None:
+    """The section of a group's help: names, and what each is for."""
+    with formatter.section("Commands"):
+        formatter.write_dl(commands)
 
 
 class _Entry(NamedTuple):
@@ -50,7 +78,7 @@ _COMMANDS: Final[Mapping[str, _Entry]] = {
         "Forget a query that has no driver: it leaves every list, metric and alarm.",
     ),
     "top": _Entry(
-        *("top.command", "top"),
+        *("top", "top"),
         "Show all queries live, the worst first; the keys are shown at the bottom.",
     ),
     "tail": _Entry("tail", "tail", "Follow lag events as they are published."),
@@ -59,7 +87,7 @@ _COMMANDS: Final[Mapping[str, _Entry]] = {
         "Show the position of a query from its checkpoint, without the query.",
     ),
     "check": _Entry(
-        *("check.command", "check"),
+        *("check", "check"),
         "Check Kafka, topics, rights, clocks, versions and the running service, and what to do.",
     ),
     "topics": _Entry("topics", "topics_app", "sparklag's own topics."),
@@ -104,3 +132,16 @@ class _LoadedCommands(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(_COMMANDS)
+
+
+def print_usage_error(error: Any) -> None:
+    """In one line; for a group without a command, its help."""
+    from sparklag_service.cli.terminal import print_error
+
+    text = error.format_message()
+    if error.ctx is None:
+        print_error(text)
+    elif text == error.ctx.get_help():
+        typer.echo(text, err=True)
+    else:
+        print_error(f"{text.rstrip('.')}: see `{error.ctx.command_path} --help`")
