@@ -95,9 +95,7 @@ def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
             printable(prefixes[query.query_id]),
             plain(", ".join(query.topics)),
             status_cell(query),
-            *(
-                CELLS[column.heading](query, now_ms) for column in _COLUMNS[4:-1]
-            ),
+            *(CELLS[column.heading](query, now_ms) for column in _COLUMNS[4:-1]),
             plain(query.origin),
         )
         for query in summaries

@@ -23,7 +23,8 @@ from sparklag_schemas.runtime.tasks import TimeSlice, repeat
 from sparklag_schemas.settings import OtlpSettings, TracesSettings
 from sparklag_schemas.text.redaction import redact, shown_url
 from sparklag_service.counters import Counters
-from sparklag_service.metrics.scheme import NamedQuery, Selection, Shown
+from sparklag_service.metrics.families import NamedQuery
+from sparklag_service.metrics.selection import Selection, Shown
 from sparklag_service.publishing.traces import PublishedTraces
 from sparklag_service.view.service_state import ServiceState
 

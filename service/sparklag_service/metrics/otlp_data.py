@@ -23,11 +23,10 @@ from sparklag_schemas import TopicLag
 from sparklag_schemas.messages import headers
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_service import VERSION
-from sparklag_service.metrics.families import Family, LabelledGauge, Number, gauges
+from sparklag_service.metrics.families import Family, LabelledGauge, NamedQuery, Number, gauges
 from sparklag_service.metrics.families import Gauge as FamilyGauge
-from sparklag_service.metrics.native import NATIVE, ages, group_members
-from sparklag_service.metrics.scheme import (
-    NamedQuery,
+from sparklag_service.metrics.schemes import NATIVE, ages
+from sparklag_service.metrics.selection import (
     Selection,
     Shown,
     as_group_reads,
@@ -89,7 +88,7 @@ CLUSTER_ATTRIBUTE: Final = "kafka.cluster.alias"
 _UNITS: Final = {"seconds": "s", "bytes": "By", "ratio": "1"}
 SCOPE: Final = InstrumentationScope("sparklag", VERSION)
 Attributes = dict[str, str | int]
-_GROUP: Final = gauges("kafka.consumer_group.", ("members", group_members, "Members of a group"))
+_GROUP: Final = gauges("kafka.consumer_group.", ("members", "group.members", "Members of a group"))
 _GROUP_TOPIC: Final = gauges(
     "kafka.consumer_group.",
     ("lag_sum", "total_lag", "Sum of a group's lag in a topic"),
@@ -110,7 +109,7 @@ _LOG_PARTITION: Final = gauges(
 class _Point(NamedTuple):
     cluster: str | None
     """The alias in its resource. None: it is sparklag's own."""
-    family: Family
+    family: Family[Any]
     attributes: Attributes
     value: Number
 
@@ -125,7 +124,7 @@ def batches(
 
 
 def _metrics_data(points: Iterable[_Point], now_ns: int) -> MetricsData:
-    grouped: dict[str | None, dict[str, tuple[Family, list[NumberDataPoint]]]] = {}
+    grouped: dict[str | None, dict[str, tuple[Family[Any], list[NumberDataPoint]]]] = {}
     for point in points:
         metrics = grouped.setdefault(point.cluster, {})
         _, data = metrics.setdefault(point.family.name, (point.family, []))
@@ -152,7 +151,7 @@ def _resource(cluster: str | None) -> Resource:
     return Resource.create(attributes)
 
 
-def _metric(cluster: str | None, family: Family, points: Sequence[NumberDataPoint]) -> Metric:
+def _metric(cluster: str | None, family: Family[Any], points: Sequence[NumberDataPoint]) -> Metric:
     if cluster is not None:
         return Metric(family.name, family.meaning, "1", Gauge(points))
     # A Prometheus exporter turns `sparklag.query.lag_seconds` in `s` into the name of `/metrics`.

@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 from sparklag_schemas import LagEvent, Settings, TopicLag
 from sparklag_schemas.runtime.tasks import TimeSlice
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
-from sparklag_service.metrics.compat import KAFKA_LAG_EXPORTER, kafka_exporter
-from sparklag_service.metrics.families import Family, Gauge, Number, label_pairs, label_set
-from sparklag_service.metrics.native import NATIVE, ages
-from sparklag_service.metrics.scheme import Scheme, Selection, Shown, is_at_risk
+from sparklag_service.metrics.families import Family, Gauge, Number, Scheme, label_pairs, label_set
+from sparklag_service.metrics.schemes import KAFKA_LAG_EXPORTER, NATIVE, ages, kafka_exporter
+from sparklag_service.metrics.selection import Selection, Shown, is_at_risk
 
 _CHUNK_PARTITIONS = 2_000
 _NAME = "\0"
 """In templates, for the family's: labels have no control characters."""
 
-Blocks = tuple[Family, Sequence[bytes]]
+Blocks = tuple[Family[Any], Sequence[bytes]]
 
 _partition_number = attrgetter("partition")
 

@@ -1,63 +1,23 @@
-"""A scheme: the families that show a query's lag, and how their labels name it; and which queries
-and topics `[metrics]` shows, and how finely."""
+"""What `[metrics]` shows: which queries and topics, how finely, and topics as groups read them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from msgspec.structs import replace
 
-from sparklag_kafka.protocol.metadata import PartitionReplicas
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.runtime.tasks import TimeSlice
 from sparklag_schemas.settings import MetricsSettings
 from sparklag_schemas.settings.clusters import NamePatterns
-from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
-from sparklag_service.metrics.families import Gauge, LabelledGauge
+from sparklag_service.metrics.families import NamedQuery
 
 _CACHED_NAMES: Final = 16_384
 _ENDED: Final = ("FINISHED", "FAILED")
-
-
-@dataclass(frozen=True)
-class NamedQuery:
-    """A query, and what tools that know only consumer groups call it."""
-
-    event: LagEvent
-    group: str
-
-
-Labels = dict[str, str]
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """Families at each level, and the labels of each."""
-
-    query: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...]
-    topic: tuple[Gauge[TopicLag], ...]
-    partition: tuple[Gauge[PartitionLag], ...]
-    query_labels: Callable[[NamedQuery], Labels]
-    topics: Callable[[NamedQuery], Iterable[tuple[Labels, TopicLag]]]
-    """What the query reads, each with its labels."""
-    partition_at_risk: tuple[Gauge[PartitionLag], ...] = ()
-    """Only of queries that are `is_at_risk`."""
-    partition_end: Labels = field(default_factory=dict)
-    """Labels after the partition's."""
-    log_topic: tuple[Gauge[TopicLag], ...] = ()
-    """Of a topic: once, however many queries read it."""
-    log_partition: tuple[Gauge[PartitionLag], ...] = ()
-    log_replicas: tuple[Gauge[PartitionReplicas], ...] = ()
-    """Of each partition of such a topic, by its metadata."""
-    log_labels: Callable[[str, str], Labels | None] = lambda cluster, topic: None
-    """By the topic's cluster's alias and its name. None: it is not shown."""
-    cluster: tuple[Gauge[ClusterMetadata] | LabelledGauge[ClusterMetadata], ...] = ()
-    cluster_labels: Callable[[str], Labels | None] = lambda cluster: None
-    """By its alias. None: it is not shown."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +28,7 @@ class Shown:
     logs: list[tuple[str, TopicLag]] = field(default_factory=list)
     """Each topic once, however many queries read it, with the alias of its cluster."""
     clusters: frozenset[str] = frozenset()
-    """By their aliases."""
+    """Aliases."""
 
 
 class Selection:
@@ -89,7 +49,7 @@ class Selection:
     async def all_queries(
         self, events: Iterable[LagEvent], time_slice: TimeSlice
     ) -> list[NamedQuery]:
-        """Those of every instance. `events`: the newest of every query."""
+        """The queries of every instance. `events`: the newest of every query."""
         selected = [
             event
             async for event in time_slice.over(events)
@@ -98,15 +58,15 @@ class Selection:
         return await _named(selected, time_slice)
 
     def native(self, queries: list[NamedQuery], owned: Collection[str]) -> Shown:
-        """Under sparklag's own names. `owned`: ids of the queries that this instance measures."""
+        """The queries under their own names. `owned`: ids of those that this instance measures."""
         return Shown(queries if self._shows_all else _owned(queries, owned))
 
     async def groups(
         self, queries: Iterable[NamedQuery], owned: Collection[str], time_slice: TimeSlice
     ) -> Shown:
-        """Under other tools' names, whose sums count each series: a query by the instance that
-        measures it, a topic and a cluster by the one that measures their first reader. A query that
-        has ended is no group any more."""
+        """The groups that this instance shows, as other tools' sums count each series: a query is
+        shown by the instance that measures it, a topic and a cluster by the one that measures their
+        first reader. A query that has ended is no group any more."""
         groups = [query for query in queries if query.event.status not in _ENDED]
         logs: dict[tuple[str, str], list[tuple[LagEvent, TopicLag]]] = {}
         readers: dict[str, list[LagEvent]] = {}
@@ -134,14 +94,12 @@ def _owned(queries: Iterable[NamedQuery], owned: Collection[str]) -> list[NamedQ
 
 
 def _first_reader(readers: Iterable[LagEvent]) -> str:
-    """The query id whose owner shows what these queries share: every instance finds the same. One
-    that is measured in its driver comes last: the driver may not be scraped."""
+    # A query that is measured in its driver comes last: the driver may not be scraped.
     first = min(readers, key=lambda event: (event.measured_by == "embedded", event.query_id))
     return first.query_id
 
 
 def _is_current(event: LagEvent) -> bool:
-    """Not where another query has its name now, or its driver observes it no longer."""
     return event.superseded_by is None and event.driver_end != "closed"
 
 
