@@ -22,8 +22,8 @@ from sparklag_schemas.settings import LimitSettings
 from sparklag_service.counters import Counters
 from sparklag_service.live.reader import WIRE_STATE, Wire
 from sparklag_service.rest.app import create_app
-from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.request_rules import SlicedResponses, UnsentResponses
+from sparklag_service.rest.system import Backend
 
 _BACKLOG: Final = 128
 """Connections that wait to be accepted: asyncio tries as many at a time, whether there are files

@@ -26,8 +26,8 @@ from sparklag_schemas import SparklagError
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 from sparklag_service.rest import problems
-from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.openapi import JSON, QUERY_PROBLEMS
+from sparklag_service.rest.system import Backend
 
 _MAX_STORES: Final = 4
 """Requests that read the offset store at a time, each on a connection of its own."""

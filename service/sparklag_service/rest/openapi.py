@@ -25,7 +25,7 @@ def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict
 
 
 def ref(name: str) -> dict[str, str]:
-    """To a schema of the document."""
+    """A reference to a schema of the document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
@@ -38,6 +38,13 @@ def refused(why: str) -> dict[str, Any]:
 
 
 JSON = "application/json"
+
+
+def json_of(name: str) -> dict[int | str, dict[str, Any]]:
+    """A document of that schema as the response of success."""
+    return {200: {"content": {JSON: {"schema": ref(name)}}}}
+
+
 REFUSED = refused("A parameter is not valid")
 QUERY_PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: refused("No query has this name or id"),
@@ -45,13 +52,13 @@ QUERY_PROBLEMS: dict[int | str, dict[str, Any]] = {
     422: REFUSED,
     503: refused("No query has this name or id yet: the view is not complete"),
 }
-"""Of a route that takes the name or id of a query."""
+"""The responses of a route that takes the name or id of a query."""
 _NO_NUL = "^[^\\u0000]*$"
 """RequestRules refuses other texts: no name has a NUL in it."""
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """Of all routes, with the messages' own schemas."""
+    """The document of all routes, with the messages' own schemas."""
     if app.openapi_schema is not None:
         return app.openapi_schema
     openapi = FastAPI.openapi(app)
@@ -67,7 +74,7 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def message_schemas(ref_template: str) -> dict[str, Any]:
-    """Of what the routes answer with, by name; see `components`."""
+    """Schemas of the responses, by name; see `components`."""
     types = (LagEvent, HistoryPage, Explanation, problems.ProblemDocument)
     schemas = components(types, ref_template)
     schemas["LagSummary"] = _summary_schema(schemas["LagEvent"])

@@ -6,16 +6,15 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from fastapi import Request
 from msgspec import Raw
 
 from sparklag_schemas import LagEvent, Status
 from sparklag_schemas.messages.query_names import ambiguity
-from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.problems import Problem
-from sparklag_service.rest.system import failing
+from sparklag_service.rest.system import Backend, failing
 from sparklag_service.view.view import Entry, View, summary
 
 _HIDE_QUERIES = ("view", "kafka")
@@ -85,8 +84,7 @@ class Filter:
         )
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     """Summaries in the order of name, then id; `next_cursor` is None on the last page."""
 
     queries: list[Raw]
