@@ -31,7 +31,7 @@ _SKEWED: Final = 0.5
 _PHASE_SHARE: Final = 0.1
 """A phase that takes less of its batch is not shown."""
 _STUCK_S: Final = 30.0
-"""Observations are up to 10 s apart: less says nothing."""
+"""The shortest time that is shown: observations are up to 10 s apart."""
 _WHOLE_BATCH: Final = "triggerExecution"
 
 

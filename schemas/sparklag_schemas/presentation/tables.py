@@ -31,17 +31,17 @@ _MIN_WIDTH: Final[dict[Kind, int]] = {"name": 10, "text": 24}
 
 
 def width_of(output: IO[str]) -> int | None:
-    """For rich: None, which is the terminal's width; a pipe or a file has lines of any length."""
+    """Returns the width for rich. None: the terminal's; lines of a pipe or file have any length."""
     return None if output.isatty() else _ANY_WIDTH
 
 
 def plain(text: str) -> str:
-    """`text` on one line, whole, and nothing in it that a terminal obeys."""
+    """Returns `text` on one line, whole, and nothing in it that a terminal obeys."""
     return printable(text, len(text))
 
 
 def escape(text: str) -> str:
-    """The same for rich, which obeys no markup in it either."""
+    """Returns `plain` text in which rich obeys no markup."""
     return rich.markup.escape(plain(text))
 
 
@@ -105,7 +105,6 @@ class FittedTable:
         return table
 
     def _widths(self, available: int) -> dict[int, int]:
-        """The width of each column that is shown, by its number."""
         whole = [
             max(map(cell_len, (column.heading, *(_text(row[number]).plain for row in self.rows))))
             for number, column in enumerate(self.columns)
@@ -130,7 +129,6 @@ class FittedTable:
 
 
 def _text(cell: str | Text) -> Text:
-    """A string that is not read as markup."""
     return Text(cell) if isinstance(cell, str) else cell
 
 
@@ -182,7 +180,6 @@ def event_view(event: LagEvent, now_ms: int, most: int | None = SHOWN_PARTITIONS
 def partition_table(
     partitions: Iterable[tuple[TopicLag, PartitionLag]], caption: str = ""
 ) -> FittedTable:
-    """A row for each partition."""
     rows = [
         (
             plain(topic.topic),

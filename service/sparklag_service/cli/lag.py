@@ -27,6 +27,7 @@ from sparklag_service.cli.terminal import (
     DEFAULT_URL,
     Interval,
     Json,
+    Query,
     Url,
     ascii_json,
     console,
@@ -51,9 +52,7 @@ Read = Callable[[], Reading]
 
 
 def lag(
-    query: Annotated[
-        str, typer.Argument(help="Name, id or first characters of the id of a query.")
-    ],
+    query: Query,
     url: Url = DEFAULT_URL,
     max_lag: Annotated[
         int | None,

@@ -27,18 +27,18 @@ from sparklag_service.cli.terminal import (
     BootstrapServers,
     Config,
     Json,
+    Query,
     console,
     print_error,
     print_json,
 )
 
-app = typer.Typer(
+offsets = typer.Typer(
     help="Where queries were, from the offset store.", no_args_is_help=True, cls=CommandGroup
 )
 
 _LONGEST_HEADING: Final = 20
 _Result = TypeVar("_Result")
-_Query = Annotated[str, typer.Argument(help="Name, id or first characters of the id of a query.")]
 _Store = Annotated[
     str | None,
     typer.Option("--store", help="URL of the offset store. [default: setting store.url]"),
@@ -53,7 +53,7 @@ _At = Annotated[
 ]
 
 
-@app.command("list")
+@offsets.command("list")
 def list_queries(store: _Store = None, config: Config = None, json: Json = False) -> None:
     """List the queries of the offset store: the newest batch of each, and since when."""
     listed = _run(_settings(config, store), _read_queries)
@@ -70,9 +70,9 @@ def list_queries(store: _Store = None, config: Config = None, json: Json = False
     console(wrap=True).print(_queries(listed, epoch_ms()))
 
 
-@app.command()
+@offsets.command()
 def show(
-    query: _Query, store: _Store = None, at: _At = None, config: Config = None, json: Json = False
+    query: Query, store: _Store = None, at: _At = None, config: Config = None, json: Json = False
 ) -> None:
     """Show the last stored batch of a query: its ranges, by partition."""
     settings = _settings(config, store)
@@ -84,7 +84,7 @@ def show(
     console(wrap=True).print(_headline(record), _ranges(record), sep="\n")
 
 
-@app.command()
+@offsets.command()
 def diff(
     first: Annotated[str, typer.Argument(help="The query to compare with.")],
     second: Annotated[str, typer.Argument(help="Another query that reads the same topics.")],
@@ -111,9 +111,9 @@ def diff(
         raise typer.Exit(1)
 
 
-@app.command()
+@offsets.command()
 def restore(
-    query: _Query,
+    query: Query,
     at: _At = None,
     store: _Store = None,
     source: Annotated[
@@ -174,7 +174,6 @@ def _settings(config: Path | None, store: str | None) -> Settings:
 
 
 def _run(settings: Settings, read: Callable[[OffsetStore], Awaitable[_Result]]) -> _Result:
-    """What `read` reads of the store. Raises OffsetsError."""
     quiet_client_logs()
 
     async def run() -> _Result:

@@ -87,7 +87,7 @@ def _print_table(summaries: Sequence[Summary]) -> None:
 
 
 def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
-    """For people. The reason of a query's status is below it. Pure."""
+    """The table for people, with the reason of each query's status below its row. Pure."""
     prefixes = shown_prefixes(query.query_id for query in summaries)
     rows: list[Sequence[str | Text]] = [
         (
@@ -104,7 +104,7 @@ def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
 
 
 def tab_separated(summaries: Iterable[Summary]) -> list[str]:
-    """For programs: a heading, and a line for each query. No field is empty: `unknown` is a number
+    """The lines for programs: headings, then each query. No field is empty: `unknown` is a number
     that is not known, `-` a text that is not there. Pure."""
     fields = (
         "query",
@@ -136,8 +136,7 @@ def _field(value: object, name: str) -> str:
 
 
 def _list_lag(url: str, **filters: str | None) -> tuple[list[msgspec.Raw], dict[str, str]]:
-    """The summaries of all queries that match `filters`, over all pages, and the parts of the
-    service that fail, with the reasons. Raises ServiceError."""
+    """All queries that match `filters`, and the failing parts of the service with their reasons."""
     parameters = {name: value for name, value in filters.items() if value is not None}
     summaries: list[msgspec.Raw] = []
     while True:

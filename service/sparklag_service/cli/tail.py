@@ -77,8 +77,6 @@ def tail(
 
 
 class _Output:
-    """Standard output: an event is a line."""
-
     def __init__(self, count: int, *, json: bool) -> None:
         self._count = count
         self._json = json
@@ -86,11 +84,9 @@ class _Output:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of `count` are printed; 0 is no limit."""
         return self._printed == self._count > 0
 
     def print(self, event: LagEvent, document: bytes) -> None:
-        """`document` is its JSON."""
         width = get_terminal_size().columns if sys.stdout.isatty() else None
         typer.echo(ascii_json(document) if self._json else _line(event, width))
         self._printed += 1
@@ -131,7 +127,7 @@ def _is_of(event: LagEvent, query: str) -> bool:
 
 
 class _PrintedRefusals(Refusals):
-    """Each is printed at once."""
+    """Refusals that are printed at once."""
 
     def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
         print_error(f"skipped a {what}")
@@ -147,7 +143,6 @@ class _Forgotten(msgspec.Struct):
 
 
 def _follow_stream(url: str, query: str | None, output: _Output) -> None:
-    """`GET /stream` or `GET /lag/{query}/stream`, which ends when the query is forgotten."""
     path = "/stream" if query is None else f"/lag/{path_segment(query)}/stream"
     with closing(follow(url, path, print_error)) as events:
         for kind, data in events:
@@ -168,7 +163,7 @@ def _follow_stream(url: str, query: str | None, output: _Output) -> None:
 
 
 def _line(event: LagEvent, width: int | None = None) -> str:
-    """The event; in a terminal of `width` the parts of it that fit, and no number cut. Pure."""
+    """The event in a line; in a terminal of `width` the parts that fit, and no number cut. Pure."""
     time = datetime.fromtimestamp(event.measured_at / 1000).strftime("%H:%M:%S.%f")[:-3]
     name, status, cause = map(printable, (event.display_name, event.status, event.cause))
     lag = f" lag {records(event.total_lag):>12}"
@@ -188,7 +183,6 @@ def _line(event: LagEvent, width: int | None = None) -> str:
 
 
 def _cell(text: str, width: int) -> str:
-    """Of that width, shortened or padded."""
     cell = Text(text)
     cell.truncate(width, overflow="ellipsis", pad=True)
     return cell.plain

@@ -30,10 +30,8 @@ Config = Annotated[
 BootstrapServers = Annotated[
     str | None, typer.Option("--bootstrap-servers", help="Kafka, as host:port[,host:port].")
 ]
-Url = Annotated[
-    str,
-    typer.Option("--url", envvar="SPARKLAG_URL", help="A running service."),
-]
+Query = Annotated[str, typer.Argument(help="Name, id or first characters of the id of a query.")]
+Url = Annotated[str, typer.Option("--url", envvar="SPARKLAG_URL", help="A running service.")]
 Interval = Annotated[
     float,
     typer.Option(min=0.5, max=3_600, callback=_refuse_nan, help="Seconds between two requests."),
@@ -45,30 +43,29 @@ _LONGEST_ERROR: Final = 2_000
 
 
 def kafka_settings(config: Path | None, bootstrap_servers: str | None) -> ResolvedSettings:
-    """The settings. Raises SettingsError where nothing says where Kafka is."""
+    """Returns the settings. Raises SettingsError where nothing names a Kafka."""
     return load_settings(
         config=config, overrides={"bootstrap_servers": bootstrap_servers}
     ).resolved()
 
 
 def console(*, wrap: bool = False, stderr: bool = False) -> Console:
-    """On standard output, or on standard error; lines are not broken unless `wrap`, and that is a
-    terminal."""
+    """A console on standard output or standard error. Lines wrap only if `wrap`, in a terminal."""
     width = width_of(sys.stderr if stderr else sys.stdout)
     return Console(highlight=False, emoji=False, soft_wrap=not wrap, stderr=stderr, width=width)
 
 
 def ascii_json(document: bytes) -> str:
-    """The same JSON on one line and in ASCII: the terminal obeys nothing in it either."""
+    """Returns the JSON on one line and in ASCII, so that a terminal obeys nothing in it."""
     line = msgspec.json.format(document, indent=0).decode(errors="replace")
     return _NOT_ASCII.sub(lambda text: json.dumps(text[0])[1:-1], line)
 
 
 def print_error(text: str) -> None:
-    """On one line, on standard error."""
+    """Print one line on standard error."""
     typer.echo(f"sparklag: {printable(text, _LONGEST_ERROR)}", err=True)
 
 
 def print_json(document: object) -> None:
-    """On one line and in ASCII."""
+    """Print JSON on one line and in ASCII."""
     typer.echo(json.dumps(document))

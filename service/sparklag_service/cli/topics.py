@@ -17,15 +17,15 @@ from sparklag_service.cli.commands import CommandGroup
 from sparklag_service.cli.terminal import BootstrapServers, Config, kafka_settings
 from sparklag_service.errors import ServiceError
 
-topics_app = typer.Typer(help="sparklag's own topics.", no_args_is_help=True, cls=CommandGroup)
+topics = typer.Typer(help="sparklag's own topics.", no_args_is_help=True, cls=CommandGroup)
 
 
-@topics_app.callback()
+@topics.callback()
 def _topics() -> None:
     """sparklag's own topics."""
 
 
-@topics_app.command("create")
+@topics.command("create")
 def create_topics(bootstrap_servers: BootstrapServers = None, config: Config = None) -> None:
     """Create the topics that are missing, with the settings they need; with format = "avro",
     register their schemas."""

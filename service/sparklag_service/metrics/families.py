@@ -31,7 +31,6 @@ def label_pairs(labels: Mapping[str, str]) -> str:
 
 
 def label_set(labels: Mapping[str, str]) -> str:
-    """The pairs with braces around them."""
     return f"{{{label_pairs(labels)}}}"
 
 
@@ -61,16 +60,14 @@ class Family(Generic[Subject]):
 
     @property
     def kind(self) -> Literal["gauge", "info"]:
-        """Its type in OpenMetrics."""
         return "info" if self.name.endswith("_info") else "gauge"
 
     @property
     def value_format(self) -> str:
-        """For partitions: seconds to a millisecond, and all else counts something."""
+        """The format for partitions: seconds to a millisecond; all else counts something."""
         return "%.3f" if self.unit == "seconds" else "%d"
 
     def header(self, *, open_metrics: bool) -> bytes:
-        """Its type, unit and meaning."""
         meaning = self.meaning.replace("\\", "\\\\").replace("\n", "\\n")
         if not open_metrics:
             # It has no type `info`.
@@ -85,10 +82,9 @@ class Family(Generic[Subject]):
 
 
 class Gauge(Family[Subject]):
-    """One value, or none, of each subject: `read` returns it."""
+    """A family with one value, or none, of each subject: `read` returns it."""
 
     def block(self, subjects: Iterable[tuple[str, Subject]]) -> bytes:
-        """The lines of subjects, each with its `label_set`."""
         name, read, text = f"\n{self.name}", self.read, self._text()
         return "".join(
             [
@@ -100,10 +96,9 @@ class Gauge(Family[Subject]):
 
 
 class LabelledGauge(Family[Subject]):
-    """Any number of values of each subject: `read` returns pairs of labels and a value."""
+    """A family with any number of values of each subject: `read` returns labels and values."""
 
     def block(self, subjects: Iterable[tuple[str, Subject]]) -> bytes:
-        """The lines of subjects, each with its `label_set`."""
         name, read, text = f"\n{self.name}", self.read, self._text()
         return "".join(
             [
@@ -143,7 +138,7 @@ def _number(value: Number) -> str:
 
 @dataclass(frozen=True)
 class NamedQuery:
-    """A query, and what tools that know only consumer groups call it."""
+    """A query, and its name in tools that know only consumer groups."""
 
     event: LagEvent
     group: str

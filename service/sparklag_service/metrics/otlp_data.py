@@ -83,7 +83,7 @@ def _context(context: headers.SpanContext) -> SpanContext:
 
 
 BATCH_POINTS: Final = 2_000
-"""In one request: some hundred kilobytes. Making it holds the interpreter for milliseconds."""
+"""Points in a request, some hundred kilobytes: encoding holds the interpreter for milliseconds."""
 CLUSTER_ATTRIBUTE: Final = "kafka.cluster.alias"
 _UNITS: Final = {"seconds": "s", "bytes": "By", "ratio": "1"}
 SCOPE: Final = InstrumentationScope("sparklag", VERSION)

@@ -19,7 +19,7 @@ from sparklag_service.metrics.selection import Selection, Shown, is_at_risk
 
 _CHUNK_PARTITIONS = 2_000
 _NAME = "\0"
-"""In templates, for the family's: labels have no control characters."""
+"""The family's name in templates: labels have no control characters."""
 
 Blocks = tuple[Family[Any], Sequence[bytes]]
 
@@ -66,10 +66,9 @@ def _compat(settings: Settings) -> Iterator[Scheme]:
 
 
 class TopicPartitions(NamedTuple):
-    """What is to be shown of a topic's partitions."""
+    """The partitions of a topic that are shown."""
 
     labels: str
-    """Pairs."""
     numbers: Sequence[int]
     subjects: Sequence[Any]
     """What each family reads its value from, one for each number."""
@@ -95,7 +94,6 @@ class SchemeText:
         time_slice: TimeSlice,
         ages: Iterable[Gauge[LagEvent]] = (),
     ) -> list[Blocks]:
-        """Each family with its blocks. `ages`: families of queries, beside the scheme's."""
         scheme, takes_topic = self._scheme, self._selection.takes_topic
         queries: list[tuple[str, LagEvent]] = []
         topics: list[tuple[str, TopicLag]] = []
@@ -147,7 +145,6 @@ class SchemeText:
         lines: PartitionLines,
         time_slice: TimeSlice,
     ) -> list[Blocks]:
-        """The families of topics with their label pairs, and those of their partitions."""
         labelled = [(f"{{{pairs}}}", topic) for pairs, topic in topics]
         families: list[Blocks] = [
             (family, [family.block(labelled)]) async for family in time_slice.over(of_topic)
@@ -171,7 +168,6 @@ class PartitionLines:
     async def blocks(
         self, topics: Iterable[TopicPartitions], time_slice: TimeSlice
     ) -> list[Blocks]:
-        """Each family with its blocks."""
         if not self._families:
             return []
         blocks: list[list[bytes]] = [[] for _ in self._families]

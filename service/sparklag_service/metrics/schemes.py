@@ -24,7 +24,7 @@ from sparklag_service.metrics.selection import as_group_reads, offset_sum
 
 
 def ages(now_ms: int) -> tuple[Gauge[LagEvent], ...]:
-    """How long ago things happened. 0 where another machine's clock says they are still to come."""
+    """Families of ages; 0 where another machine's clock is ahead."""
 
     def since(attribute: str) -> Callable[[LagEvent], float | None]:
         def age(event: LagEvent) -> float | None:
@@ -42,7 +42,6 @@ def ages(now_ms: int) -> tuple[Gauge[LagEvent], ...]:
 
 
 def _seconds(path: str) -> Callable[[LagEvent], float | None]:
-    """A reader of an attribute in milliseconds."""
     read = attribute(path)
     return lambda event: None if (ms := read(event)) is None else ms / 1000
 

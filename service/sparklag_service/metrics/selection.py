@@ -32,7 +32,7 @@ class Shown:
 
 
 class Selection:
-    """Patterns are of whole names or ids. What is excluded is not shown, included or not."""
+    """What `[metrics]` includes. Patterns match whole names or ids; exclusion wins."""
 
     def __init__(self, settings: MetricsSettings) -> None:
         self._takes_names = lru_cache(_CACHED_NAMES)(
@@ -41,7 +41,7 @@ class Selection:
         self.takes_topic = lru_cache(_CACHED_NAMES)(
             NamePatterns(settings.include_topics, settings.exclude_topics).select
         )
-        """Whether a topic of that name is shown."""
+        """True for the name of a topic that is shown."""
         self._shows_all = settings.queries == "all"
         self.topics = settings.granularity != "query"
         self.partitions = settings.granularity == "partition"
@@ -104,8 +104,8 @@ def _is_current(event: LagEvent) -> bool:
 
 
 async def _named(events: Iterable[LagEvent], time_slice: TimeSlice) -> list[NamedQuery]:
-    """Each query with its name, or its id where it has none or another query of its clusters, that
-    has not ended, has it too: in a cluster, a consumer group's id is unique."""
+    """Each query with its name, or its id where it has none, or where another query of its clusters
+    that has not ended has the name too: in a cluster, a consumer group's id is unique."""
     placed = [
         (event, {event.cluster, *(topic.cluster for topic in event.topics)})
         async for event in time_slice.over(events)
@@ -130,7 +130,7 @@ async def _named(events: Iterable[LagEvent], time_slice: TimeSlice) -> list[Name
 
 
 def is_at_risk(event: LagEvent) -> bool:
-    """Whether the query lost records, or retention draws nearer to it."""
+    """True where the query lost records, or retention draws nearer to it."""
     return bool(event.lost_records) or event.min_headroom_s is not None
 
 

@@ -49,7 +49,6 @@ _KINDS: Final[dict[type[SparklagError], tuple[int, str, str]]] = {
 
 
 def add_offsets(app: FastAPI, backend: Backend) -> None:
-    """The route."""
     settings, reads = backend.settings, asyncio.Semaphore(_MAX_STORES)
 
     @app.get(

@@ -27,8 +27,6 @@ def path_by_segments(scope: Scope) -> str:
 
 
 class _NameConvertor(Convertor[str]):
-    """One segment of such a path, as in `/lag/{query:name}`."""
-
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
@@ -44,7 +42,7 @@ _TYPE_PREFIX = "tag:sparklag,2026:problem/"
 
 
 class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
-    """RFC 9457. `type` names the problem and never changes."""
+    """The problem document of RFC 9457. `type` names the problem and never changes."""
 
     type: str
     title: str
@@ -77,7 +75,6 @@ class Problem(Exception):
 
 
 async def handle_problem(request: Request, problem: Exception) -> Response:
-    """Exception handler for Problem."""
     assert isinstance(problem, Problem)
     return problem_response(problem)
 
@@ -100,18 +97,16 @@ async def handle_invalid(request: Request, error: Exception) -> Response:
 
 
 def invalid_parameter(detail: str) -> Problem:
-    """422. The text names the parameter."""
+    """The problem of a parameter, which the text names."""
     return Problem(422, "invalid-parameter", "Invalid parameter", detail)
 
 
 def problem_response(problem: Problem) -> Response:
-    """Its document."""
     body, status = msgspec.json.encode(problem.document), problem.document.status
     return Response(body, status, problem.headers, media_type=MEDIA_TYPE)
 
 
 def _allowed(request: Request) -> str:
-    """The methods that a path takes, of all its routes; HEAD with GET."""
     methods: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:

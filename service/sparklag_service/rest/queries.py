@@ -18,7 +18,7 @@ from sparklag_service.rest.system import Backend, failing
 from sparklag_service.view.view import Entry, View, summary
 
 _HIDE_QUERIES = ("view", "kafka")
-"""While one of these parts fails, a query may exist that is not in the view."""
+"""Parts of the service: while one fails, a query may exist that is not in the view."""
 _RETRY_AFTER_S = 2
 
 
@@ -28,7 +28,7 @@ def find_query(backend: Backend, request: Request, wanted: str) -> Entry:
 
 
 def the_one(backend: Backend, request: Request, entries: Sequence[Entry], wanted: str) -> Entry:
-    """The only one of those that `wanted` may mean. Raises Problem."""
+    """Returns the only entry that `wanted` may mean. Raises Problem."""
     if len(entries) == 1:
         return entries[0]
     if not entries:
@@ -72,10 +72,9 @@ class Filter:
     topic: str | None = None
     cluster: str | None = None
     superseded: bool = False
-    """Whether those are listed too whose name is another query's now."""
+    """Also list queries whose name belongs to another query now."""
 
     def matches(self, event: LagEvent) -> bool:
-        """Whether `event` meets every condition."""
         return (
             (self.superseded or event.superseded_by is None)
             and (self.status is None or event.status == self.status)
@@ -85,7 +84,7 @@ class Filter:
 
 
 class Page(NamedTuple):
-    """Summaries in the order of name, then id; `next_cursor` is None on the last page."""
+    """Summaries by name, then id; `next_cursor` is None on the last page."""
 
     queries: list[Raw]
     next_cursor: str | None

@@ -38,7 +38,7 @@ class Backend(ServiceState, Protocol):
         """Totals over time."""
 
     async def forget(self, event: LagEvent) -> bool:
-        """Have a query forgotten that nothing speaks of; whether its tombstone is acknowledged."""
+        """Forget a query that nothing speaks of. False: its tombstone is not acknowledged."""
 
 
 def add_health(app: FastAPI, backend: Backend) -> None:
@@ -79,7 +79,7 @@ def failing(backend: Backend, request: Request) -> dict[str, str]:
 
 
 def degraded(backend: Backend, request: Request) -> dict[str, str]:
-    """What fails without making the service unready, likewise."""
+    """What fails without making the service unready, as far as the sender may know."""
     reasons = backend.degraded()
     if not reasons or is_local(request):
         return reasons

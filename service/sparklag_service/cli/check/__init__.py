@@ -154,7 +154,7 @@ def _check_checkpoint(store: CheckpointStore, pattern: str) -> CheckResult:
 
 
 class _Ready(msgspec.Struct):
-    """`GET /health/ready`."""
+    """The response of `GET /health/ready`."""
 
     status: str
     failing: dict[str, str]
@@ -164,7 +164,8 @@ class _Ready(msgspec.Struct):
 
 
 async def check_service(url: str) -> list[CheckResult]:
-    """Raises ServiceError where `url` is no address."""
+    """Check readiness, clock and version of a service. Raises ServiceError where `url` is no
+    address."""
     shown = shown_url(url)
     address = f"{base_url(url)}/health/ready"
     try:

@@ -26,7 +26,7 @@ _READ_S: Final = 10.0
 
 
 async def check_drivers(settings: ResolvedSettings) -> list[CheckResult]:
-    """The queries that drivers report now. Raises KAFKA_FAILURES."""
+    """Check the queries that drivers report now. Raises KAFKA_FAILURES."""
     observed = await _recent_observations(settings)
     drivers = [observation for observation in observed if observation.run_id is not None]
     if not drivers:
@@ -52,7 +52,6 @@ def _check_driver_versions(drivers: Iterable[Observation]) -> list[CheckResult]:
 
 
 def _check_driver_clocks(drivers: Iterable[Observation]) -> list[CheckResult]:
-    """Of a clock that is behind nothing is visible: a message may be old."""
     now_ms = epoch_ms()
     ahead = [each for each in drivers if each.observed_at - now_ms > MAX_SKEW_S * 1000]
     if not ahead:
@@ -71,7 +70,6 @@ def _check_driver_clocks(drivers: Iterable[Observation]) -> list[CheckResult]:
 def _check_feedback(
     drivers: Iterable[Observation], settings: ResolvedSettings
 ) -> list[CheckResult]:
-    """Those that read sparklag's own topics with others."""
     names, own = ClusterNames(settings), own_topic_names(settings)
     return [
         bad(
@@ -91,7 +89,6 @@ def _name(observation: Observation) -> str:
 
 
 async def _recent_observations(settings: ResolvedSettings) -> list[Observation]:
-    """The newest of each query in the last heartbeats, as far as they are read in ten seconds."""
     topic = settings.offsets_topic
     records = ContractRecords(Observation, topic, settings, MessageFormats(settings), Refusals())
     consumer = ContractConsumer(settings, records.refuse_batch)

@@ -28,7 +28,7 @@ _UNREACHED: Final = "clients have to reach it there: see its advertised.listener
 
 
 async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
-    """The brokers, then the topics, then the rights, as far as they are visible. No record is
+    """Check the brokers, the topics and the rights, as far as they are visible. No record is
     written."""
     cause = await connection_problem(settings.access)
     if cause is not None:
@@ -111,7 +111,6 @@ def _right(has_right: bool, action: str, remedy: str) -> CheckResult:
 
 
 def _groups(settings: Settings) -> list[str]:
-    """The groups that read `processed-offsets`."""
     groups = [settings.group_id]
     if settings.store.url is not None:
         groups.append(store_group(settings))
@@ -119,8 +118,8 @@ def _groups(settings: Settings) -> list[str]:
 
 
 async def check_brokers(pool: BrokerPool) -> list[CheckResult]:
-    """Whether each that the metadata names is reached there, and the versions of its requests: it
-    does not report its own."""
+    """Check that each broker is reached at the address in its metadata, and the versions of its
+    requests: it does not report its own."""
     unreached = []
     brokers: Counter[str] = Counter()
     connections = [pool.dedicated(address) for address in pool.brokers.values()]

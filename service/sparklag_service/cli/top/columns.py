@@ -26,7 +26,7 @@ class LagHistory:
         self._highest: dict[int, int | None] = {}
 
     def add(self, measured_at_ms: int, lag: int | None) -> None:
-        """Add a measurement. None: it was unknown."""
+        """Add a measurement. None: unknown."""
         step = measured_at_ms // _STEP_MS
         highest = self._highest.get(step)
         self._highest[step] = highest if lag is None else max(lag, highest or 0)
@@ -35,7 +35,7 @@ class LagHistory:
             del self._highest[old]
 
     def highest(self, now_ms: int, steps: int = STEPS) -> int | None:
-        """The highest lag in the last `steps`. None: not known in any."""
+        """The highest lag in the last `steps`. None: unknown in all."""
         return max((lag for lag in self._last(now_ms, steps) if lag is not None), default=None)
 
     def sparkline(self, now_ms: int, steps: int = STEPS) -> str:
@@ -71,17 +71,15 @@ SELECTION_WIDTH: Final = 4
 
 
 class Column(NamedTuple):
-    """`text` of a query, at a time in epoch milliseconds."""
+    """A heading, and the text of a query at a time in epoch milliseconds."""
 
     heading: str
     text: Callable[[Summary, LagHistory, int], str]
     is_number: bool = True
-    """Aligned right, and never shortened."""
+    """Numbers are aligned right, and never shortened."""
 
 
 class Placed(NamedTuple):
-    """A column that is shown, and its width in cells."""
-
     column: Column
     width: int
 
@@ -103,7 +101,6 @@ def _headroom(query: Summary) -> str:
 
 
 def _column(heading: str, cell: str = "", is_number: bool = True) -> Column:
-    """The column of a cell of any table of queries."""
     text = CELLS[cell or heading]
     return Column(heading, lambda query, _, now_ms: text(query, now_ms), is_number)
 
@@ -123,7 +120,7 @@ HEADROOM: Final = Column("headroom", lambda query, _, __: _headroom(query))
 BATCH: Final = Column("batch", lambda query, _, __: _running(query))
 AGE: Final = _column("measured")
 _SHOWN: Final = (NAME, STATUS, LAG, OLDEST, TREND, CHANGE, CATCH_UP, HEADROOM, BATCH, AGE, REASON)
-"""From left to right."""
+"""The order from left to right."""
 COLUMNS: Final = (NAME, STATUS, LAG, OLDEST, TREND, REASON, CATCH_UP, AGE, BATCH, HEADROOM, CHANGE)
 """The order of importance: the last ones are left out first."""
 _LEAST: Final = {NAME: 16, STATUS: 9, REASON: 12}
@@ -172,7 +169,6 @@ _Key = tuple[object, ...]
 
 
 def _unknown_first(value: float | None) -> tuple[bool, float]:
-    """A key that sorts unknown values first, which may be the worst, then the highest."""
     return (value is not None, -(value or 0))
 
 
@@ -181,7 +177,6 @@ def _oldest_key(query: Summary) -> _Key:
 
 
 def _headroom_key(query: Summary) -> _Key:
-    """Unknown, then least first, then what retention does not approach, then without lag."""
     if query.min_headroom_s is not None:
         return (1, query.min_headroom_s)
     if query.total_lag == 0:

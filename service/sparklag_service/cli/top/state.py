@@ -75,7 +75,7 @@ class Listing:
     """Part of a name, id, status, topic or reason, in any case."""
 
     def listed(self, queries: Iterable[Summary]) -> list[Summary]:
-        """Those that match, in order."""
+        """Returns the queries that match, in order."""
         wanted = self.text.casefold()
         key = ORDERS[self.order]
         return sorted(
@@ -97,14 +97,13 @@ class Fleet:
         self.queries: dict[str, Summary] = {}
         self.failing: dict[str, str] = {}
         self.read_at_ms: int | None = None
-        """When the service answered last. None: it has not yet."""
+        """The time of the last response. None: there is none yet."""
         self.error: str | None = None
-        """Why it does not answer. None: it does."""
+        """Why there is no response. None: there is one."""
         self._histories: dict[str, LagHistory] = {}
         self._loaded: set[str] = set()
 
     def update(self, page: LagPage, now_ms: int) -> None:
-        """Take over a response of the service."""
         if self.error is not None:
             self.outdate_histories()
         self.queries = {query.query_id: query for query in page.queries}
@@ -116,11 +115,10 @@ class Fleet:
         self._loaded &= self.queries.keys()
 
     def fail(self, reason: str) -> None:
-        """The service does not answer: what is known of the queries stays."""
+        """Keep the queries of the last response, with the reason why there is no new one."""
         self.error = reason
 
     def history(self, query_id: str) -> LagHistory:
-        """The history of one query."""
         return self._histories.setdefault(query_id, LagHistory())
 
     def without_history(self, query_ids: Iterable[str]) -> list[str]:
@@ -128,20 +126,17 @@ class Fleet:
         return [each for each in query_ids if each in self.queries and each not in self._loaded]
 
     def load_history(self, query_id: str, points: Iterable[LagPoint]) -> None:
-        """Take over a query's history from the service."""
         for point in points:
             self.history(query_id).add(point.measured_at, point.max_total_lag)
         self._loaded.add(query_id)
 
     def outdate_histories(self) -> None:
-        """There was a time without responses: the service knows what was measured in it."""
+        """Read all histories again: the service measured while there was no response."""
         self._loaded.clear()
 
 
 @dataclass
 class State:
-    """What one run of `top` shows."""
-
     url: str
     interval_s: float
     fleet: Fleet = field(default_factory=Fleet)
@@ -149,11 +144,9 @@ class State:
     is_paused: bool = False
 
     def listed(self) -> list[Summary]:
-        """The queries to show, in order."""
         return self.listing.listed(self.fleet.queries.values())
 
     def next_order(self) -> None:
-        """Sort by the next column."""
         orders = list(ORDERS)
         number = (orders.index(self.listing.order) + 1) % len(orders)
         self.listing = replace(self.listing, order=orders[number], is_reversed=False)
@@ -207,13 +200,11 @@ class State:
         return f"SERVICE NOT READY: {failing}" if failing else ""
 
     def placeholder(self) -> str:
-        """Why no query is shown."""
         if self.fleet.read_at_ms is None:
             return f"waiting for {printable(shown_url(self.url))}"
         return "no query like this" if self.fleet.queries else "no query has been observed yet"
 
 
 def sentence(query: Summary, now_ms: int) -> str:
-    """The query's status and its whole reason."""
     status = printable(sentences.status(query, now_ms), 2_000)
     return f"{printable(query.display_name)}: {status}"
