@@ -116,7 +116,7 @@ class FittedTable:
             column = self.columns[number]
             least = max(_MIN_WIDTH.get(column.kind, whole[number]), cell_len(column.heading))
             width = min(whole[number], least)
-            # The first is shown in any case: nothing says more.
+            # The first column is shown at any width.
             if not widths or width + _GAP <= free:
                 widths[number] = width
                 free -= width + _GAP

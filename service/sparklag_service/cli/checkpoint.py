@@ -23,12 +23,7 @@ from sparklag_schemas.presentation.tables import Column, FittedTable, escape, pl
 from sparklag_schemas.settings.clusters import access_by_address
 from sparklag_schemas.text.formatting import records, when
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.terminal import (
-    Config,
-    Json,
-    console,
-    print_json,
-)
+from sparklag_service.cli.terminal import Config, Json, console, print_json
 from sparklag_service.errors import ServiceError
 
 _COLUMNS: Final = (
@@ -47,8 +42,7 @@ _WITHOUT_LAG: Final = 5
 
 def checkpoint(
     path: Annotated[
-        str,
-        typer.Argument(help="Where the checkpoint is: a folder, s3://, hdfs:// or the like."),
+        str, typer.Argument(help="Where the checkpoint is: a folder, s3://, hdfs:// or the like.")
     ],
     bootstrap_servers: Annotated[
         str | None,

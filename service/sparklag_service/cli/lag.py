@@ -55,8 +55,7 @@ def lag(
     query: Query,
     url: Url = DEFAULT_URL,
     max_lag: Annotated[
-        int | None,
-        typer.Option(min=0, help="Exit with 1 if the lag is more records, or unknown."),
+        int | None, typer.Option(min=0, help="Exit with 1 if the lag is more records, or unknown.")
     ] = None,
     max_age: Annotated[
         float | None,

@@ -91,7 +91,7 @@ class ServiceMetrics(Collector):
             labels=["topic", "reason"],
         )
         settings, counts = self._state.settings, self._state.counters.refusals.counts
-        # What begins with 0 can be seen to increase.
+        # A counter that begins with 0 shows its first increase.
         possible = product((settings.offsets_topic, settings.lag_topic), KINDS)
         for topic, reason in sorted({*possible, *counts}):
             family.add_metric([topic, reason], counts[topic, reason])

@@ -36,7 +36,7 @@ def label_set(labels: Mapping[str, str]) -> str:
 
 def _escaped(value: str) -> str:
     if len(value) > _MAX_LABEL:
-        # The digest tells two values apart that begin alike.
+        # The digest distinguishes values that begin alike.
         digest = blake2b(value.encode(errors="replace"), digest_size=8).hexdigest()
         value = f"{value[:_MAX_LABEL]}~{digest}"
     if not value.isprintable():

@@ -27,7 +27,7 @@ _partition_number = attrgetter("partition")
 
 
 class QuerySeries:
-    """sparklag's own series, and those of the tools that it stands in for."""
+    """sparklag's own series, and those of the tools that it replaces."""
 
     def __init__(self, settings: Settings) -> None:
         self._selection = Selection(settings.metrics)

@@ -379,8 +379,7 @@ def kafka_exporter(only_cluster: str | None) -> Scheme:
         log_labels=log_labels,
         cluster=(
             *gauges(
-                "kafka_",
-                ("brokers", lambda of: len(of.brokers) or None, "Brokers of the cluster."),
+                "kafka_", ("brokers", lambda of: len(of.brokers) or None, "Brokers of the cluster.")
             ),
             LabelledGauge("kafka_broker_info", "A broker of the cluster.", _broker_info),
         ),

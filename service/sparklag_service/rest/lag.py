@@ -136,23 +136,19 @@ def add_forget(app: FastAPI, backend: Backend) -> None:
         keeps its history."""
         if allowed_from != "anywhere" and (allowed_from == "off" or not is_local(request)):
             raise Problem(
-                403,
                 "forget-not-allowed",
-                "Not allowed",
                 f"setting http_forget is {allowed_from}: not from this address, or not by a proxy",
             )
         event = _find_by_id(backend, request, query)
         if not is_forgettable(event):
             raise Problem(
-                409,
                 "query-is-live",
-                "The query is live",
                 f"query {event.query_id} is {event.status}: its driver, checkpoint or group speaks,"
                 " and it would be back at the next message",
             )
         if not await backend.forget(event):
             detail = f"the tombstone of query {event.query_id} is not acknowledged: try again"
-            raise Problem(503, "kafka-away", "Kafka does not answer", detail)
+            raise Problem("kafka-away", detail)
         return Response(status_code=204)
 
 
@@ -163,9 +159,7 @@ def _find_by_id(backend: Backend, request: Request, wanted: str) -> LagEvent:
         return entry.event
     if named := view.named(wanted):
         raise Problem(
-            409,
             "id-needed",
-            "Forgetting takes an id",
             f"{wanted!r} is a name, not an id",
             query_ids=[each.event.query_id for each in named],
         )
@@ -229,9 +223,7 @@ def add_live(app: FastAPI, backend: Backend) -> None:
 
 async def _handle_full(request: Request, error: Exception) -> Response:
     problem = Problem(
-        503,
         "too-many-readers",
-        "Too many readers",
         "the live stream of this instance has as many readers as live.max_readers allows:"
         " try another instance, or later",
     )

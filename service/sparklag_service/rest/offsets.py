@@ -36,15 +36,16 @@ _OFFSETS: Final = {
     "description": "Topic, then partition, then offset; -2 is earliest.",
     "additionalProperties": {"type": "object", "additionalProperties": {"type": "integer"}},
 }
-_KINDS: Final[dict[type[SparklagError], tuple[int, str, str]]] = {
-    UnknownQuery: (404, "unknown-query", "Unknown query"),
-    BeforeFirstBatch: (404, "before-first-batch", "Nothing is stored from before that time"),
-    AmbiguousQuery: (409, "ambiguous-query-name", "More than one query has this name"),
-    SourceNotNamed: (409, "source-not-named", "The query has several sources"),
-    PositionDeleted: (409, "position-deleted", "Retention has deleted what comes next"),
-    TopicChanged: (409, "topic-changed", "The topic is gone, or another one"),
-    KafkaUnavailable: (503, "kafka-away", "Kafka does not answer"),
-    StoreError: (503, "offset-store-away", "The offset store does not answer"),
+_KINDS: Final[dict[type[SparklagError], str]] = {
+    UnknownQuery: "unknown-query",
+    BeforeFirstBatch: "before-first-batch",
+    AmbiguousQuery: "ambiguous-query-name",
+    SourceNotNamed: "source-not-named",
+    PositionDeleted: "position-deleted",
+    TopicChanged: "topic-changed",
+    KafkaUnavailable: "kafka-away",
+    StoreError: "offset-store-away",
+    OffsetsError: "not-restorable",
 }
 
 
@@ -89,10 +90,7 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
         (epoch milliseconds) name the batch; each `Sparklag-Warning` what is lost."""
         if settings.store.url is None:
             raise problems.Problem(
-                404,
-                "no-offset-store",
-                "No offset store",
-                "this service has no offset store: see setting store.url",
+                "no-offset-store", "this service has no offset store: see setting store.url"
             )
         try:
             at_ms = timestamp_ms(at, epoch_ms()) if at is not None else None
@@ -115,8 +113,6 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
 
 
 def _problem(error: SparklagError) -> problems.Problem:
-    for kind, (status, name, title) in _KINDS.items():
-        if isinstance(error, kind):
-            query_ids = error.query_ids if isinstance(error, AmbiguousQuery) else ()
-            return problems.Problem(status, name, title, str(error), query_ids)
-    return problems.Problem(409, "not-restorable", "The query cannot be restored", str(error))
+    kind = next(kind for cause, kind in _KINDS.items() if isinstance(error, cause))
+    query_ids = error.query_ids if isinstance(error, AmbiguousQuery) else ()
+    return problems.Problem(kind, str(error), query_ids)

@@ -16,7 +16,7 @@ from sparklag_service.rest import problems
 
 def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:
     """Schemas by name of the types and their parts. They refer to each other by the template, in
-    which `{name}` stands for the name."""
+    which `{name}` is the name's place."""
     _, by_name = msgspec.json.schema_components(types, ref_template=ref_template)
     for component in by_name.values():
         # Python before 3.13 keeps the indentation of docstrings.

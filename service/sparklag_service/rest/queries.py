@@ -34,9 +34,7 @@ def the_one(backend: Backend, request: Request, entries: Sequence[Entry], wanted
     if not entries:
         raise _unknown(failing(backend, request), wanted)
     raise Problem(
-        409,
         "ambiguous-query-name",
-        "More than one query has this name",
         ambiguity(wanted, [entry.event for entry in entries]),
         query_ids=[entry.event.query_id for entry in entries],
     )
@@ -45,14 +43,10 @@ def the_one(backend: Backend, request: Request, entries: Sequence[Entry], wanted
 def _unknown(parts: dict[str, str], wanted: str) -> Problem:
     unknown = f"no query has the name or id {wanted!r}"
     if not any(part in parts for part in _HIDE_QUERIES):
-        return Problem(
-            404, "unknown-query", "Unknown query", f"{unknown}; GET /lag lists all queries"
-        )
+        return Problem("unknown-query", f"{unknown}; GET /lag lists all queries")
     reasons = "; ".join(f"{part}: {reason}" for part, reason in parts.items())
     return Problem(
-        503,
         "not-ready",
-        "The service is not ready",
         f"{unknown} yet, and the view is not complete: {reasons}",
         failing=parts,
         retry_after_s=_RETRY_AFTER_S,
@@ -100,8 +94,7 @@ def page(view: View, wanted: Filter, limit: int, cursor: str | None) -> Page:
     shown = list(islice(matching, limit))
     has_more = next(matching, None) is not None
     return Page(
-        [Raw(summary(event)) for _, event in shown],
-        _encode(shown[-1][0]) if has_more else None,
+        [Raw(summary(event)) for _, event in shown], _encode(shown[-1][0]) if has_more else None
     )
 
 

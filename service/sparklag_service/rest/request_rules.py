@@ -190,9 +190,7 @@ class RequestRules:
         host = headers.get(b"host", b"").decode("latin-1")
         if host and not self._is_ours(host):
             return Problem(
-                421,
                 "unknown-host",
-                "Unknown host",
                 "the Host header does not name this service: http_hosts lists its names",
             )
         length = headers.get(b"content-length", b"0")
@@ -201,7 +199,7 @@ class RequestRules:
             or not length.isdigit()
             or int(length[:20]) > _MAX_BODY_BYTES
         ):
-            return Problem(413, "body-too-large", "Body too large", "no route takes a body")
+            return Problem("body-too-large", "no route takes a body")
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             return invalid_parameter("no name has a NUL in it")
         return None

@@ -139,9 +139,7 @@ def add_page(app: FastAPI) -> None:
     def page(base: str) -> Response:
         if "index.html" not in built:
             raise Problem(
-                503,
                 "page-not-built",
-                "The page was not built",
                 "this installation has no page: `pip install` of a wheel has; of a checkout it"
                 " builds it",
             )
@@ -167,7 +165,7 @@ def add_page(app: FastAPI) -> None:
 
     def file(name: str, accept_encoding: str) -> Response:
         if name not in built:
-            raise Problem(404, "not-found", "Not found", f"the page has no file {name}")
+            raise Problem("not-found", f"the page has no file {name}")
         return built[name].response(accept_encoding)
 
 

@@ -70,7 +70,7 @@ def text_of(
     clusters: Mapping[str, ClusterMetadata] | None = None,
     open_metrics: bool = False,
 ) -> str:
-    """What a scrape of these events says. `owned`: None: all."""
+    """The text of a scrape of these events. `owned`: None: all."""
     if owned is None:
         owned = {event.query_id for event in events}
 

@@ -132,7 +132,7 @@ class TopApp(App[None]):
         for first in range(0, len(missing), _HISTORIES):
             chunk = missing[first : first + _HISTORIES]
             if not any(await asyncio.gather(*(self._read_history(client, each) for each in chunk))):
-                # A service that hangs has cost one time-out: the next poll says so.
+                # A service that hangs has cost one time-out: the next poll reports it.
                 return
 
     async def _read_history(self, client: ServiceClient, query_id: str) -> bool:

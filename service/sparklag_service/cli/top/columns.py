@@ -150,7 +150,7 @@ def placed_columns(total_width: int, widths: Mapping[Column, int]) -> list[Place
     free = total_width - SELECTION_WIDTH + _GAP
     shown: dict[Column, int] = {}
     for column in COLUMNS:
-        # A reason that says something is worth more than the columns after it.
+        # A reason that can be read is worth more than the columns after it.
         reserved = min(widths[REASON], _READABLE_REASON) - least[REASON] if REASON in shown else 0
         if free - reserved < least[column] + _GAP and shown:
             break
