@@ -64,8 +64,8 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         responses=json_of("LagEvent") | QUERY_PROBLEMS,
     )
     async def get_lag(request: Request, query: str) -> Response:
-        """By name, by id, or by the first characters of the id. The document is the newest event
-        on `consumer-lag`, byte for byte."""
+        """The query is a name, an id, or the first characters of an id. The document is the newest
+        event on `consumer-lag`, byte for byte."""
         return Response(find_query(backend, request, query).document, media_type=JSON)
 
     @app.get(
@@ -85,8 +85,8 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
             Query(description="Seconds, or a duration: `30s`, `5m`. Default: 300 steps in all."),
         ] = None,
     ) -> Response:
-        """By name or by id, from memory. A step without a measurement has no point, and is not
-        0."""
+        """The query is a name or an id; the answer is from memory. A step without a measurement has
+        no point, and is not 0."""
         entry = find_query(backend, request, query)
         now_ms = epoch_ms()
         try:
@@ -104,7 +104,7 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         responses=json_of("Explanation") | QUERY_PROBLEMS,
     )
     async def get_explanation(request: Request, query: str) -> Response:
-        """By name or by id: what `sparklag lag` shows, for people. Programs read the event."""
+        """The text that `sparklag lag` shows people, of a name or id. Programs read the event."""
         event = find_query(backend, request, query).event
         explanation = sentences.explanation(event, epoch_ms())
         return Response(msgspec.json.encode(explanation), media_type=JSON)
@@ -131,7 +131,7 @@ def add_forget(app: FastAPI, backend: Backend) -> None:
         },
     )
     async def forget(request: Request, query: str) -> Response:
-        """By its id, or the first characters of that; not by name, which may mean another query by
+        """Takes an id, or the first characters of one; no name, which may mean another query by
         now. It leaves a tombstone on `consumer-lag`; every instance drops it. The offset store
         keeps its history."""
         if allowed_from != "anywhere" and (allowed_from == "off" or not is_local(request)):
@@ -216,7 +216,7 @@ def add_live(app: FastAPI, backend: Backend) -> None:
         responses={200: _EVENTS, **QUERY_PROBLEMS, 503: _TOO_MANY_OR_NOT_READY},
     )
     async def stream_query(request: Request, query: str, last_id: LastId = None) -> Response:
-        """By name or by id. As `/stream`; it ends when the query is forgotten."""
+        """The stream of one name or id, like `/stream`. It ends when the query is forgotten."""
         event = find_query(backend, request, query).event
         return EventStream(backend.live, Selection(event.query_id), last_id)
 

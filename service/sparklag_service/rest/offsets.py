@@ -86,8 +86,9 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
             ),
         ] = "error",
     ) -> Response:
-        """By name or by id, from the offset store. `Sparklag-Batch-Id` and `Sparklag-Processed-At`
-        (epoch milliseconds) name the batch; each `Sparklag-Warning` what is lost."""
+        """The query is a name or an id in the offset store. `Sparklag-Batch-Id` and
+        `Sparklag-Processed-At` (epoch milliseconds) name the batch; each `Sparklag-Warning` what is
+        lost."""
         if settings.store.url is None:
             raise problems.Problem(
                 "no-offset-store", "this service has no offset store: see setting store.url"

@@ -66,7 +66,7 @@ class Filter:
     topic: str | None = None
     cluster: str | None = None
     superseded: bool = False
-    """Also list queries whose name belongs to another query now."""
+    """Queries whose name belongs to another query now are listed too."""
 
     def matches(self, event: LagEvent) -> bool:
         return (

@@ -143,8 +143,8 @@ _OF_CLIENTS: Final = frozenset(
 
 
 def is_local(request: Request) -> bool:
-    """Whether a client on this machine sent it, and no proxy: it has no header that a client does
-    not send. The address of a connection that was reset is unknown."""
+    """True where a client on this machine sent it, and no proxy: it has no header that a client
+    does not send. The address of a connection that was reset is unknown."""
     if request.client is None or request.client.host not in _THIS_MACHINE:
         return False
     # nginx adds no header, and speaks HTTP/1.0 to what is behind it.

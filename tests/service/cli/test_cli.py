@@ -287,9 +287,7 @@ def test_without_kafka_it_serves_reports_why_it_is_not_ready_and_waits() -> None
 def test_what_the_service_lacks_is_named_by_the_commands_that_need_it() -> None:
     with serving(settings_for("127.0.0.1:1")) as (_, url):
         away = "topics: Kafka at 127.0.0.1:1: 127.0.0.1:1: connection refused"
-        wait_for(
-            lambda: away in sparklag("queries", "--url", url).stderr, "the reason is known"
-        )
+        wait_for(lambda: away in sparklag("queries", "--url", url).stderr, "the reason is known")
         for arguments, listed in (((), "query\tquery_id\t"), (("--json",), "[]\n")):
             answer = sparklag("queries", "--url", url, *arguments)
             assert answer.returncode == 2

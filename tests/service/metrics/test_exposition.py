@@ -46,7 +46,7 @@ PROMETHEUS_3 = (
 
 
 def promtool_reports(promtool: Path, text: bytes) -> list[str]:
-    """Of an exposition; nothing where all is well."""
+    """Objections to an exposition; empty where all is well."""
     done = subprocess.run(
         [promtool, "check", "metrics"],
         input=text,

@@ -152,7 +152,7 @@ class State:
         self.listing = replace(self.listing, order=orders[number], is_reversed=False)
 
     def title(self, now_ms: int, shown: int) -> Text:
-        """Where the numbers are from, how old they are, their order and filter."""
+        """The source and age of the numbers, their order and filter."""
         facts = [f"every {self.interval_s:g} s"]
         if self.fleet.read_at_ms is not None:
             facts.insert(0, f"read {ago(self.fleet.read_at_ms, now_ms)}")
