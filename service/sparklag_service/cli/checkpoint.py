@@ -95,41 +95,31 @@ def _document(position: CheckpointPosition, lags: list[SourceLag] | None) -> dic
         source["latest"] = lag.latest if has_position else None
         source["lag"] = lag.lag if has_position else None
         source["reasons"] = lag.reasons
-    return {
-        "query_id": position.query_id,
-        "batch_id": position.batch_id,
-        "planned_batch_id": position.planned_batch_id,
-        "sources": sources,
-    }
+    fields = ("query_id", "batch_id", "planned_batch_id")
+    return {name: getattr(position, name) for name in fields} | {"sources": sources}
 
 
 def _headline(position: CheckpointPosition) -> str:
     now_ms = epoch_ms()
-    lines = [f"query [bold]{escape(position.query_id)}[/bold]"]
+    text = f"query [bold]{escape(position.query_id)}[/bold]\n"
     if position.batch_id is None:
-        lines.append("no batch is committed yet")
+        text += "no batch is committed yet"
     else:
-        lines.append(
-            f"batch {position.batch_id} committed {when(position.committed_at_ms, now_ms)}"
-        )
+        text += f"batch {position.batch_id} committed {when(position.committed_at_ms, now_ms)}"
     if position.planned_batch_id is not None:
-        lines.append(
-            f"batch {position.planned_batch_id} planned {when(position.planned_at_ms, now_ms)},"
-            " and not committed"
-        )
-    return "\n".join(lines)
+        planned = when(position.planned_at_ms, now_ms)
+        text += f"\nbatch {position.planned_batch_id} planned {planned}, and not committed"
+    return text
 
 
 def _table(position: CheckpointPosition, lags: list[SourceLag] | None) -> FittedTable:
     columns = _COLUMNS if lags is not None else _COLUMNS[:_WITHOUT_LAG]
-    return FittedTable(
-        columns,
-        [
-            row[: len(columns)]
-            for number, source in enumerate(position.sources)
-            for row in _rows(source, lags[number] if lags is not None else None)
-        ],
+    rows = (
+        row
+        for number, source in enumerate(position.sources)
+        for row in _rows(source, lags[number] if lags is not None else None)
     )
+    return FittedTable(columns, [row[: len(columns)] for row in rows])
 
 
 def _rows(source: SourceOffsets, lag: SourceLag | None) -> Iterator[list[str | Text]]:

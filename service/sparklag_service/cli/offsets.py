@@ -290,25 +290,16 @@ def _comparison(compared: Comparison, first: str, second: str) -> FittedTable:
 
 
 def _document(record: BatchRecord) -> dict[str, Any]:
-    return {
-        "query_id": record.query_id,
-        "query": record.query,
-        "run_id": record.run_id,
-        "generation": record.generation,
-        "first_batch_id": record.first_batch_id,
-        "batch_id": record.batch_id,
-        "processed_at": record.processed_at,
-        "is_inferred": record.is_inferred,
-        "topics": [
-            {
-                "source": topic.source,
-                "topic": topic.topic,
-                "topic_id": topic.topic_id,
-                "partitions": [
-                    {"partition": partition, "from": begin, "until": until}
-                    for partition, begin, until in topic.ranges
-                ],
-            }
-            for topic in record.topics
-        ],
-    }
+    batch = ("query_id", "query", "run_id", "generation", "first_batch_id", "batch_id")
+    topics = [
+        {
+            **{name: getattr(topic, name) for name in ("source", "topic", "topic_id")},
+            "partitions": [
+                {"partition": partition, "from": begin, "until": until}
+                for partition, begin, until in topic.ranges
+            ],
+        }
+        for topic in record.topics
+    ]
+    fields = (*batch, "processed_at", "is_inferred")
+    return {name: getattr(record, name) for name in fields} | {"topics": topics}

@@ -107,18 +107,8 @@ def tab_separated(summaries: Iterable[Summary]) -> list[str]:
     """The lines for programs: headings, then each query. No field is empty: `unknown` is a number
     that is not known, `-` a text that is not there. Pure."""
     fields = (
-        "query",
-        "query_id",
-        "topics",
-        "status",
-        "total_lag",
-        "max_time_lag_s",
-        "lag_trend",
-        "catch_up_s",
-        "processed_at",
-        "observed_at",
-        "origin",
-        "reason",
+        *("query", "query_id", "topics", "status", "total_lag", "max_time_lag_s", "lag_trend"),
+        *("catch_up_s", "processed_at", "observed_at", "origin", "reason"),
     )
     lines = ["\t".join(fields)]
     lines += (

@@ -77,19 +77,18 @@ def tail(
 
 
 class _Output:
+    """Standard output: a line for each event."""
+
     def __init__(self, count: int, *, json: bool) -> None:
-        self._count = count
+        self._left = count
         self._json = json
-        self._printed = 0
 
-    @property
-    def is_complete(self) -> bool:
-        return self._printed == self._count > 0
-
-    def print(self, event: LagEvent, document: bytes) -> None:
+    def print(self, event: LagEvent, document: bytes) -> bool:
+        """Print an event, whose JSON is `document`. True: it was the last of `count`, if not 0."""
         width = get_terminal_size().columns if sys.stdout.isatty() else None
         typer.echo(ascii_json(document) if self._json else _line(event, width))
-        self._printed += 1
+        self._left -= 1
+        return self._left == 0
 
 
 async def _follow_topic(settings: ResolvedSettings, query: str | None, output: _Output) -> None:
@@ -110,8 +109,7 @@ async def _follow_topic(settings: ResolvedSettings, query: str | None, output: _
             event = contract_records.decoded(record)
             if event is None or (query is not None and not _is_of(event, query)):
                 continue
-            output.print(*shown(event, record))
-            if output.is_complete:
+            if output.print(*shown(event, record)):
                 return
     except BrokenPipeError:  # whoever reads this output has gone
         raise
@@ -148,11 +146,10 @@ def _follow_stream(url: str, query: str | None, output: _Output) -> None:
         for kind, data in events:
             if kind == "lag":
                 try:
-                    output.print(decode_lag_event(data), data)
+                    if output.print(decode_lag_event(data), data):
+                        return
                 except ContractError as error:
                     print_error(f"skipped an event: {error}")
-                if output.is_complete:
-                    return
             elif kind == "gap":
                 gap = decoded(data, _Gap, url)
                 print_error(f"events after {gap.since} are missing: {gap.reason}")

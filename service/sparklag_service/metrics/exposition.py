@@ -7,6 +7,7 @@ import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from email.message import Message
+from functools import partial
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -45,27 +46,13 @@ class ServiceMetrics(Collector):
         for name, count in counters.as_dict().items():
             yield CounterMetricFamily(f"sparklag_{name}", meanings[name], value=count)
         yield self._refused()
-        yield _labelled(
-            CounterMetricFamily,
-            "task_restarts",
-            "Restarts of a task after a failure.",
-            "task",
-            status.task_restarts,
-        )
-        yield _labelled(
-            CounterMetricFamily,
-            "failures",
-            "Times a stage failed with one query; one trace of each is logged.",
-            "stage",
-            status.stage_failures,
-        )
-        yield _labelled(
-            GaugeMetricFamily,
-            "limit_used_ratio",
-            "Used share of a limit of [limits]; at 1 new input is refused.",
-            "limit",
-            {limit: used / most for limit, (used, most) in status.limit_shares.items()},
-        )
+        restarts = "Restarts of a task after a failure."
+        yield _counter("task_restarts", restarts, "task", status.task_restarts)
+        failures = "Times a stage failed with one query; one trace of each is logged."
+        yield _counter("failures", failures, "stage", status.stage_failures)
+        used = "Used share of a limit of [limits]; at 1 new input is refused."
+        shares = {limit: count / most for limit, (count, most) in status.limit_shares.items()}
+        yield _gauge("limit_used_ratio", used, "limit", shares)
         for each in fields(status):
             value = getattr(status, each.name)
             # Missing is not zero: an unknown value has no sample.
@@ -73,16 +60,11 @@ class ServiceMetrics(Collector):
                 yield GaugeMetricFamily(
                     f"sparklag_{each.name}", each.metadata["meaning"], value=value
                 )
-        yield _labelled(
-            GaugeMetricFamily,
-            "cluster_up",
-            "Whether a broker of the Kafka cluster answers.",
-            "cluster",
-            status.clusters_up,
-        )
+        is_up = "Whether a broker of the Kafka cluster answers."
+        yield _gauge("cluster_up", is_up, "cluster", status.clusters_up)
         for name, meaning in RecordTimeCounts.meanings().items():
             counts = {cluster: of_all[name] for cluster, of_all in status.record_times.items()}
-            yield _labelled(CounterMetricFamily, f"record_times_{name}", meaning, "cluster", counts)
+            yield _counter(f"record_times_{name}", meaning, "cluster", counts)
 
     def _refused(self) -> Metric:
         family = CounterMetricFamily(
@@ -111,6 +93,7 @@ def _labelled(
     return family
 
 
+_counter, _gauge = partial(_labelled, CounterMetricFamily), partial(_labelled, GaugeMetricFamily)
 _OPEN_METRICS: Final = "application/openmetrics-text"
 _OPEN_METRICS_TYPE: Final = f"{_OPEN_METRICS}; version=1.0.0; charset=utf-8"
 _TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

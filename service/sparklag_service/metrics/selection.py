@@ -53,7 +53,10 @@ class Selection:
         selected = [
             event
             async for event in time_slice.over(events)
-            if _is_current(event) and self._takes_names(event.query, event.query_id)
+            # Neither where another query has the name now, nor where its driver ended observing it.
+            if event.superseded_by is None
+            and event.driver_end != "closed"
+            and self._takes_names(event.query, event.query_id)
         ]
         return await _named(selected, time_slice)
 
@@ -97,10 +100,6 @@ def _first_reader(readers: Iterable[LagEvent]) -> str:
     # A query that is measured in its driver comes last: the driver may not be scraped.
     first = min(readers, key=lambda event: (event.measured_by == "embedded", event.query_id))
     return first.query_id
-
-
-def _is_current(event: LagEvent) -> bool:
-    return event.superseded_by is None and event.driver_end != "closed"
 
 
 async def _named(events: Iterable[LagEvent], time_slice: TimeSlice) -> list[NamedQuery]:
@@ -175,7 +174,10 @@ def newest_log(readers: Sequence[tuple[LagEvent, TopicLag]]) -> TopicLag:
     if len(readers) == 1:
         return readers[0][1]
     by_number: dict[int, PartitionLag] = {}
-    for _, topic in sorted(readers, key=_trust):
+    trust = sorted(
+        readers, key=lambda of: (of[1].isolation_level == "read_uncommitted", of[0].measured_at)
+    )
+    for _, topic in trust:
         for partition in topic.partitions:
             if partition.latest_offset is not None or partition.partition not in by_number:
                 by_number[partition.partition] = partition
@@ -184,8 +186,3 @@ def newest_log(readers: Sequence[tuple[LagEvent, TopicLag]]) -> TopicLag:
         partitions=[by_number[number] for number in sorted(by_number)],
         assigned=all(topic.assigned for _, topic in readers),
     )
-
-
-def _trust(reader: tuple[LagEvent, TopicLag]) -> tuple[bool, int]:
-    event, topic = reader
-    return topic.isolation_level == "read_uncommitted", event.measured_at

@@ -77,7 +77,18 @@ def message_schemas(ref_template: str) -> dict[str, Any]:
     """Schemas of the responses, by name; see `components`."""
     types = (LagEvent, HistoryPage, Explanation, problems.ProblemDocument)
     schemas = components(types, ref_template)
-    schemas["LagSummary"] = _summary_schema(schemas["LagEvent"])
+    event = schemas["LagEvent"]
+    topics = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Names of the topics it reads.",
+    }
+    schemas["LagSummary"] = {
+        **event,
+        "title": "LagSummary",
+        "description": "A lag event without its partitions.",
+        "properties": {**event["properties"], "topics": topics},
+    }
     schemas["LagPage"] = {
         "type": "object",
         "required": ["queries", "next_cursor", "failing", "degraded"],
@@ -96,18 +107,4 @@ def _reasons(what: str) -> dict[str, Any]:
         "type": "object",
         "additionalProperties": {"type": "string"},
         "description": f"{what}. Part, and why; empty when all is well.",
-    }
-
-
-def _summary_schema(event: dict[str, Any]) -> dict[str, Any]:
-    topics = {
-        "type": "array",
-        "items": {"type": "string"},
-        "description": "Names of the topics it reads.",
-    }
-    return {
-        **event,
-        "title": "LagSummary",
-        "description": "A lag event without its partitions.",
-        "properties": {**event["properties"], "topics": topics},
     }

@@ -173,13 +173,8 @@ def _built_files() -> Iterator[tuple[str, _File]]:
     folder = files("sparklag_service.rest") / "static"
     if not folder.is_dir():
         return
-    for item in folder.iterdir():
-        if item.is_file():
-            yield item.name, _file(item.name, item.read_bytes(), _SHORT)
-    for item in (folder / "assets").iterdir():
-        yield f"assets/{item.name}", _file(item.name, item.read_bytes(), _FOREVER)
-
-
-def _file(name: str, body: bytes, cache_control: str) -> _File:
-    media_type, _ = mimetypes.guess_type(name)
-    return _File(body, media_type or "application/octet-stream", cache_control)
+    for path, cache_control in (("", _SHORT), ("assets/", _FOREVER)):
+        for item in (folder / path if path else folder).iterdir():
+            if item.is_file():
+                media_type = mimetypes.guess_type(item.name)[0] or "application/octet-stream"
+                yield path + item.name, _File(item.read_bytes(), media_type, cache_control)
