@@ -16,7 +16,7 @@ from sparklag_schemas.presentation.summary import Summary
 from sparklag_schemas.presentation.tables import Column, FittedTable, escape, plain, status_cell
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.requests import decoded, get
+from sparklag_service.cli.requests import decoded, request
 from sparklag_service.cli.terminal import DEFAULT_URL, Json, Url, ascii_json, console, print_error
 
 _COLUMNS: Final = (
@@ -68,7 +68,11 @@ def queries(
     if json:
         typer.echo(ascii_json(msgspec.json.encode(listed)))
     else:
-        _print_table([decoded(each, Summary, url) for each in listed])
+        summaries = [decoded(each, Summary, url) for each in listed]
+        if not sys.stdout.isatty():
+            typer.echo("\n".join(tab_separated(summaries)))
+        elif summaries:
+            console(wrap=True).print(table(summaries, epoch_ms()))
         if not listed and not failing:
             print_error(
                 "no query" + (" like this" if status or topic else " has been observed yet")
@@ -77,13 +81,6 @@ def queries(
         console(stderr=True).print(f"[red]{escape(f'{part}: {reason}')}[/red]")
     if failing:
         raise typer.Exit(2)
-
-
-def _print_table(summaries: Sequence[Summary]) -> None:
-    if not sys.stdout.isatty():
-        typer.echo("\n".join(tab_separated(summaries)))
-    elif summaries:
-        console(wrap=True).print(table(summaries, epoch_ms()))
 
 
 def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
@@ -130,7 +127,7 @@ def _list_lag(url: str, **filters: str | None) -> tuple[list[msgspec.Raw], dict[
     parameters = {name: value for name, value in filters.items() if value is not None}
     summaries: list[msgspec.Raw] = []
     while True:
-        page = get(url, "/lag", parameters, _Page)
+        page = decoded(request("GET", url, "/lag", parameters), _Page, url)
         summaries += page.queries
         if page.next_cursor is None:
             return summaries, page.failing

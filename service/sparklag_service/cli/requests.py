@@ -60,13 +60,6 @@ def extend(body: bytearray, chunk: bytes, url: str) -> None:
         raise not_sparklag(url)
 
 
-def get(
-    url: str, path: str, parameters: Mapping[str, str], body_type: type[_Document]
-) -> _Document:
-    """Returns the decoded body. Raises as `request` does, and where it is no `body_type`."""
-    return decoded(request("GET", url, path, parameters), body_type, url)
-
-
 class ServiceClient:
     """GET requests on an event loop, over kept connections, which the context manager closes."""
 

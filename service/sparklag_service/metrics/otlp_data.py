@@ -164,20 +164,20 @@ def _points(
 ) -> Iterator[_Point]:
     # Topic after topic: a list of every partition would make Python's collector stop the service.
     for query in measured:
-        yield from _of_query(query, now_ms)
-        if selection.topics:
-            yield from _of_topics(query, selection)
+        yield from _of_query(query, selection, now_ms)
     for query in groups.queries:
         yield from _known(query.event.cluster, _GROUP, {"group": query.group}, query.event)
-        if selection.topics:
-            yield from _of_group(query, selection)
+        for topic in as_group_reads(query.event) if selection.topics else ():
+            labels: Attributes = {"group": query.group, "topic": topic.topic}
+            families = (_GROUP_TOPIC, _GROUP_PARTITION)
+            yield from _of_topic(topic.cluster, families, labels, topic, selection)
     for cluster, log in groups.logs if selection.partitions else ():
         for partition in log.partitions:
             attributes: Attributes = {"topic": log.topic, "partition": partition.partition}
             yield from _known(cluster, _LOG_PARTITION, attributes, partition)
 
 
-def _of_query(query: NamedQuery, now_ms: int) -> Iterator[_Point]:
+def _of_query(query: NamedQuery, selection: Selection, now_ms: int) -> Iterator[_Point]:
     event = query.event
     labels: Attributes = {**NATIVE.query_labels(query)}
     for family in (*ages(now_ms), *NATIVE.query):
@@ -186,37 +186,26 @@ def _of_query(query: NamedQuery, now_ms: int) -> Iterator[_Point]:
                 yield _Point(None, family, {**labels, **more}, value)
         else:
             yield from _known(None, (family,), labels, event)
-
-
-def _of_topics(query: NamedQuery, selection: Selection) -> Iterator[_Point]:
-    at_risk = NATIVE.partition_at_risk if is_at_risk(query.event) else ()
-    families = (*NATIVE.partition, *at_risk)
-    for labels, topic in NATIVE.topics(query):
-        if selection.takes_topic(topic.topic):
-            yield from _of_topic(None, NATIVE.topic, families, {**labels}, topic, selection)
-
-
-def _of_group(query: NamedQuery, selection: Selection) -> Iterator[_Point]:
-    for topic in as_group_reads(query.event):
-        if selection.takes_topic(topic.topic):
-            labels: Attributes = {"group": query.group, "topic": topic.topic}
-            yield from _of_topic(
-                topic.cluster, _GROUP_TOPIC, _GROUP_PARTITION, labels, topic, selection
-            )
+    at_risk = NATIVE.partition_at_risk if is_at_risk(event) else ()
+    families = (NATIVE.topic, (*NATIVE.partition, *at_risk))
+    for of_topic, topic in NATIVE.topics(query) if selection.topics else ():
+        yield from _of_topic(None, families, {**of_topic}, topic, selection)
 
 
 def _of_topic(
     cluster: str | None,
-    of_topic: Sequence[FamilyGauge[Any]],
-    of_partition: Sequence[FamilyGauge[Any]],
+    families: tuple[Sequence[FamilyGauge[Any]], Sequence[FamilyGauge[Any]]],
     labels: Attributes,
     topic: TopicLag,
     selection: Selection,
 ) -> Iterator[_Point]:
-    yield from _known(cluster, of_topic, labels, topic)
+    """`families` of the topic, and of its partitions."""
+    if not selection.takes_topic(topic.topic):
+        return
+    yield from _known(cluster, families[0], labels, topic)
     for partition in topic.partitions if selection.partitions else ():
         attributes: Attributes = {**labels, "partition": partition.partition}
-        yield from _known(cluster, of_partition, attributes, partition)
+        yield from _known(cluster, families[1], attributes, partition)
 
 
 def _known(
