@@ -50,7 +50,7 @@ from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.exposition import Exposition
-from sparklag_service.metrics.native import NATIVE
+from sparklag_service.metrics.schemes import NATIVE
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.view import Entry
 from tests.local_kafka import LocalKafka

@@ -10,7 +10,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from scripts.markdown_tables import row
 from sparklag_service.cli import app
-from sparklag_service.cli.usage import PASS_ON
+from sparklag_service.cli.commands import PASS_ON
 
 _INTRODUCTION: Final = """\
 # Commands

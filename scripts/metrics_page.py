@@ -13,11 +13,9 @@ from scripts.markdown_tables import row
 from scripts.schema_documents import documents
 from sparklag_schemas import decode_lag_event
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
-from sparklag_service.metrics.compat import KAFKA_LAG_EXPORTER, kafka_exporter
 from sparklag_service.metrics.exposition import ServiceMetrics
-from sparklag_service.metrics.families import LabelledGauge
-from sparklag_service.metrics.native import NATIVE, ages
-from sparklag_service.metrics.scheme import NamedQuery, Scheme
+from sparklag_service.metrics.families import LabelledGauge, NamedQuery, Scheme
+from sparklag_service.metrics.schemes import KAFKA_LAG_EXPORTER, NATIVE, ages, kafka_exporter
 
 _INTRODUCTION: Final = """\
 # Metrics

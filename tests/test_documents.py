@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from scripts.docs_site import DOCS, entries, with_repository_links
 from sparklag_schemas import Settings
 from sparklag_service.cli import app
-from sparklag_service.cli.usage import PASS_ON
+from sparklag_service.cli.commands import PASS_ON
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.rest.app import create_app
 from tests.service.pipelines import pipeline_of

@@ -1,4 +1,4 @@
-"""One instance as REST and metrics see it: see `view/service_state.py` and `rest/backend.py`."""
+"""One instance as REST and metrics see it: see `view/service_state.py` and `rest/system.py`."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ import pytest
 from scripts.message_examples import MessageType
 from sparklag_schemas import LagEvent, Observation, encode
 from sparklag_schemas.codec import JsonDecoder
+from sparklag_schemas.presentation import sentences
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.history.rows import pack, row_of, unpack
-from sparklag_service.view import lag_text
 from sparklag_service.view.view import Entry, View
 from tests.fuzz.extremes import extremes_of, taken
 from tests.service.metrics.scraped import scrape
@@ -40,7 +40,7 @@ def goes_all_the_way(follower: Follower) -> None:
         row = row_of(event)
         assert next(iter(unpack(pack(row)))).measured_at_ms == row.measured_at_ms
         assert View().put(Entry(event, encode(event), time.monotonic(), 0, 0))
-        assert lag_text.explanation(event, epoch_ms()).lines
+        assert sentences.explanation(event, epoch_ms()).lines
         assert scrape(event).samples
 
 

@@ -14,9 +14,9 @@ from scripts.message_examples import MessageType, example_value
 from sparklag_schemas import LagEvent, Observation, encode
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.messages.redaction import redacted
+from sparklag_schemas.presentation import sentences
 from sparklag_service.history.rows import pack, row_of
 from sparklag_service.metrics.rendering import QuerySeries
-from sparklag_service.view import lag_text
 from sparklag_service.view.view import Entry, View
 from tests.fuzz.extremes import LIMITS
 from tests.messages import QUERY_ID
@@ -103,7 +103,7 @@ def show(written: bytes) -> None:
     event = redacted(event)
     View().put(Entry(event, written, 0.0, 0, 0))
     pack(row_of(event))
-    lag_text.explanation(event, event.measured_at)
+    sentences.explanation(event, event.measured_at)
     text_of(QuerySeries(scrape_settings()), [event])
     follower = Follower(last=event)
     follower.restart()

@@ -35,7 +35,7 @@ from sparklag_schemas.errors import ContractError, MalformedMessage, SettingsErr
 from sparklag_schemas.settings import load_settings
 from sparklag_service.cli.requests import decoded
 from sparklag_service.cli.terminal import ascii_json
-from sparklag_service.cli.top.fleet import LagPage
+from sparklag_service.cli.top.state import LagPage
 from tests import samples
 from tests.fuzz.edits import as_json, changed, edited, places_in
 from tests.fuzz.extremes import LIMITS

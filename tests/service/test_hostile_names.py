@@ -13,11 +13,12 @@ from rich.console import Console
 
 from scripts.message_examples import example_value
 from sparklag_schemas import LagEvent
+from sparklag_schemas.presentation.tables import escape, event_view
+from sparklag_schemas.runtime.log_output import log_formatter
 from sparklag_schemas.runtime.logs import log_fields
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli import lag, tail
-from sparklag_service.cli.logs import log_formatter
-from sparklag_service.cli.terminal import ascii_json, console, escape
+from sparklag_service.cli import tail
+from sparklag_service.cli.terminal import ascii_json, console
 from tests.message_types import with_texts
 from tests.service.metrics.scraped import exposed, parse_text, settings
 
@@ -57,8 +58,7 @@ each = pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
 def test_on_a_terminal(name: str) -> None:
     event = hostile_event(name)
     screen = Console(file=StringIO(), width=200, highlight=False)
-    screen.print(lag.headline(event, epoch_ms()), lag.facts(event, epoch_ms()))
-    screen.print(lag._table(event, None))
+    screen.print(event_view(event, epoch_ms(), most=None))
     assert isinstance(screen.file, StringIO)
     assert is_harmless(screen.file.getvalue())
     line = tail._line(event)

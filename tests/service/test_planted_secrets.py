@@ -24,9 +24,9 @@ from sparklag_schemas import (
 )
 from sparklag_schemas.messages.lag_event import PartitionLag, TopicLag
 from sparklag_schemas.messages.topics import key_of
+from sparklag_schemas.presentation.tables import headline
+from sparklag_schemas.runtime.log_output import log_formatter
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli import lag
-from sparklag_service.cli.logs import log_formatter
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from tests.messages import lag_event, seen
@@ -165,7 +165,7 @@ async def outputs(pipeline: Pipeline, port: int, queries: Sequence[str]) -> list
     for query in queries:
         entry = pipeline.view.get(query)
         assert entry is not None
-        shown += [entry.document.decode(), str(lag.headline(entry.event, epoch_ms()))]
+        shown += [entry.document.decode(), str(headline(entry.event, epoch_ms()))]
     return shown
 
 

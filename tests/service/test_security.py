@@ -21,7 +21,7 @@ from sparklag_schemas import KafkaSettings, MirrorSettings, Observation, Setting
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.check.command import diagnose
+from sparklag_service.cli.check import diagnose
 from tests.certificates import Certificates
 from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, observation, position, seen

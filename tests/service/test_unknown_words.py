@@ -7,6 +7,7 @@ import json
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, decode_lag_event, decode_observation, encode
+from sparklag_schemas.presentation import sentences
 from sparklag_schemas.text.formatting import mark
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import tail
@@ -14,7 +15,6 @@ from sparklag_service.history.rows import pack, row_of, unpack
 from sparklag_service.publishing.partition_publisher import PartitionChanges
 from sparklag_service.tracking.query_state import restored
 from sparklag_service.tracking.tracker import Tracker
-from sparklag_service.view import lag_text
 from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event, observation
 from tests.service.metrics.scraped import exposed, settings
@@ -59,8 +59,8 @@ async def test_metrics_have_them_as_labels() -> None:
 def test_people_see_them() -> None:
     event, now_ms = event_of_tomorrow(), epoch_ms()
     assert mark(event.status) == "warn"
-    assert lag_text.status(event, now_ms).startswith("DREAMING")
-    assert "telepathy" in dict(lag_text.lines(event, now_ms))["source"]
+    assert sentences.status(event, now_ms).startswith("DREAMING")
+    assert "telepathy" in dict(sentences.lines(event, now_ms))["source"]
     assert "DREAMING" in tail._line(event)
     assert "whim" in tail._line(event)
 

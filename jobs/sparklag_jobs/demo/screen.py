@@ -17,10 +17,16 @@ from rich.text import Text
 
 from sparklag_jobs.demo.processes import QueryLag
 from sparklag_schemas.messages.lag_event import LagEvent
-from sparklag_schemas.text.formatting import catch_up, mark, oldest, per_second, records, trend
+from sparklag_schemas.presentation.rows import CELLS, partitions_of
+from sparklag_schemas.presentation.tables import (
+    Column,
+    FittedTable,
+    headline,
+    plain,
+    status_cell,
+)
+from sparklag_schemas.text.formatting import per_second, records
 from sparklag_schemas.text.printable import printable
-from sparklag_service.cli.lag import headline
-from sparklag_service.cli.terminal import COLOURS, Column, FittedTable, plain
 
 
 def next_steps(command: str) -> str:
@@ -128,7 +134,7 @@ def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]
         if lag.event is None or not lag.has_lag:
             rows.append((plain(lag.query), _STARTING, *[""] * (len(_COLUMNS) - 2)))
             continue
-        rows.append(_cells(lag.event))
+        rows.append(_cells(lag.event, now_ms))
         if lag.event.reason:
             reasons.append(headline(lag.event, now_ms))
     links = Table.grid(padding=(0, 2))
@@ -139,19 +145,12 @@ def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]
     return Group(FittedTable(_COLUMNS, rows), Text(), *reasons, Text(), links, _HINT)
 
 
-def _cells(event: LagEvent) -> tuple[str | Text, ...]:
-    worst = max(
-        (partition for topic in event.topics for partition in topic.partitions),
-        key=lambda partition: partition.lag or 0,
-        default=None,
-    )
+def _cells(event: LagEvent, now_ms: int) -> tuple[str | Text, ...]:
+    worst = max((each for _, each in partitions_of(event)), key=lambda p: p.lag or 0, default=None)
     return (
         Text(plain(event.display_name), "bold"),
-        Text(plain(event.status), COLOURS[mark(event.status)]),
-        records(event.total_lag),
-        oldest(event.total_lag, event.max_time_lag_s),
-        trend(event.lag_trend),
-        catch_up(event.catch_up_s, event.catch_up_reason),
+        status_cell(event),
+        *(CELLS[column.heading](event, now_ms) for column in _COLUMNS[2:-1]),
         "" if worst is None or not worst.lag else f"{worst.partition}: {records(worst.lag)}",
     )
 
@@ -159,9 +158,7 @@ def _cells(event: LagEvent) -> tuple[str | Text, ...]:
 def plain_line(event: LagEvent) -> str:
     """The lag in one line."""
     partitions = " ".join(
-        f"{partition.partition}:{records(partition.lag)}"
-        for topic in event.topics
-        for partition in topic.partitions
+        f"{partition.partition}:{records(partition.lag)}" for _, partition in partitions_of(event)
     )
     return (
         f"{printable(event.display_name):<8}  {printable(event.status):<7}"

@@ -203,7 +203,7 @@ def _check_intervals(arguments: argparse.Namespace) -> None:
 def _configure_logs(settings: Settings) -> None:
     """As of a service. On a cluster there may be no more than a driver needs."""
     try:
-        from sparklag_service.cli.logs import configure_logs
+        from sparklag_schemas.runtime.log_output import configure_logs
     except ImportError:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     else:

@@ -28,8 +28,8 @@ from sparklag_jobs.report.query_report import QueryReport, query_reports
 from sparklag_jobs.report.screen import print_report
 from sparklag_jobs.report.windows import read_windows
 from sparklag_schemas.errors import SparklagError
+from sparklag_schemas.presentation.tables import width_of
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
-from sparklag_service.cli.terminal import width_of
 
 FORMAT_VERSION: Final = "1.0"
 

@@ -10,8 +10,9 @@ from rich.text import Text
 
 from sparklag_jobs.report import formatting
 from sparklag_jobs.report.query_report import QueryReport
+from sparklag_schemas.presentation.rows import COLOURS
+from sparklag_schemas.presentation.tables import Column, FittedTable
 from sparklag_schemas.text.formatting import Mark
-from sparklag_service.cli.terminal import COLOURS, Column, FittedTable
 
 _EPISODES: Final = 10
 _NAME: Final = Column("query", "name", 0)

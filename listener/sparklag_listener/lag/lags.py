@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparklag_schemas import LagEvent, SparklagError
-from sparklag_schemas.text.formatting import Mark, ago, catch_up, mark, oldest, records, trend
+from sparklag_schemas.presentation.rows import CELLS, severity
+from sparklag_schemas.text.formatting import Mark, mark, records
 from sparklag_schemas.text.printable import first_few, printable
 from sparklag_schemas.timestamps import epoch_ms
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 _MAX_ROWS: Final = 50
 _MAX_NAME: Final = 80
 _MAX_REASON: Final = 300
-_WORST_FIRST: Final[tuple[Mark, ...]] = get_args(Mark)
 _COLORS: Final[dict[Mark, str]] = {"bad": "#d64545", "warn": "#b58105", "ok": "#2f9e58"}
 _SYMBOLS: Final[dict[Mark, str]] = {"bad": "✖", "warn": "▲", "ok": "●"}
 _HEADINGS: Final = (
@@ -40,7 +40,7 @@ def lag_table(events: Sequence[LagEvent], now_ms: int) -> str:
     """A row for each query, the worst status first."""
     if not events:
         return paragraph("no lag is published yet of the queries that are observed")
-    ranked = sorted(events, key=lambda event: _WORST_FIRST.index(mark(event.status)))
+    ranked = sorted(events, key=lambda event: severity(event.status))
     head = "".join(_cell("th", name, escape(name)) for name in _HEADINGS)
     rows = "".join(f"<tr>{_row(event, now_ms)}</tr>" for event in ranked[:_MAX_ROWS])
     table = (
@@ -60,18 +60,11 @@ def paragraph(text: str) -> str:
 def _row(event: LagEvent, now_ms: int) -> str:
     level = mark(event.status)
     status = f"{_SYMBOLS[level]} {escape(printable(event.status, _MAX_NAME))}"
-    texts: Iterable[str] = (
-        records(event.total_lag),
-        oldest(event.total_lag, event.max_time_lag_s),
-        trend(event.lag_trend),
-        catch_up(event.catch_up_s, event.catch_up_reason),
-        ago(event.observed_at, now_ms),
-        printable(event.reason or "", _MAX_REASON),
-    )
     cells = [
         f"<bdi>{escape(printable(event.display_name, _MAX_NAME))}</bdi>",
         f'<span style="color:{_COLORS[level]};font-weight:bold">{status}</span>',
-        *map(escape, texts),
+        *(escape(CELLS[heading](event, now_ms)) for heading in _HEADINGS[2:-1]),
+        escape(printable(event.reason or "", _MAX_REASON)),
     ]
     return "".join(_cell("td", name, cell) for name, cell in zip(_HEADINGS, cells, strict=True))
 

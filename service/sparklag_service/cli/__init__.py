@@ -10,8 +10,7 @@ import sys
 
 import typer
 
-from sparklag_service.cli.lazy_commands import LazyCommands
-from sparklag_service.cli.usage import CONTEXT, USAGE_ERROR, print_usage_error
+from sparklag_service.cli.commands import CONTEXT, USAGE_ERROR, LazyCommands, print_usage_error
 
 app = typer.Typer(
     name="sparklag",

@@ -19,19 +19,11 @@ from sparklag_offsets.checkpoints import (
     read_checkpoint,
 )
 from sparklag_schemas import Settings, SourcePosition, load_settings
+from sparklag_schemas.presentation.tables import Column, FittedTable, escape, plain
 from sparklag_schemas.settings.clusters import access_by_address
 from sparklag_schemas.text.formatting import records, when
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.terminal import (
-    Column,
-    Config,
-    FittedTable,
-    Json,
-    console,
-    escape,
-    plain,
-    print_json,
-)
+from sparklag_service.cli.terminal import Config, Json, console, print_json
 from sparklag_service.errors import ServiceError
 
 _COLUMNS: Final = (
@@ -50,8 +42,7 @@ _WITHOUT_LAG: Final = 5
 
 def checkpoint(
     path: Annotated[
-        str,
-        typer.Argument(help="Where the checkpoint is: a folder, s3://, hdfs:// or the like."),
+        str, typer.Argument(help="Where the checkpoint is: a folder, s3://, hdfs:// or the like.")
     ],
     bootstrap_servers: Annotated[
         str | None,
@@ -104,43 +95,33 @@ def _document(position: CheckpointPosition, lags: list[SourceLag] | None) -> dic
         source["latest"] = lag.latest if has_position else None
         source["lag"] = lag.lag if has_position else None
         source["reasons"] = lag.reasons
-    return {
-        "query_id": position.query_id,
-        "batch_id": position.batch_id,
-        "planned_batch_id": position.planned_batch_id,
-        "sources": sources,
-    }
+    fields = ("query_id", "batch_id", "planned_batch_id")
+    return {name: getattr(position, name) for name in fields} | {"sources": sources}
 
 
 def _headline(position: CheckpointPosition) -> str:
     now_ms = epoch_ms()
-    lines = [f"query [bold]{escape(position.query_id)}[/bold]"]
+    text = f"query [bold]{escape(position.query_id)}[/bold]\n"
     if position.batch_id is None:
-        lines.append("no batch is committed yet")
+        text += "no batch is committed yet"
     else:
-        lines.append(
-            f"batch {position.batch_id} committed {when(position.committed_at_ms, now_ms)}"
-        )
+        text += f"batch {position.batch_id} committed {when(position.committed_at_ms, now_ms)}"
     if position.planned_batch_id is not None:
-        lines.append(
-            f"batch {position.planned_batch_id} planned {when(position.planned_at_ms, now_ms)},"
-            " and not committed"
-        )
-    return "\n".join(lines)
+        planned = when(position.planned_at_ms, now_ms)
+        text += f"\nbatch {position.planned_batch_id} planned {planned}, and not committed"
+    return text
 
 
 def _table(position: CheckpointPosition, lags: list[SourceLag] | None) -> FittedTable:
     columns = _COLUMNS if lags is not None else _COLUMNS[:_WITHOUT_LAG]
-    return FittedTable(
-        columns,
-        [
-            row[: len(columns)]
-            for number, source in enumerate(position.sources)
-            for row in _rows(
-                source, source.source in position.kafka, lags[number] if lags is not None else None
-            )
-        ],
+    rows = (
+        row
+        for number, source in enumerate(position.sources)
+        for row in _rows(
+            source, source.source in position.kafka, lags[number] if lags is not None else None
+        )
     )
+    return FittedTable(columns, [row[: len(columns)] for row in rows])
 
 
 def _rows(

@@ -2,61 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import signal
+import time
+from collections.abc import Callable, Iterator
 from math import isnan
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, Final, NamedTuple
 
 import typer
-from rich.console import Group
-from rich.table import Table
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
 
-from sparklag_schemas import LagEvent, PartitionLag, TopicLag, decode_lag_event
+from sparklag_schemas import LagEvent, SparklagError, decode_lag_event
 from sparklag_schemas.errors import MalformedMessage
+from sparklag_schemas.presentation.rows import partitions_of
+from sparklag_schemas.presentation.tables import SHOWN_PARTITIONS, event_view
 from sparklag_schemas.rest_interface import path_segment
-from sparklag_schemas.text.formatting import ago, mark, records, span
+from sparklag_schemas.text.formatting import ago, span
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import not_sparklag, request
 from sparklag_service.cli.terminal import (
-    COLOURS,
     DEFAULT_URL,
-    Column,
-    FittedTable,
     Interval,
     Json,
+    Query,
     Url,
     ascii_json,
     console,
-    escape,
-    plain,
     print_error,
 )
-from sparklag_service.cli.watch import Read, Reading, print_changes, refresh_in_place
 from sparklag_service.errors import RequestRefused
-from sparklag_service.view import lag_text
+from sparklag_service.publishing.cadence import has_changed
 
-_SHOWN = 20
-_MEASURED_MAX_AGE_MS = 60_000
+_MEASURED_MAX_AGE_MS: Final = 60_000
 """Queries are measured each second and published each ten; an older lag may have changed."""
-_PARTITION_COLUMNS = (
-    Column("topic", "name", 2),
-    Column("partition", "number", 0),
-    Column("processed", "number", 6),
-    Column("latest", "number", 5),
-    Column("lag", "number", 1),
-    Column("oldest", "number", 3),
-    Column("reason", "text", 4),
-)
+
+
+class Reading(NamedTuple):
+    """An event, and the JSON it came as."""
+
+    event: LagEvent
+    document: bytes
+
+
+Read = Callable[[], Reading]
+"""Raises ServiceError."""
 
 
 def lag(
-    query: Annotated[
-        str, typer.Argument(help="Name, id or first characters of the id of a query.")
-    ],
+    query: Query,
     url: Url = DEFAULT_URL,
     max_lag: Annotated[
-        int | None,
-        typer.Option(min=0, help="Exit with 1 if the lag is more records, or unknown."),
+        int | None, typer.Option(min=0, help="Exit with 1 if the lag is more records, or unknown.")
     ] = None,
     max_age: Annotated[
         float | None,
@@ -67,7 +66,8 @@ def lag(
         ),
     ] = None,
     every_partition: Annotated[
-        bool, typer.Option("--all", help=f"Every partition, not the {_SHOWN} that lag most.")
+        bool,
+        typer.Option("--all", help=f"Every partition, not the {SHOWN_PARTITIONS} that lag most."),
     ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show it again when it changes, until Ctrl-C.")
@@ -88,7 +88,7 @@ def lag(
     if max_age is not None and isnan(max_age):
         # No age is higher than that: the probe would always succeed.
         raise typer.BadParameter("expected a number of seconds", param_hint="--max-age")
-    most = None if every_partition else _SHOWN
+    most = None if every_partition else SHOWN_PARTITIONS
     if watch:
         if max_lag is not None or max_age is not None:
             raise typer.BadParameter("excludes --max-lag and --max-age", param_hint="--watch")
@@ -99,7 +99,7 @@ def lag(
     if json:
         typer.echo(ascii_json(document))
     else:
-        console(wrap=True).print(render(event, now_ms, most))
+        console(wrap=True).print(event_view(event, now_ms, most))
     why = objection(event, now_ms, max_lag=max_lag, max_age_s=max_age)
     if why is not None:
         print_error(f"{event.display_name}: {why}")
@@ -108,82 +108,77 @@ def lag(
 
 def _watch(read: Read, interval_s: float, most: int | None, json: bool) -> None:
     screen = console(wrap=True)
-    if json:
-        print_changes(read, interval_s, lambda reading: typer.echo(ascii_json(reading.document)))
-    elif screen.is_interactive:
-        refresh_in_place(read, interval_s, screen, lambda event: render(event, epoch_ms(), most))
+
+    def show(reading: Reading) -> None:
+        if json:
+            typer.echo(ascii_json(reading.document))
+        else:
+            screen.print(event_view(reading.event, epoch_ms(), most), "")
+
+    if screen.is_interactive and not json:
+        _refresh_in_place(read, interval_s, screen, most)
     else:
-        print_changes(
-            read,
-            interval_s,
-            lambda reading: screen.print(render(reading.event, epoch_ms(), most), ""),
-        )
+        print_changes(read, interval_s, show)
 
 
-def render(event: LagEvent, now_ms: int, most: int | None = _SHOWN) -> Group:
-    """The query's lag, the facts that explain it, and its partitions: `most` of them, or all."""
-    return Group(headline(event, now_ms), facts(event, now_ms), _table(event, most))
+def _refresh_in_place(read: Read, interval_s: float, screen: Console, most: int | None) -> None:
+    signal.signal(signal.SIGTERM, _exit)  # the terminal's cursor is hidden meanwhile
+    shown: LagEvent | None = None
+    read_at_ms = 0
+    with Live(console=screen, auto_refresh=False) as live:
+        for reading in _readings(read, interval_s):
+            parts: list[RenderableType] = []
+            if isinstance(reading, Reading):
+                shown, read_at_ms = reading.event, epoch_ms()
+            else:
+                age, why = ago(read_at_ms, epoch_ms()), printable(str(reading), 2_000)
+                parts = [Text(f"\nNO ANSWER, shown as of {age}: {why}", "bold red")]
+            if shown is not None:
+                live.update(Group(event_view(shown, epoch_ms(), most), *parts), refresh=True)
 
 
-def headline(event: LagEvent, now_ms: int) -> str:
-    """Name, status, since when and why, as rich markup."""
-    colour = COLOURS[mark(event.status)]
-    name, status = escape(event.display_name), escape(lag_text.status(event, now_ms))
-    return f"[bold]{name}[/bold]  [{colour}]{status}[/{colour}]"
+def print_changes(read: Read, interval_s: float, show: Callable[[Reading], None]) -> None:
+    """Show the first event, and each that differs by more than its age, until Ctrl-C.
+
+    Standard error reports once that there is no answer. Raises ServiceError where the first request
+    fails.
+    """
+    shown: LagEvent | None = None
+    is_away = False
+    for reading in _readings(read, interval_s):
+        if not isinstance(reading, Reading):
+            if not is_away:
+                print_error(f"no answer, waiting: {reading}")
+            is_away = True
+            continue
+        if is_away:
+            print_error("the service answers again")
+            is_away = False
+        if shown is None or has_changed(shown, reading.event):
+            shown = reading.event
+            show(reading)
 
 
-def facts(event: LagEvent, now_ms: int) -> Table:
-    """How far behind it is, how fast, and why."""
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(style="dim")
-    grid.add_column()
-    for heading, text in lag_text.lines(event, now_ms):
-        grid.add_row(heading, escape(text))
-    return grid
+def _readings(read: Read, interval_s: float) -> Iterator[Reading | SparklagError]:
+    # An error of the first is raised: the name or the address may be wrong.
+    yield read()
+    while True:
+        time.sleep(interval_s)
+        try:
+            reading: Reading | SparklagError = read()
+        except SparklagError as error:
+            reading = error
+        yield reading
 
 
-def _table(event: LagEvent, most: int | None) -> FittedTable:
-    count = sum(len(topic.partitions) for topic in event.topics)
-    if most is None or count <= most:
-        return partition_table(
-            [(topic, each) for topic in event.topics for each in topic.partitions]
-        )
-    caption = f"{count - most:,} more partitions; all with --all"
-    return partition_table(worst_first(event)[:most], caption)
-
-
-def worst_first(event: LagEvent) -> list[tuple[TopicLag, PartitionLag]]:
-    """Its partitions, those of unknown lag first: one of them may be the worst."""
-    partitions = [(topic, each) for topic in event.topics for each in topic.partitions]
-    return sorted(partitions, key=lambda pair: (pair[1].lag is not None, -(pair[1].lag or 0)))
-
-
-def partition_table(
-    partitions: Iterable[tuple[TopicLag, PartitionLag]], caption: str = ""
-) -> FittedTable:
-    """A row for each of them."""
-    return FittedTable(
-        _PARTITION_COLUMNS,
-        [
-            (
-                plain(topic.topic),
-                str(partition.partition),
-                records(partition.processed_offset),
-                records(partition.latest_offset),
-                records(partition.lag),
-                lag_text.oldest(partition),
-                plain(partition.reason or ""),
-            )
-            for topic, partition in partitions
-        ],
-        caption=caption,
-    )
+def _exit(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def objection(
     event: LagEvent, now_ms: int, *, max_lag: int | None, max_age_s: float | None
 ) -> str | None:
-    """Why the query is not within these, in a line. None: it is. An unknown lag is not. Pure."""
+    """Why the query is not within these limits, in a line. None: it is. An unknown lag is not."""
     if max_lag is None and max_age_s is None:
         return None
     if now_ms - event.measured_at > _MEASURED_MAX_AGE_MS:
@@ -202,11 +197,13 @@ def _too_old(event: LagEvent, max_age_s: float) -> str | None:
     if worst_s > max_age_s:
         allowed = span(max_age_s)
         return f"its oldest unprocessed record is {span(worst_s)} old, {allowed} is allowed"
-    for partition in (each for topic in event.topics for each in topic.partitions if each.lag):
+    for _, partition in partitions_of(event):
+        if not partition.lag:
+            continue
         if partition.time_lag_s is None:
             return "the age of its oldest unprocessed record is not known"
         if partition.time_lag_method == "floor":
-            # It may be far older: the service has not seen that record arrive.
+            # It may be far older: the service did not observe when that record arrived.
             least = span(partition.time_lag_s)
             return (
                 f"its oldest unprocessed record is at least {least} old, the exact age is unknown"
@@ -234,7 +231,6 @@ def forget(
 
 
 def _get_lag(url: str, query: str) -> Reading:
-    """Raises ServiceError."""
     document = request("GET", url, f"/lag/{path_segment(query)}")
     try:
         return Reading(decode_lag_event(document), document)

@@ -17,30 +17,27 @@ from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
 from sparklag_offsets.store.stores import OffsetStore, open_store
 from sparklag_schemas import Settings, SettingsError, load_settings
 from sparklag_schemas.messages.query_names import shown_prefixes
+from sparklag_schemas.presentation.tables import Column, FittedTable, escape, plain
 from sparklag_schemas.text.formatting import ago, records, when
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
+from sparklag_service.cli.commands import CommandGroup
 from sparklag_service.cli.terminal import (
     BootstrapServers,
-    Column,
     Config,
-    FittedTable,
     Json,
+    Query,
     console,
-    escape,
-    plain,
     print_error,
     print_json,
 )
-from sparklag_service.cli.usage import CommandGroup
 
-app = typer.Typer(
+offsets = typer.Typer(
     help="Where queries were, from the offset store.", no_args_is_help=True, cls=CommandGroup
 )
 
 _LONGEST_HEADING: Final = 20
 _Result = TypeVar("_Result")
-_Query = Annotated[str, typer.Argument(help="Name, id or first characters of the id of a query.")]
 _Store = Annotated[
     str | None,
     typer.Option("--store", help="URL of the offset store. [default: setting store.url]"),
@@ -55,7 +52,7 @@ _At = Annotated[
 ]
 
 
-@app.command("list")
+@offsets.command("list")
 def list_queries(store: _Store = None, config: Config = None, json: Json = False) -> None:
     """List the queries of the offset store: the newest batch of each, and since when."""
     listed = _run(_settings(config, store), _read_queries)
@@ -72,9 +69,9 @@ def list_queries(store: _Store = None, config: Config = None, json: Json = False
     console(wrap=True).print(_queries(listed, epoch_ms()))
 
 
-@app.command()
+@offsets.command()
 def show(
-    query: _Query, store: _Store = None, at: _At = None, config: Config = None, json: Json = False
+    query: Query, store: _Store = None, at: _At = None, config: Config = None, json: Json = False
 ) -> None:
     """Show the last stored batch of a query: its ranges, by partition."""
     settings = _settings(config, store)
@@ -86,7 +83,7 @@ def show(
     console(wrap=True).print(_headline(record), _ranges(record), sep="\n")
 
 
-@app.command()
+@offsets.command()
 def diff(
     first: Annotated[str, typer.Argument(help="The query to compare with.")],
     second: Annotated[str, typer.Argument(help="Another query that reads the same topics.")],
@@ -113,9 +110,9 @@ def diff(
         raise typer.Exit(1)
 
 
-@app.command()
+@offsets.command()
 def restore(
-    query: _Query,
+    query: Query,
     at: _At = None,
     store: _Store = None,
     source: Annotated[
@@ -176,7 +173,6 @@ def _settings(config: Path | None, store: str | None) -> Settings:
 
 
 def _run(settings: Settings, read: Callable[[OffsetStore], Awaitable[_Result]]) -> _Result:
-    """What `read` reads of the store. Raises OffsetsError."""
     quiet_client_logs()
 
     async def run() -> _Result:
@@ -293,25 +289,16 @@ def _comparison(compared: Comparison, first: str, second: str) -> FittedTable:
 
 
 def _document(record: BatchRecord) -> dict[str, Any]:
-    return {
-        "query_id": record.query_id,
-        "query": record.query,
-        "run_id": record.run_id,
-        "generation": record.generation,
-        "first_batch_id": record.first_batch_id,
-        "batch_id": record.batch_id,
-        "processed_at": record.processed_at,
-        "is_inferred": record.is_inferred,
-        "topics": [
-            {
-                "source": topic.source,
-                "topic": topic.topic,
-                "topic_id": topic.topic_id,
-                "partitions": [
-                    {"partition": partition, "from": begin, "until": until}
-                    for partition, begin, until in topic.ranges
-                ],
-            }
-            for topic in record.topics
-        ],
-    }
+    batch = ("query_id", "query", "run_id", "generation", "first_batch_id", "batch_id")
+    topics = [
+        {
+            **{name: getattr(topic, name) for name in ("source", "topic", "topic_id")},
+            "partitions": [
+                {"partition": partition, "from": begin, "until": until}
+                for partition, begin, until in topic.ranges
+            ],
+        }
+        for topic in record.topics
+    ]
+    fields = (*batch, "processed_at", "is_inferred")
+    return {name: getattr(record, name) for name in fields} | {"topics": topics}

@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 
 from sparklag_schemas import load_settings
+from sparklag_service.cli.commands import PASS_ON, CommandGroup
 from sparklag_service.cli.terminal import BootstrapServers, Config
-from sparklag_service.cli.usage import PASS_ON, CommandGroup
 from sparklag_service.errors import ServiceError
 
-history_app = typer.Typer(help="The history of lag.", no_args_is_help=True, cls=CommandGroup)
+history = typer.Typer(help="The history of lag.", no_args_is_help=True, cls=CommandGroup)
 
 
 def serve(
@@ -27,7 +27,7 @@ def serve(
 ) -> None:
     """Run the service: read observations, measure lag, publish it, serve it over REST."""
     # Loading the server takes seconds, and `sparklag lag` is a probe that runs every few.
-    from sparklag_service.cli.logs import configure_logs
+    from sparklag_schemas.runtime.log_output import configure_logs
     from sparklag_service.server import serve as serve_until_signal
 
     settings = load_settings(
@@ -53,7 +53,7 @@ def report(context: typer.Context) -> None:
     _replace_process("report", "sparklag_jobs.report.lag_report", context.args)
 
 
-@history_app.command("run", context_settings=PASS_ON)
+@history.command("run", context_settings={**PASS_ON})
 def run_history(context: typer.Context) -> None:
     """Keep the history of lag in tables, with a Spark job."""
     _replace_process("history", "sparklag_jobs.history.lag_history", context.args)
@@ -62,7 +62,6 @@ def run_history(context: typer.Context) -> None:
 def _replace_process(
     command: str, module: str, arguments: list[str], *, needs_spark: bool = True
 ) -> None:
-    """The service never imports what runs on Spark: the program takes this process over."""
     if needs_spark and find_spec("pyspark") is None:
         raise ServiceError(f"the {command} needs pyspark: pip install 'sparklag[demo]'")
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])

@@ -11,24 +11,13 @@ import typer
 from rich.text import Text
 
 from sparklag_schemas.messages.query_names import shown_prefixes
-from sparklag_schemas.text.formatting import ago, catch_up, mark, oldest, records, trend
+from sparklag_schemas.presentation.rows import CELLS
+from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.presentation.tables import Column, FittedTable, escape, plain, status_cell
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.requests import decoded, get
-from sparklag_service.cli.summary import Summary
-from sparklag_service.cli.terminal import (
-    COLOURS,
-    DEFAULT_URL,
-    Column,
-    FittedTable,
-    Json,
-    Url,
-    ascii_json,
-    console,
-    escape,
-    plain,
-    print_error,
-)
+from sparklag_service.cli.requests import decoded, request
+from sparklag_service.cli.terminal import DEFAULT_URL, Json, Url, ascii_json, console, print_error
 
 _COLUMNS: Final = (
     Column("query", "name", 0),
@@ -79,7 +68,11 @@ def queries(
     if json:
         typer.echo(ascii_json(msgspec.json.encode(listed)))
     else:
-        _print_table([decoded(each, Summary, url) for each in listed])
+        summaries = [decoded(each, Summary, url) for each in listed]
+        if not sys.stdout.isatty():
+            typer.echo("\n".join(tab_separated(summaries)))
+        elif summaries:
+            console(wrap=True).print(table(summaries, epoch_ms()))
         if not listed and not failing:
             print_error(
                 "no query" + (" like this" if status or topic else " has been observed yet")
@@ -90,54 +83,29 @@ def queries(
         raise typer.Exit(2)
 
 
-def _print_table(summaries: Sequence[Summary]) -> None:
-    if not sys.stdout.isatty():
-        typer.echo("\n".join(tab_separated(summaries)))
-    elif summaries:
-        console(wrap=True).print(table(summaries, epoch_ms()))
-
-
 def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
-    """For people. The reason of a query's status is below it. Pure."""
+    """The table for people, with the reason of each query's status below its row. Pure."""
     prefixes = shown_prefixes(query.query_id for query in summaries)
-    return FittedTable(
-        _COLUMNS,
-        [
-            (
-                plain(query.query or "-"),
-                printable(prefixes[query.query_id]),
-                plain(", ".join(query.topics)),
-                Text(plain(query.status), style=COLOURS[mark(query.status)]),
-                records(query.total_lag),
-                oldest(query.total_lag, query.max_time_lag_s),
-                trend(query.lag_trend),
-                catch_up(query.catch_up_s, query.catch_up_reason),
-                ago(query.processed_at, now_ms),
-                ago(query.observed_at, now_ms),
-                plain(query.origin),
-            )
-            for query in summaries
-        ],
-        details=[plain(query.reason or "") for query in summaries],
-    )
+    rows: list[Sequence[str | Text]] = [
+        (
+            plain(query.query or "-"),
+            printable(prefixes[query.query_id]),
+            plain(", ".join(query.topics)),
+            status_cell(query),
+            *(CELLS[column.heading](query, now_ms) for column in _COLUMNS[4:-1]),
+            plain(query.origin),
+        )
+        for query in summaries
+    ]
+    return FittedTable(_COLUMNS, rows, details=[plain(query.reason or "") for query in summaries])
 
 
 def tab_separated(summaries: Iterable[Summary]) -> list[str]:
-    """For programs: a heading, and a line for each query. No field is empty: `unknown` is a number
+    """The lines for programs: headings, then each query. No field is empty: `unknown` is a number
     that is not known, `-` a text that is not there. Pure."""
     fields = (
-        "query",
-        "query_id",
-        "topics",
-        "status",
-        "total_lag",
-        "max_time_lag_s",
-        "lag_trend",
-        "catch_up_s",
-        "processed_at",
-        "observed_at",
-        "origin",
-        "reason",
+        *("query", "query_id", "topics", "status", "total_lag", "max_time_lag_s", "lag_trend"),
+        *("catch_up_s", "processed_at", "observed_at", "origin", "reason"),
     )
     lines = ["\t".join(fields)]
     lines += (
@@ -155,12 +123,11 @@ def _field(value: object, name: str) -> str:
 
 
 def _list_lag(url: str, **filters: str | None) -> tuple[list[msgspec.Raw], dict[str, str]]:
-    """The summaries of all queries that match `filters`, over all pages, and the parts of the
-    service that fail, with the reasons. Raises ServiceError."""
+    """All queries that match `filters`, and the failing parts of the service with their reasons."""
     parameters = {name: value for name, value in filters.items() if value is not None}
     summaries: list[msgspec.Raw] = []
     while True:
-        page = get(url, "/lag", parameters, _Page)
+        page = decoded(request("GET", url, "/lag", parameters), _Page, url)
         summaries += page.queries
         if page.next_cursor is None:
             return summaries, page.failing

@@ -19,7 +19,7 @@ _Document = TypeVar("_Document")
 
 
 def base_url(url: str) -> str:
-    """The address of a service, with its path, to which the path of a request is appended.
+    """Returns the address of a service, to which the path of a request is appended.
 
     Raises ServiceError.
     """
@@ -35,8 +35,7 @@ def base_url(url: str) -> str:
 
 
 def request(method: str, url: str, path: str, parameters: Mapping[str, str] | None = None) -> bytes:
-    """The body of its answer, where that is a success. Raises RequestRefused, or ServiceError for
-    the rest."""
+    """Returns the body of a successful response. Raises RequestRefused, or ServiceError."""
     address = base_url(url) + path
     options: Any = {"headers": UNCOMPRESSED, "timeout": TIMEOUT_S}
     try:
@@ -47,7 +46,7 @@ def request(method: str, url: str, path: str, parameters: Mapping[str, str] | No
 
 
 def read(response: httpx.Response, url: str) -> bytes:
-    """Its body. Raises as `extend` and `require_success` do."""
+    """Returns the body. Raises as `extend` and `require_success` do."""
     body = bytearray()
     for chunk in response.iter_raw():
         extend(body, chunk, url)
@@ -55,31 +54,21 @@ def read(response: httpx.Response, url: str) -> bytes:
 
 
 def extend(body: bytearray, chunk: bytes, url: str) -> None:
-    """Add a part of an answer. Raises ServiceError where that is too large for a service's."""
+    """Add a part of a response. Raises ServiceError where that is larger than a service's."""
     body += chunk
     if len(body) > MAX_MESSAGE_BYTES:
         raise not_sparklag(url)
 
 
-def get(
-    url: str, path: str, parameters: Mapping[str, str], body_type: type[_Document]
-) -> _Document:
-    """The body of the answer. Raises as `request` does, and where it is no `body_type`."""
-    return decoded(request("GET", url, path, parameters), body_type, url)
-
-
 class ServiceClient:
-    """GET requests on an event loop, over connections that are kept.
-
-    An async context manager: on exit they are closed.
-    """
+    """GET requests on an event loop, over kept connections, which the context manager closes."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._http = httpx.AsyncClient(timeout=TIMEOUT_S, headers=UNCOMPRESSED)
 
     async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> bytes:
-        """The body of the answer. Raises as `request` does."""
+        """Returns the body. Raises as `request` does."""
         address = base_url(self.url) + path
         body = bytearray()
         try:
@@ -98,7 +87,7 @@ class ServiceClient:
 
 
 def unreachable(url: str, error: httpx.HTTPError) -> ServiceError:
-    """In one line, what failed."""
+    """The error of a failed request, in one line."""
     shown = shown_url(url)
     if isinstance(error, httpx.TimeoutException):
         return ServiceError(f"the service at {shown} did not answer in {TIMEOUT_S:g} s")
@@ -108,8 +97,8 @@ def unreachable(url: str, error: httpx.HTTPError) -> ServiceError:
 
 
 def require_success(response: httpx.Response, body: bytearray, url: str) -> bytes:
-    """The body. Raises RequestRefused with the problem that the service answers, or ServiceError
-    where it answers none."""
+    """Returns the body. Raises RequestRefused with the problem in the response, or ServiceError
+    where there is none."""
     if response.is_success:
         return bytes(body)
     shown = shown_url(url)
@@ -122,7 +111,7 @@ def require_success(response: httpx.Response, body: bytearray, url: str) -> byte
 
 
 def decoded(content: bytes | msgspec.Raw, kind: type[_Document], url: str) -> _Document:
-    """The document in a successful answer. Raises ServiceError: another program answers there."""
+    """Returns the document of a successful response. Raises ServiceError for another program's."""
     try:
         return msgspec.json.decode(bounded_json(bytes(content)), type=kind)
     except NOT_JSON as error:
@@ -130,5 +119,5 @@ def decoded(content: bytes | msgspec.Raw, kind: type[_Document], url: str) -> _D
 
 
 def not_sparklag(url: str) -> ServiceError:
-    """Something answers at the URL, and not as a service does."""
+    """The error of a URL at which another program responds."""
     return ServiceError(f"{shown_url(url)} does not answer like a sparklag service: check --url")

@@ -25,7 +25,7 @@ from sparklag_service.errors import ServiceError
 
 _MEDIA_TYPE: Final = "text/event-stream"
 _MAX_EVENT_BYTES: Final = MAX_MESSAGE_BYTES + 128 * 1024
-"""A lag event, and an id."""
+"""The size of a lag event, and an id."""
 _TIMEOUT: Final = httpx.Timeout(TIMEOUT_S, read=60.0)
 """The service writes a comment every 15 s where there is no event."""
 _RETRY_MS: Final = 2_000
@@ -33,7 +33,7 @@ _MAX_RETRY_MS: Final = 30_000
 
 
 class EventTooLarge(SparklagError):
-    """An event has more bytes than are read."""
+    """An event is larger than the limit."""
 
 
 class _BoundedStream(httpx.SyncByteStream):
@@ -42,7 +42,7 @@ class _BoundedStream(httpx.SyncByteStream):
     def __init__(self, body: httpx.SyncByteStream) -> None:
         self._body = body
         self.unfinished_bytes = 0
-        """Since the last whole event; its reader sets it back."""
+        """Bytes since the last whole event; the reader resets it."""
 
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._body:
@@ -60,8 +60,8 @@ class _BoundedStream(httpx.SyncByteStream):
 def follow(
     url: str, path: str, report: Callable[[str], None]
 ) -> Generator[tuple[str, bytes], None, None]:
-    """Kinds and data of the events of a live stream, without an end. After a cut it goes on after
-    the last event that was read. `report` takes a line on what happens to the connection.
+    """Yields kind and data of each event of a live stream, without an end. After a cut it goes on
+    after the last event that was read. `report` takes a line on what happens to the connection.
 
     Raises ServiceError where the first connection fails, EventTooLarge.
     """

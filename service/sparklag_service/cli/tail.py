@@ -77,23 +77,18 @@ def tail(
 
 
 class _Output:
-    """Standard output: an event is a line."""
+    """Standard output: a line for each event."""
 
     def __init__(self, count: int, *, json: bool) -> None:
-        self._count = count
+        self._left = count
         self._json = json
-        self._printed = 0
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all of `count` are printed; 0 is no limit."""
-        return self._printed == self._count > 0
-
-    def print(self, event: LagEvent, document: bytes) -> None:
-        """`document` is its JSON."""
+    def print(self, event: LagEvent, document: bytes) -> bool:
+        """Print an event, whose JSON is `document`. True: it was the last of `count`, if not 0."""
         width = get_terminal_size().columns if sys.stdout.isatty() else None
         typer.echo(ascii_json(document) if self._json else _line(event, width))
-        self._printed += 1
+        self._left -= 1
+        return self._left == 0
 
 
 async def _follow_topic(settings: ResolvedSettings, query: str | None, output: _Output) -> None:
@@ -114,8 +109,7 @@ async def _follow_topic(settings: ResolvedSettings, query: str | None, output: _
             event = contract_records.decoded(record)
             if event is None or (query is not None and not _is_of(event, query)):
                 continue
-            output.print(*shown(event, record))
-            if output.is_complete:
+            if output.print(*shown(event, record)):
                 return
     except BrokenPipeError:  # whoever reads this output has gone
         raise
@@ -131,7 +125,7 @@ def _is_of(event: LagEvent, query: str) -> bool:
 
 
 class _PrintedRefusals(Refusals):
-    """Each is printed at once."""
+    """Refusals that are printed at once."""
 
     def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
         print_error(f"skipped a {what}")
@@ -147,17 +141,15 @@ class _Forgotten(msgspec.Struct):
 
 
 def _follow_stream(url: str, query: str | None, output: _Output) -> None:
-    """`GET /stream` or `GET /lag/{query}/stream`, which ends when the query is forgotten."""
     path = "/stream" if query is None else f"/lag/{path_segment(query)}/stream"
     with closing(follow(url, path, print_error)) as events:
         for kind, data in events:
             if kind == "lag":
                 try:
-                    output.print(decode_lag_event(data), data)
+                    if output.print(decode_lag_event(data), data):
+                        return
                 except ContractError as error:
                     print_error(f"skipped an event: {error}")
-                if output.is_complete:
-                    return
             elif kind == "gap":
                 gap = decoded(data, _Gap, url)
                 print_error(f"events after {gap.since} are missing: {gap.reason}")
@@ -168,7 +160,7 @@ def _follow_stream(url: str, query: str | None, output: _Output) -> None:
 
 
 def _line(event: LagEvent, width: int | None = None) -> str:
-    """The event; in a terminal of `width` the parts of it that fit, and no number cut. Pure."""
+    """The event in a line; in a terminal of `width` the parts that fit, and no number cut. Pure."""
     time = datetime.fromtimestamp(event.measured_at / 1000).strftime("%H:%M:%S.%f")[:-3]
     name, status, cause = map(printable, (event.display_name, event.status, event.cause))
     lag = f" lag {records(event.total_lag):>12}"
@@ -188,7 +180,6 @@ def _line(event: LagEvent, width: int | None = None) -> str:
 
 
 def _cell(text: str, width: int) -> str:
-    """Of that width, shortened or padded."""
     cell = Text(text)
     cell.truncate(width, overflow="ellipsis", pad=True)
     return cell.plain

@@ -13,19 +13,19 @@ from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ResolvedSettings
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.messages.topics import own_topics
+from sparklag_service.cli.commands import CommandGroup
 from sparklag_service.cli.terminal import BootstrapServers, Config, kafka_settings
-from sparklag_service.cli.usage import CommandGroup
 from sparklag_service.errors import ServiceError
 
-topics_app = typer.Typer(help="sparklag's own topics.", no_args_is_help=True, cls=CommandGroup)
+topics = typer.Typer(help="sparklag's own topics.", no_args_is_help=True, cls=CommandGroup)
 
 
-@topics_app.callback()
+@topics.callback()
 def _topics() -> None:
     """sparklag's own topics."""
 
 
-@topics_app.command("create")
+@topics.command("create")
 def create_topics(bootstrap_servers: BootstrapServers = None, config: Config = None) -> None:
     """Create the topics that are missing, with the settings they need; with format = "avro",
     register their schemas."""

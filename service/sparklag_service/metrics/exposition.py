@@ -7,6 +7,7 @@ import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from email.message import Message
+from functools import partial
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -23,7 +24,7 @@ from sparklag_service.view.service_state import ServiceState
 
 
 class ServiceMetrics(Collector):
-    """Of one instance, by prometheus_client."""
+    """The metrics of one instance, by prometheus_client."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -33,40 +34,25 @@ class ServiceMetrics(Collector):
         PlatformCollector(registry=self._registry)
 
     def render(self, *, open_metrics: bool) -> bytes:
-        """Whole lines; of OpenMetrics without its end."""
+        """Returns whole lines; in OpenMetrics without its end."""
         if not open_metrics:
             return generate_latest(self._registry)
         encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0")
         return encode(self._registry).removesuffix(b"# EOF\n")
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, as it is now."""
         counters, status = self._state.counters, self._state.status()
         meanings = Counters.meanings()
         for name, count in counters.as_dict().items():
             yield CounterMetricFamily(f"sparklag_{name}", meanings[name], value=count)
         yield self._refused()
-        yield _labelled(
-            CounterMetricFamily,
-            "task_restarts",
-            "Restarts of a task after a failure.",
-            "task",
-            status.task_restarts,
-        )
-        yield _labelled(
-            CounterMetricFamily,
-            "failures",
-            "Times a stage failed with one query; one trace of each is logged.",
-            "stage",
-            status.stage_failures,
-        )
-        yield _labelled(
-            GaugeMetricFamily,
-            "limit_used_ratio",
-            "Used share of a limit of [limits]; at 1 new input is refused.",
-            "limit",
-            {limit: used / most for limit, (used, most) in status.limit_shares.items()},
-        )
+        restarts = "Restarts of a task after a failure."
+        yield _counter("task_restarts", restarts, "task", status.task_restarts)
+        failures = "Times a stage failed with one query; one trace of each is logged."
+        yield _counter("failures", failures, "stage", status.stage_failures)
+        used = "Used share of a limit of [limits]; at 1 new input is refused."
+        shares = {limit: count / most for limit, (count, most) in status.limit_shares.items()}
+        yield _gauge("limit_used_ratio", used, "limit", shares)
         for each in fields(status):
             value = getattr(status, each.name)
             # Missing is not zero: an unknown value has no sample.
@@ -74,16 +60,11 @@ class ServiceMetrics(Collector):
                 yield GaugeMetricFamily(
                     f"sparklag_{each.name}", each.metadata["meaning"], value=value
                 )
-        yield _labelled(
-            GaugeMetricFamily,
-            "cluster_up",
-            "Whether a broker of the Kafka cluster answers.",
-            "cluster",
-            status.clusters_up,
-        )
+        is_up = "Whether a broker of the Kafka cluster answers."
+        yield _gauge("cluster_up", is_up, "cluster", status.clusters_up)
         for name, meaning in RecordTimeCounts.meanings().items():
             counts = {cluster: of_all[name] for cluster, of_all in status.record_times.items()}
-            yield _labelled(CounterMetricFamily, f"record_times_{name}", meaning, "cluster", counts)
+            yield _counter(f"record_times_{name}", meaning, "cluster", counts)
 
     def _refused(self) -> Metric:
         family = CounterMetricFamily(
@@ -92,7 +73,7 @@ class ServiceMetrics(Collector):
             labels=["topic", "reason"],
         )
         settings, counts = self._state.settings, self._state.counters.refusals.counts
-        # What begins with 0 can be seen to increase.
+        # A counter that begins with 0 shows its first increase.
         possible = product((settings.offsets_topic, settings.lag_topic), KINDS)
         for topic, reason in sorted({*possible, *counts}):
             family.add_metric([topic, reason], counts[topic, reason])
@@ -106,19 +87,19 @@ def _labelled(
     label: str,
     values: Mapping[str, float],
 ) -> Metric:
-    """One sample for each value of `label`."""
     family = family_type(f"sparklag_{name}", meaning, labels=[label])
     for label_value, value in values.items():
         family.add_metric([label_value], value)
     return family
 
 
+_counter, _gauge = partial(_labelled, CounterMetricFamily), partial(_labelled, GaugeMetricFamily)
 _OPEN_METRICS: Final = "application/openmetrics-text"
 _OPEN_METRICS_TYPE: Final = f"{_OPEN_METRICS}; version=1.0.0; charset=utf-8"
 _TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _CHUNK_BYTES: Final = 1024 * 1024
 _FASTEST: Final = 1
-"""Ten times smaller; a level more is 3 % smaller."""
+"""Level 1 is ten times smaller; a level more saves 3 %."""
 _GZIP_FORMAT: Final = 31
 _MAX_HEADER: Final = 1_000
 _MAX_ACCEPTED: Final = 20
@@ -134,7 +115,7 @@ class ScrapeResponse:
 
 
 class Exposition:
-    """Renders Prometheus text or OpenMetrics, from memory."""
+    """The renderer of Prometheus text or OpenMetrics, from memory."""
 
     def __init__(self, state: ServiceState, now_ms: Callable[[], int] = epoch_ms) -> None:
         self._state = state
@@ -145,7 +126,7 @@ class Exposition:
         self._one_at_a_time = asyncio.Lock()
 
     async def render(self, accept: str, accept_encoding: str) -> ScrapeResponse:
-        """In the format and the encoding that these request headers prefer."""
+        """Returns the response in the format and encoding that these request headers prefer."""
         key = wants_open_metrics(accept), wants_gzip(accept_encoding)
         if key not in self._rendering:
             self._rendering[key] = task = asyncio.create_task(self._render(*key))
@@ -196,7 +177,6 @@ class Exposition:
 
 
 async def _joined(blocks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Many small blocks as few large chunks."""
     pending: list[bytes] = []
     size = 0
     async for block in blocks:
@@ -215,7 +195,7 @@ class _Accepted(NamedTuple):
 
 
 def wants_open_metrics(accept: str) -> bool:
-    """Whether OpenMetrics is accepted, and no text format is preferred.
+    """True where OpenMetrics is accepted, and no text format is preferred.
 
     prometheus_client's `choose_encoder` takes the first version from 1.0.0 on, whatever its `q`.
     """
@@ -230,13 +210,12 @@ def wants_open_metrics(accept: str) -> bool:
 
 
 def wants_gzip(accept_encoding: str) -> bool:
-    """Whether gzip is accepted."""
     by_name = {each.value: each.quality for each in _accepted(accept_encoding)}
     return by_name.get("gzip", by_name.get("*", 0.0)) > 0
 
 
 def _accepted(header: str) -> list[_Accepted]:
-    """A quality that is no number is 0: not accepted."""
+    """Media types and qualities; a quality that is no number is 0: not accepted."""
     accepted = []
     for part in header[:_MAX_HEADER].lower().split(",")[:_MAX_ACCEPTED]:
         message = Message()

@@ -1,4 +1,4 @@
-"""A metric family, and the lines of its samples.
+"""A metric family and the lines of its samples; a scheme of families.
 
 A block is the lines of some samples, each *begun* by its line feed: blocks follow one another as
 they are, and a header needs none at its end. Formats: Prometheus text 0.0.4, OpenMetrics 1.0; both
@@ -8,14 +8,18 @@ escape labels alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar
 
+from sparklag_kafka.protocol.metadata import PartitionReplicas
+from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.text.printable import printable
+from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 
 Number = int | float
+Labels = dict[str, str]
 Subject = TypeVar("Subject")
 _MAX_LABEL = 250  # characters; topics have fewer
 _UNITS = ("seconds", "bytes", "ratio")
@@ -27,13 +31,12 @@ def label_pairs(labels: Mapping[str, str]) -> str:
 
 
 def label_set(labels: Mapping[str, str]) -> str:
-    """The pairs with braces around them."""
     return f"{{{label_pairs(labels)}}}"
 
 
 def _escaped(value: str) -> str:
     if len(value) > _MAX_LABEL:
-        # The digest tells two values apart that begin alike.
+        # The digest distinguishes values that begin alike.
         digest = blake2b(value.encode(errors="replace"), digest_size=8).hexdigest()
         value = f"{value[:_MAX_LABEL]}~{digest}"
     if not value.isprintable():
@@ -42,11 +45,13 @@ def _escaped(value: str) -> str:
 
 
 @dataclass(frozen=True)
-class Family:
+class Family(Generic[Subject]):
     """A metric without its samples."""
 
     name: str
     meaning: str
+    read: Callable[[Subject], Any]
+    """What the samples of a subject are made of: see Gauge and LabelledGauge."""
 
     @property
     def unit(self) -> str:
@@ -55,16 +60,14 @@ class Family:
 
     @property
     def kind(self) -> Literal["gauge", "info"]:
-        """Its type in OpenMetrics."""
         return "info" if self.name.endswith("_info") else "gauge"
 
     @property
     def value_format(self) -> str:
-        """For partitions: seconds to a millisecond, and all else counts something."""
+        """The format for partitions: seconds to a millisecond; all else counts something."""
         return "%.3f" if self.unit == "seconds" else "%d"
 
     def header(self, *, open_metrics: bool) -> bytes:
-        """Its type, unit and meaning."""
         meaning = self.meaning.replace("\\", "\\\\").replace("\n", "\\n")
         if not open_metrics:
             # It has no type `info`.
@@ -74,16 +77,15 @@ class Family:
         unit = f"# UNIT {name} {self.unit}\n" if self.unit else ""
         return f"# TYPE {name} {self.kind}\n{unit}# HELP {name} {meaning}".encode()
 
+    def _text(self) -> Callable[[Number], str]:
+        return "{:.3f}".format if self.unit == "seconds" else _number
 
-@dataclass(frozen=True)
-class Gauge(Family, Generic[Subject]):
-    """A family with one value, or none, of each subject."""
 
-    read: Callable[[Subject], Number | None]
+class Gauge(Family[Subject]):
+    """A family with one value, or none, of each subject: `read` returns it."""
 
     def block(self, subjects: Iterable[tuple[str, Subject]]) -> bytes:
-        """The lines of subjects, each with its `label_set`."""
-        name, read, text = f"\n{self.name}", self.read, _text_of(self)
+        name, read, text = f"\n{self.name}", self.read, self._text()
         return "".join(
             [
                 f"{name}{labels} {text(value)}"
@@ -93,16 +95,11 @@ class Gauge(Family, Generic[Subject]):
         ).encode()
 
 
-@dataclass(frozen=True)
-class LabelledGauge(Family, Generic[Subject]):
-    """A family with any number of values of each subject, told apart by labels of its own."""
-
-    read: Callable[[Subject], Iterable[tuple[dict[str, str], Number]]]
-    """Those labels, and the value."""
+class LabelledGauge(Family[Subject]):
+    """A family with any number of values of each subject: `read` returns labels and values."""
 
     def block(self, subjects: Iterable[tuple[str, Subject]]) -> bytes:
-        """The lines of subjects, each with its `label_set`."""
-        name, read, text = f"\n{self.name}", self.read, _text_of(self)
+        name, read, text = f"\n{self.name}", self.read, self._text()
         return "".join(
             [
                 f"{name}{labels[:-1]}{',' * (labels != '{}')}{label_pairs(more)}}} {text(value)}"
@@ -115,16 +112,59 @@ class LabelledGauge(Family, Generic[Subject]):
 def gauges(
     prefix: str, *rows: tuple[str, str | Callable[[Any], Number | None], str]
 ) -> tuple[Gauge[Any], ...]:
-    """From rows: name, attribute of the subject (or a function that reads it), meaning."""
+    """Gauges from rows: name; attribute of the subject, or a function that reads it; meaning."""
     return tuple(
-        Gauge(prefix + name, meaning, read if callable(read) else attrgetter(read))
+        Gauge(prefix + name, meaning, read if callable(read) else attribute(read))
         for name, read, meaning in rows
     )
 
 
-def _text_of(family: Family) -> Callable[[Number], str]:
-    return "{:.3f}".format if family.unit == "seconds" else _number
+def attribute(path: str) -> Callable[[Any], Number | None]:
+    """A reader of an attribute, or of one of a part that may be null: `batch.rows`."""
+    part, _, name = path.rpartition(".")
+    if not part:
+        return attrgetter(path)
+
+    def read(subject: Any) -> Number | None:
+        owner = getattr(subject, part)
+        return None if owner is None else getattr(owner, name)
+
+    return read
 
 
 def _number(value: Number) -> str:
     return repr(value) if isinstance(value, float) else str(int(value))
+
+
+@dataclass(frozen=True)
+class NamedQuery:
+    """A query, and its name in tools that know only consumer groups."""
+
+    event: LagEvent
+    group: str
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """The families that show a query's lag at each level, and the labels of each level."""
+
+    query: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...]
+    topic: tuple[Gauge[TopicLag], ...]
+    partition: tuple[Gauge[PartitionLag], ...]
+    query_labels: Callable[[NamedQuery], Labels]
+    topics: Callable[[NamedQuery], Iterable[tuple[Labels, TopicLag]]]
+    """What the query reads, each with its labels."""
+    partition_at_risk: tuple[Gauge[PartitionLag], ...] = ()
+    """Families of queries that are `is_at_risk` only."""
+    partition_end: Labels = field(default_factory=dict)
+    """Labels after the partition's."""
+    log_topic: tuple[Gauge[TopicLag], ...] = ()
+    """Families of a topic: once, however many queries read it."""
+    log_partition: tuple[Gauge[PartitionLag], ...] = ()
+    log_replicas: tuple[Gauge[PartitionReplicas], ...] = ()
+    """Families of each partition of such a topic, by its metadata."""
+    log_labels: Callable[[str, str], Labels | None] = lambda cluster, topic: None
+    """Labels by the cluster's alias and the topic's name. None: it is not shown."""
+    cluster: tuple[Gauge[ClusterMetadata] | LabelledGauge[ClusterMetadata], ...] = ()
+    cluster_labels: Callable[[str], Labels | None] = lambda cluster: None
+    """Labels by the cluster's alias. None: it is not shown."""

@@ -24,7 +24,8 @@ from sparklag_schemas.settings import OtlpSettings, TracesSettings
 from sparklag_schemas.text.locations import shown_url
 from sparklag_schemas.text.redaction import redact
 from sparklag_service.counters import Counters
-from sparklag_service.metrics.scheme import NamedQuery, Selection, Shown
+from sparklag_service.metrics.families import NamedQuery
+from sparklag_service.metrics.selection import Selection, Shown
 from sparklag_service.publishing.traces import PublishedTraces
 from sparklag_service.view.service_state import ServiceState
 
@@ -50,7 +51,7 @@ def check_otlp(settings: Settings) -> None:
 
 
 class OtlpPush(ABC):
-    """Pushes every `interval_s`, one push at a time. Create it after `check_otlp`."""
+    """A push every `interval_s`, one at a time. Create it after `check_otlp`."""
 
     def __init__(
         self,
@@ -72,7 +73,6 @@ class OtlpPush(ABC):
         self._failing = False
 
     async def run(self) -> None:
-        """Push until cancelled, whatever happens."""
         try:
             await repeat(self._step, f"pushing {self._what}", self._interval_s)
         finally:
@@ -87,7 +87,7 @@ class OtlpPush(ABC):
 
     @abstractmethod
     async def push(self) -> None:
-        """Push once."""
+        pass
 
     async def _step(self) -> None:
         due_s = time.monotonic() + self._interval_s
@@ -95,7 +95,6 @@ class OtlpPush(ABC):
         await asyncio.sleep(due_s - time.monotonic())
 
     async def _export(self, batches: Iterable[Any]) -> bool:
-        """In a thread, which iterates `batches`; whether the collector has taken them."""
         loop = asyncio.get_running_loop()
         failure = await loop.run_in_executor(self._threads, self._export_here, batches)
         if failure is not None:
@@ -114,7 +113,6 @@ class OtlpPush(ABC):
         return not self._failing
 
     def _export_here(self, batches: Iterable[Any]) -> str | None:
-        """Why it failed; None where it did not."""
         with _logged_by_this_thread(type(self._exporter).__module__) as messages:
             for batch in batches:
                 if self._exporter.export(batch).name != "SUCCESS":
@@ -133,7 +131,6 @@ class MetricsPush(OtlpPush):
         self._selection = Selection(state.settings.metrics)
 
     async def push(self) -> None:
-        """See OtlpPush."""
         events = [entry.event for entry in self._state.view]
         time_slice, owned = TimeSlice(), self._state.owned_queries
         queries = await self._selection.all_queries(events, time_slice)
@@ -157,7 +154,7 @@ class TracesPush(OtlpPush):
         self._traces = traces
 
     async def push(self) -> None:
-        """See OtlpPush. What the collector has not taken is pushed again, with the same ids."""
+        """Push the traces; what the collector has not taken is pushed again, with the same ids."""
         taken = self._traces.take()
         if not taken:
             return
@@ -175,7 +172,6 @@ class TracesPush(OtlpPush):
                 self._traces.put_back(taken)
 
     async def push_last(self) -> None:
-        """See OtlpPush."""
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.push(), _LAST_PUSH_S)
         if left := self._traces.take():

@@ -23,11 +23,10 @@ from sparklag_schemas import TopicLag
 from sparklag_schemas.messages import headers
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_service import VERSION
-from sparklag_service.metrics.families import Family, LabelledGauge, Number, gauges
+from sparklag_service.metrics.families import Family, LabelledGauge, NamedQuery, Number, gauges
 from sparklag_service.metrics.families import Gauge as FamilyGauge
-from sparklag_service.metrics.native import NATIVE, ages, group_members
-from sparklag_service.metrics.scheme import (
-    NamedQuery,
+from sparklag_service.metrics.schemes import NATIVE, ages
+from sparklag_service.metrics.selection import (
     Selection,
     Shown,
     as_group_reads,
@@ -84,12 +83,12 @@ def _context(context: headers.SpanContext) -> SpanContext:
 
 
 BATCH_POINTS: Final = 2_000
-"""In one request: some hundred kilobytes. Making it holds the interpreter for milliseconds."""
+"""Points in a request, some hundred kilobytes: encoding holds the interpreter for milliseconds."""
 CLUSTER_ATTRIBUTE: Final = "kafka.cluster.alias"
 _UNITS: Final = {"seconds": "s", "bytes": "By", "ratio": "1"}
 SCOPE: Final = InstrumentationScope("sparklag", VERSION)
 Attributes = dict[str, str | int]
-_GROUP: Final = gauges("kafka.consumer_group.", ("members", group_members, "Members of a group"))
+_GROUP: Final = gauges("kafka.consumer_group.", ("members", "group.members", "Members of a group"))
 _GROUP_TOPIC: Final = gauges(
     "kafka.consumer_group.",
     ("lag_sum", "total_lag", "Sum of a group's lag in a topic"),
@@ -110,7 +109,7 @@ _LOG_PARTITION: Final = gauges(
 class _Point(NamedTuple):
     cluster: str | None
     """The alias in its resource. None: it is sparklag's own."""
-    family: Family
+    family: Family[Any]
     attributes: Attributes
     value: Number
 
@@ -125,7 +124,7 @@ def batches(
 
 
 def _metrics_data(points: Iterable[_Point], now_ns: int) -> MetricsData:
-    grouped: dict[str | None, dict[str, tuple[Family, list[NumberDataPoint]]]] = {}
+    grouped: dict[str | None, dict[str, tuple[Family[Any], list[NumberDataPoint]]]] = {}
     for point in points:
         metrics = grouped.setdefault(point.cluster, {})
         _, data = metrics.setdefault(point.family.name, (point.family, []))
@@ -152,7 +151,7 @@ def _resource(cluster: str | None) -> Resource:
     return Resource.create(attributes)
 
 
-def _metric(cluster: str | None, family: Family, points: Sequence[NumberDataPoint]) -> Metric:
+def _metric(cluster: str | None, family: Family[Any], points: Sequence[NumberDataPoint]) -> Metric:
     if cluster is not None:
         return Metric(family.name, family.meaning, "1", Gauge(points))
     # A Prometheus exporter turns `sparklag.query.lag_seconds` in `s` into the name of `/metrics`.
@@ -165,20 +164,20 @@ def _points(
 ) -> Iterator[_Point]:
     # Topic after topic: a list of every partition would make Python's collector stop the service.
     for query in measured:
-        yield from _of_query(query, now_ms)
-        if selection.topics:
-            yield from _of_topics(query, selection)
+        yield from _of_query(query, selection, now_ms)
     for query in groups.queries:
         yield from _known(query.event.cluster, _GROUP, {"group": query.group}, query.event)
-        if selection.topics:
-            yield from _of_group(query, selection)
+        for topic in as_group_reads(query.event) if selection.topics else ():
+            labels: Attributes = {"group": query.group, "topic": topic.topic}
+            families = (_GROUP_TOPIC, _GROUP_PARTITION)
+            yield from _of_topic(topic.cluster, families, labels, topic, selection)
     for cluster, log in groups.logs if selection.partitions else ():
         for partition in log.partitions:
             attributes: Attributes = {"topic": log.topic, "partition": partition.partition}
             yield from _known(cluster, _LOG_PARTITION, attributes, partition)
 
 
-def _of_query(query: NamedQuery, now_ms: int) -> Iterator[_Point]:
+def _of_query(query: NamedQuery, selection: Selection, now_ms: int) -> Iterator[_Point]:
     event = query.event
     labels: Attributes = {**NATIVE.query_labels(query)}
     for family in (*ages(now_ms), *NATIVE.query):
@@ -187,37 +186,26 @@ def _of_query(query: NamedQuery, now_ms: int) -> Iterator[_Point]:
                 yield _Point(None, family, {**labels, **more}, value)
         else:
             yield from _known(None, (family,), labels, event)
-
-
-def _of_topics(query: NamedQuery, selection: Selection) -> Iterator[_Point]:
-    at_risk = NATIVE.partition_at_risk if is_at_risk(query.event) else ()
-    families = (*NATIVE.partition, *at_risk)
-    for labels, topic in NATIVE.topics(query):
-        if selection.takes_topic(topic.topic):
-            yield from _of_topic(None, NATIVE.topic, families, {**labels}, topic, selection)
-
-
-def _of_group(query: NamedQuery, selection: Selection) -> Iterator[_Point]:
-    for topic in as_group_reads(query.event):
-        if selection.takes_topic(topic.topic):
-            labels: Attributes = {"group": query.group, "topic": topic.topic}
-            yield from _of_topic(
-                topic.cluster, _GROUP_TOPIC, _GROUP_PARTITION, labels, topic, selection
-            )
+    at_risk = NATIVE.partition_at_risk if is_at_risk(event) else ()
+    families = (NATIVE.topic, (*NATIVE.partition, *at_risk))
+    for of_topic, topic in NATIVE.topics(query) if selection.topics else ():
+        yield from _of_topic(None, families, {**of_topic}, topic, selection)
 
 
 def _of_topic(
     cluster: str | None,
-    of_topic: Sequence[FamilyGauge[Any]],
-    of_partition: Sequence[FamilyGauge[Any]],
+    families: tuple[Sequence[FamilyGauge[Any]], Sequence[FamilyGauge[Any]]],
     labels: Attributes,
     topic: TopicLag,
     selection: Selection,
 ) -> Iterator[_Point]:
-    yield from _known(cluster, of_topic, labels, topic)
+    """`families` of the topic, and of its partitions."""
+    if not selection.takes_topic(topic.topic):
+        return
+    yield from _known(cluster, families[0], labels, topic)
     for partition in topic.partitions if selection.partitions else ():
         attributes: Attributes = {**labels, "partition": partition.partition}
-        yield from _known(cluster, of_partition, attributes, partition)
+        yield from _known(cluster, families[1], attributes, partition)
 
 
 def _known(

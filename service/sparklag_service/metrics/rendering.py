@@ -13,22 +13,21 @@ from typing import Any, NamedTuple
 from sparklag_schemas import LagEvent, Settings, TopicLag
 from sparklag_schemas.runtime.tasks import TimeSlice
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
-from sparklag_service.metrics.compat import KAFKA_LAG_EXPORTER, kafka_exporter
-from sparklag_service.metrics.families import Family, Gauge, Number, label_pairs, label_set
-from sparklag_service.metrics.native import NATIVE, ages
-from sparklag_service.metrics.scheme import Scheme, Selection, Shown, is_at_risk
+from sparklag_service.metrics.families import Family, Gauge, Number, Scheme, label_pairs, label_set
+from sparklag_service.metrics.schemes import KAFKA_LAG_EXPORTER, NATIVE, ages, kafka_exporter
+from sparklag_service.metrics.selection import Selection, Shown, is_at_risk
 
 _CHUNK_PARTITIONS = 2_000
 _NAME = "\0"
-"""In templates, for the family's: labels have no control characters."""
+"""The family's name in templates: labels have no control characters."""
 
-Blocks = tuple[Family, Sequence[bytes]]
+Blocks = tuple[Family[Any], Sequence[bytes]]
 
 _partition_number = attrgetter("partition")
 
 
 class QuerySeries:
-    """sparklag's own series, and those of the tools that it stands in for."""
+    """sparklag's own series, and those of the tools that it replaces."""
 
     def __init__(self, settings: Settings) -> None:
         self._selection = Selection(settings.metrics)
@@ -67,10 +66,9 @@ def _compat(settings: Settings) -> Iterator[Scheme]:
 
 
 class TopicPartitions(NamedTuple):
-    """What is to be shown of a topic's partitions."""
+    """The partitions of a topic that are shown."""
 
     labels: str
-    """Pairs."""
     numbers: Sequence[int]
     subjects: Sequence[Any]
     """What each family reads its value from, one for each number."""
@@ -96,7 +94,6 @@ class SchemeText:
         time_slice: TimeSlice,
         ages: Iterable[Gauge[LagEvent]] = (),
     ) -> list[Blocks]:
-        """Each family with its blocks. `ages`: families of queries, beside the scheme's."""
         scheme, takes_topic = self._scheme, self._selection.takes_topic
         queries: list[tuple[str, LagEvent]] = []
         topics: list[tuple[str, TopicLag]] = []
@@ -148,7 +145,6 @@ class SchemeText:
         lines: PartitionLines,
         time_slice: TimeSlice,
     ) -> list[Blocks]:
-        """The families of topics with their label pairs, and those of their partitions."""
         labelled = [(f"{{{pairs}}}", topic) for pairs, topic in topics]
         families: list[Blocks] = [
             (family, [family.block(labelled)]) async for family in time_slice.over(of_topic)
@@ -172,7 +168,6 @@ class PartitionLines:
     async def blocks(
         self, topics: Iterable[TopicPartitions], time_slice: TimeSlice
     ) -> list[Blocks]:
-        """Each family with its blocks."""
         if not self._families:
             return []
         blocks: list[list[bytes]] = [[] for _ in self._families]

@@ -22,18 +22,19 @@ from sparklag_schemas.settings import LimitSettings
 from sparklag_service.counters import Counters
 from sparklag_service.live.reader import WIRE_STATE, Wire
 from sparklag_service.rest.app import create_app
-from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.request_rules import SlicedResponses, UnsentResponses
+from sparklag_service.rest.system import Backend
 
 _BACKLOG: Final = 128
 """Connections that wait to be accepted: asyncio tries as many at a time, whether there are files
 for them or not."""
 _SHARE_OF_OPEN_REQUESTS: Final = 0.2
-"""Of the time there is to shut down."""
+"""Share of the time there is to shut down."""
 _READ_BYTES: Final = 16 * 1024
-"""Read of a connection at a time, and so kept of requests that come before their turn."""
+"""Bytes read of a connection at a time, and so kept of requests that come before their turn."""
 _MAX_LINES: Final = 200
-"""Of a head, and of requests that come before their turn: thousands of headers take a megabyte."""
+"""Limit for a head, and for requests that come before their turn: thousands of headers take a
+megabyte."""
 _OTHER_FILES: Final = 200
 """Connections to brokers and stores, files, and connections that wait to be accepted."""
 _UNLIMITED_FILES: Final = 1_000_000
@@ -52,7 +53,7 @@ class ConnectionLimits:
     """How many connections there are, and how many may be."""
 
     def __init__(self, limits: LimitSettings, counters: Counters) -> None:
-        """Takes as many files as the system lets this process have."""
+        """Raise the limit of open files as far as the system lets this process."""
         self.request_s = limits.request_s
         self.unsent = UnsentResponses(limits, counters)
         self._max = max(1, min(limits.connections, _max_files() - _OTHER_FILES))
@@ -61,7 +62,7 @@ class ConnectionLimits:
         self._of_address: Counter[str] = Counter()
 
     def take(self, address: str) -> bool:
-        """Whether there is room for one more from `address`."""
+        """Count a connection from `address`. False: there is no room for it."""
         if (
             self._of_address.total() >= self._max
             or self._of_address[address] >= self._max_of_address
@@ -72,7 +73,6 @@ class ConnectionLimits:
         return True
 
     def release(self, address: str) -> None:
-        """A connection has ended."""
         self._of_address[address] -= 1
         if not self._of_address[address]:
             del self._of_address[address]
@@ -100,11 +100,10 @@ class Connection(H11Protocol):
     limits: ConnectionLimits
     _wire: Wire | None = None
     _lines = 0
-    """Of requests without a response."""
+    """Lines of requests without a response."""
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Called by asyncio."""
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
@@ -121,7 +120,6 @@ class Connection(H11Protocol):
         self._start_deadline()
 
     def data_received(self, data: bytes) -> None:
-        """Called by asyncio."""
         if self._wire is None:
             return
         if self._deadline is None:
@@ -138,7 +136,6 @@ class Connection(H11Protocol):
             self._end_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by asyncio."""
         self._end_deadline()
         if self._wire is not None:
             self.limits.release(self._wire.address)
@@ -151,19 +148,17 @@ class Connection(H11Protocol):
             self.transport._read_ready_cb = None
 
     def pause_writing(self) -> None:
-        """Called by asyncio."""
         super().pause_writing()
         if self._wire is not None:
             self.limits.unsent.begin_wait(self._wire)
 
     def resume_writing(self) -> None:
-        """Called by asyncio."""
         if self._wire is not None:
             self.limits.unsent.end_wait(self._wire)
         super().resume_writing()
 
     def on_response_complete(self) -> None:
-        """Called by uvicorn. An idle connection keeps nothing of its last request."""
+        """Clear the request: an idle connection keeps nothing of it."""
         self._lines = 0
         self.scope.clear()  # type: ignore[attr-defined]
         self.headers.clear()
@@ -180,7 +175,7 @@ class Connection(H11Protocol):
 
 
 class HttpServer(uvicorn.Server):
-    """Answers from `backend`. At its end it ends the live streams, which have no end of their own:
+    """The server of `backend`. At its end it ends the live streams, which have no end of their own:
     uvicorn would wait for them as long as it may."""
 
     def __init__(self, backend: Backend) -> None:
@@ -206,7 +201,7 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Called by uvicorn, which would handle SIGINT even where the process is to ignore it."""
+        """Keep SIGINT ignored where the process is to ignore it: uvicorn would handle it."""
         is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         with super().capture_signals():
             if is_ignored and threading.current_thread() is threading.main_thread():
@@ -214,7 +209,6 @@ class HttpServer(uvicorn.Server):
             yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Called by uvicorn."""
         self._live.close()
         await super().shutdown(sockets)
 

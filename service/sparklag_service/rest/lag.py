@@ -1,63 +1,38 @@
-"""`/lag`: the newest events, totals over time, explanations, and forgetting a query."""
+"""`/lag` and `/stream`: the newest events, totals over time, live streams; forgetting a query."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import FastAPI, Query, Request, Response
-from msgspec import Raw, Struct
+from fastapi import FastAPI, Header, Query, Request, Response
 from pydantic import BeforeValidator
 
 from sparklag_schemas import LagEvent, Status
+from sparklag_schemas.presentation import sentences
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.history.page import time_range
+from sparklag_service.live.hub import EventStream, TooManyReaders
+from sparklag_service.live.reader import Selection
 from sparklag_service.rest import problems
-from sparklag_service.rest.backend import Backend
-from sparklag_service.rest.openapi import JSON, QUERY_PROBLEMS, REFUSED, ref, refused
+from sparklag_service.rest.openapi import JSON, QUERY_PROBLEMS, REFUSED, json_of, refused
 from sparklag_service.rest.problems import Problem
 from sparklag_service.rest.queries import CURSOR, MAX_PAGE, Filter, find_query, page, the_one
 from sparklag_service.rest.request_rules import is_local
-from sparklag_service.rest.system import degraded, failing
-from sparklag_service.view import lag_text
+from sparklag_service.rest.system import Backend, degraded, failing
 from sparklag_service.view.view import is_forgettable
-
-
-def add_explanation(app: FastAPI, backend: Backend) -> None:
-    """The route."""
-
-    @app.get(
-        "/lag/{query:name}/explanation",
-        tags=["lag"],
-        summary="One query's lag in sentences",
-        response_class=Response,
-        responses={200: {"content": {JSON: {"schema": ref("Explanation")}}}, **QUERY_PROBLEMS},
-    )
-    async def get_explanation(request: Request, query: str) -> Response:
-        """By name or by id: what `sparklag lag` shows, for people. Programs read the event."""
-        event = find_query(backend, request, query).event
-        explanation = lag_text.explanation(event, epoch_ms())
-        return Response(msgspec.json.encode(explanation), media_type=JSON)
-
 
 _TIME: Final = "Epoch milliseconds, ISO 8601, or a duration before now: `15m`, `24h`."
 
 
-class _LagPage(Struct):
-    queries: list[Raw]
-    next_cursor: str | None
-    failing: dict[str, str]
-    degraded: dict[str, str]
-
-
 def add_lag(app: FastAPI, backend: Backend) -> None:
-    """The three routes."""
+    """Add the routes that read."""
 
     @app.get(
         "/lag",
         tags=["lag"],
         summary="Every query's summary",
-        responses={200: {"content": {JSON: {"schema": ref("LagPage")}}}, 422: REFUSED},
+        responses=json_of("LagPage") | {422: REFUSED},
     )
     async def list_lag(
         request: Request,
@@ -78,23 +53,18 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         """Sorted by name, then id. The partitions are in `GET /lag/{query}`. While a part of the
         service is `failing`, queries may be missing, and lags old."""
         listed = page(backend.view, Filter(status, topic, cluster, superseded), limit, cursor)
-        response = _LagPage(
-            queries=listed.queries,
-            next_cursor=listed.next_cursor,
-            failing=failing(backend, request),
-            degraded=degraded(backend, request),
-        )
-        return Response(msgspec.json.encode(response), media_type=JSON)
+        parts = {"failing": failing(backend, request), "degraded": degraded(backend, request)}
+        return Response(msgspec.json.encode(listed._asdict() | parts), media_type=JSON)
 
     @app.get(
         "/lag/{query:name}",
         tags=["lag"],
         summary="One query's lag event",
-        responses={200: {"content": {JSON: {"schema": ref("LagEvent")}}}, **QUERY_PROBLEMS},
+        responses=json_of("LagEvent") | QUERY_PROBLEMS,
     )
     async def get_lag(request: Request, query: str) -> Response:
-        """By name, by id, or by the first characters of the id. The document is the newest event
-        on `consumer-lag`, byte for byte."""
+        """The query is a name, an id, or the first characters of an id. The document is the newest
+        event on `consumer-lag`, byte for byte."""
         return Response(find_query(backend, request, query).document, media_type=JSON)
 
     @app.get(
@@ -102,7 +72,7 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         tags=["lag"],
         summary="One query's totals over time",
         response_class=Response,
-        responses={200: {"content": {JSON: {"schema": ref("HistoryPage")}}}, **QUERY_PROBLEMS},
+        responses=json_of("HistoryPage") | QUERY_PROBLEMS,
     )
     async def get_history(
         request: Request,
@@ -114,8 +84,8 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
             Query(description="Seconds, or a duration: `30s`, `5m`. Default: 300 steps in all."),
         ] = None,
     ) -> Response:
-        """By name or by id, from memory. A step without a measurement has no point, and is not
-        0."""
+        """The query is a name or an id; the answer is from memory. A step without a measurement has
+        no point, and is not 0."""
         entry = find_query(backend, request, query)
         now_ms = epoch_ms()
         try:
@@ -125,9 +95,22 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         page = backend.history.page(entry, wanted, now_ms)
         return Response(msgspec.json.encode(page), media_type=JSON)
 
+    @app.get(
+        "/lag/{query:name}/explanation",
+        tags=["lag"],
+        summary="One query's lag in sentences",
+        response_class=Response,
+        responses=json_of("Explanation") | QUERY_PROBLEMS,
+    )
+    async def get_explanation(request: Request, query: str) -> Response:
+        """The text that `sparklag lag` shows people, of a name or id. Programs read the event."""
+        event = find_query(backend, request, query).event
+        explanation = sentences.explanation(event, epoch_ms())
+        return Response(msgspec.json.encode(explanation), media_type=JSON)
+
 
 def add_forget(app: FastAPI, backend: Backend) -> None:
-    """The route."""
+    """Add the route that forgets a query."""
     allowed_from = backend.settings.http_forget
 
     @app.delete(
@@ -147,43 +130,100 @@ def add_forget(app: FastAPI, backend: Backend) -> None:
         },
     )
     async def forget(request: Request, query: str) -> Response:
-        """By its id, or the first characters of that; not by name, which may mean another query by
+        """Takes an id, or the first characters of one; no name, which may mean another query by
         now. It leaves a tombstone on `consumer-lag`; every instance drops it. The offset store
         keeps its history."""
         if allowed_from != "anywhere" and (allowed_from == "off" or not is_local(request)):
             raise Problem(
-                403,
                 "forget-not-allowed",
-                "Not allowed",
                 f"setting http_forget is {allowed_from}: not from this address, or not by a proxy",
             )
         event = _find_by_id(backend, request, query)
         if not is_forgettable(event):
             raise Problem(
-                409,
                 "query-is-live",
-                "The query is live",
                 f"query {event.query_id} is {event.status}: its driver, checkpoint or group speaks,"
                 " and it would be back at the next message",
             )
         if not await backend.forget(event):
             detail = f"the tombstone of query {event.query_id} is not acknowledged: try again"
-            raise Problem(503, "kafka-away", "Kafka does not answer", detail)
+            raise Problem("kafka-away", detail)
         return Response(status_code=204)
 
 
 def _find_by_id(backend: Backend, request: Request, wanted: str) -> LagEvent:
-    """Raises Problem."""
     view = backend.view
     entry = view.get(wanted)
     if entry is not None:
         return entry.event
     if named := view.named(wanted):
         raise Problem(
-            409,
             "id-needed",
-            "Forgetting takes an id",
             f"{wanted!r} is a name, not an id",
             query_ids=[each.event.query_id for each in named],
         )
     return the_one(backend, request, view.with_prefix(wanted), wanted).event
+
+
+_EVENTS: dict[str, Any] = {
+    "description": "Server-Sent Events without an end",
+    "content": {
+        "text/event-stream": {
+            "schema": {"type": "string"},
+            "example": 'retry: 2000\n\nid: 3:1207\nevent: lag\ndata: {"query_id": "…", …}\n\n',
+        }
+    },
+}
+_TOO_MANY = refused("As many readers as `live.max_readers` allows read already")
+_TOO_MANY_OR_NOT_READY = refused(f"{_TOO_MANY['description']}, or the query is not known yet")
+LastId = Annotated[
+    str | None,
+    Header(
+        alias="last-event-id",
+        description="The last `id` that was read, of any instance: the stream goes on after it.",
+    ),
+]
+
+
+def add_live(app: FastAPI, backend: Backend) -> None:
+    """Add the routes of the live streams."""
+    app.add_exception_handler(TooManyReaders, _handle_full)
+
+    @app.get(
+        "/stream",
+        tags=["live"],
+        summary="Every query's lag events as they are published",
+        response_class=Response,
+        responses={200: _EVENTS, 422: REFUSED, 503: _TOO_MANY},
+    )
+    async def stream(
+        last_id: LastId = None,
+        summary: Annotated[
+            bool, Query(description="Summaries, as `GET /lag` lists them, in place of documents.")
+        ] = False,
+    ) -> Response:
+        """First the newest event of every query, then each as it comes. `event: lag` carries the
+        document of `GET /lag/{query}`; `event: forgotten`, the id of a query that left; `event:
+        gap`, that missed events are gone: then the newest of what changed follows."""
+        return EventStream(backend.live, Selection(summaries=summary), last_id)
+
+    @app.get(
+        "/lag/{query:name}/stream",
+        tags=["live"],
+        summary="One query's lag events as they are published",
+        response_class=Response,
+        responses={200: _EVENTS, **QUERY_PROBLEMS, 503: _TOO_MANY_OR_NOT_READY},
+    )
+    async def stream_query(request: Request, query: str, last_id: LastId = None) -> Response:
+        """The stream of one name or id, like `/stream`. It ends when the query is forgotten."""
+        event = find_query(backend, request, query).event
+        return EventStream(backend.live, Selection(event.query_id), last_id)
+
+
+async def _handle_full(request: Request, error: Exception) -> Response:
+    problem = Problem(
+        "too-many-readers",
+        "the live stream of this instance has as many readers as live.max_readers allows:"
+        " try another instance, or later",
+    )
+    return problems.problem_response(problem)

@@ -26,8 +26,8 @@ from sparklag_schemas import SparklagError
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 from sparklag_service.rest import problems
-from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.openapi import JSON, QUERY_PROBLEMS
+from sparklag_service.rest.system import Backend
 
 _MAX_STORES: Final = 4
 """Requests that read the offset store at a time, each on a connection of its own."""
@@ -36,20 +36,20 @@ _OFFSETS: Final = {
     "description": "Topic, then partition, then offset; -2 is earliest.",
     "additionalProperties": {"type": "object", "additionalProperties": {"type": "integer"}},
 }
-_KINDS: Final[dict[type[SparklagError], tuple[int, str, str]]] = {
-    UnknownQuery: (404, "unknown-query", "Unknown query"),
-    BeforeFirstBatch: (404, "before-first-batch", "Nothing is stored from before that time"),
-    AmbiguousQuery: (409, "ambiguous-query-name", "More than one query has this name"),
-    SourceNotNamed: (409, "source-not-named", "The query has several sources"),
-    PositionDeleted: (409, "position-deleted", "Retention has deleted what comes next"),
-    TopicChanged: (409, "topic-changed", "The topic is gone, or another one"),
-    KafkaUnavailable: (503, "kafka-away", "Kafka does not answer"),
-    StoreError: (503, "offset-store-away", "The offset store does not answer"),
+_KINDS: Final[dict[type[SparklagError], str]] = {
+    UnknownQuery: "unknown-query",
+    BeforeFirstBatch: "before-first-batch",
+    AmbiguousQuery: "ambiguous-query-name",
+    SourceNotNamed: "source-not-named",
+    PositionDeleted: "position-deleted",
+    TopicChanged: "topic-changed",
+    KafkaUnavailable: "kafka-away",
+    StoreError: "offset-store-away",
+    OffsetsError: "not-restorable",
 }
 
 
 def add_offsets(app: FastAPI, backend: Backend) -> None:
-    """The route."""
     settings, reads = backend.settings, asyncio.Semaphore(_MAX_STORES)
 
     @app.get(
@@ -86,14 +86,12 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
             ),
         ] = "error",
     ) -> Response:
-        """By name or by id, from the offset store. `Sparklag-Batch-Id` and `Sparklag-Processed-At`
-        (epoch milliseconds) name the batch; each `Sparklag-Warning` what is lost."""
+        """The query is a name or an id in the offset store. `Sparklag-Batch-Id` and
+        `Sparklag-Processed-At` (epoch milliseconds) name the batch; each `Sparklag-Warning` what is
+        lost."""
         if settings.store.url is None:
             raise problems.Problem(
-                404,
-                "no-offset-store",
-                "No offset store",
-                "this service has no offset store: see setting store.url",
+                "no-offset-store", "this service has no offset store: see setting store.url"
             )
         try:
             at_ms = timestamp_ms(at, epoch_ms()) if at is not None else None
@@ -116,8 +114,6 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
 
 
 def _problem(error: SparklagError) -> problems.Problem:
-    for kind, (status, name, title) in _KINDS.items():
-        if isinstance(error, kind):
-            query_ids = error.query_ids if isinstance(error, AmbiguousQuery) else ()
-            return problems.Problem(status, name, title, str(error), query_ids)
-    return problems.Problem(409, "not-restorable", "The query cannot be restored", str(error))
+    kind = next(kind for cause, kind in _KINDS.items() if isinstance(error, cause))
+    query_ids = error.query_ids if isinstance(error, AmbiguousQuery) else ()
+    return problems.Problem(kind, str(error), query_ids)

@@ -9,15 +9,15 @@ import msgspec
 from fastapi import FastAPI
 
 from sparklag_schemas import LagEvent
+from sparklag_schemas.presentation.sentences import Explanation
 from sparklag_schemas.text.field_docs import field_docs, structs_in
 from sparklag_service.history.page import HistoryPage
 from sparklag_service.rest import problems
-from sparklag_service.view.lag_text import Explanation
 
 
 def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:
     """Schemas by name of the types and their parts. They refer to each other by the template, in
-    which `{name}` stands for the name."""
+    which `{name}` is the name's place."""
     _, by_name = msgspec.json.schema_components(types, ref_template=ref_template)
     docs = {kind.__name__: field_docs(kind) for kind in structs_in(types)}
     for name, component in by_name.items():
@@ -30,7 +30,7 @@ def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict
 
 
 def ref(name: str) -> dict[str, str]:
-    """To a schema of the document."""
+    """A reference to a schema of the document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
@@ -43,6 +43,13 @@ def refused(why: str) -> dict[str, Any]:
 
 
 JSON = "application/json"
+
+
+def json_of(name: str) -> dict[int | str, dict[str, Any]]:
+    """A document of that schema as the response of success."""
+    return {200: {"content": {JSON: {"schema": ref(name)}}}}
+
+
 REFUSED = refused("A parameter is not valid")
 QUERY_PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: refused("No query has this name or id"),
@@ -50,13 +57,13 @@ QUERY_PROBLEMS: dict[int | str, dict[str, Any]] = {
     422: REFUSED,
     503: refused("No query has this name or id yet: the view is not complete"),
 }
-"""Of a route that takes the name or id of a query."""
+"""The responses of a route that takes the name or id of a query."""
 _NO_NUL = "^[^\\u0000]*$"
 """RequestRules refuses other texts: no name has a NUL in it."""
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """Of all routes, with the messages' own schemas."""
+    """The document of all routes, with the messages' own schemas."""
     if app.openapi_schema is not None:
         return app.openapi_schema
     openapi = FastAPI.openapi(app)
@@ -72,10 +79,21 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def message_schemas(ref_template: str) -> dict[str, Any]:
-    """Of what the routes answer with, by name; see `components`."""
+    """Schemas of the responses, by name; see `components`."""
     types = (LagEvent, HistoryPage, Explanation, problems.ProblemDocument)
     schemas = components(types, ref_template)
-    schemas["LagSummary"] = _summary_schema(schemas["LagEvent"])
+    event = schemas["LagEvent"]
+    topics = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Names of the topics it reads.",
+    }
+    schemas["LagSummary"] = {
+        **event,
+        "title": "LagSummary",
+        "description": "A lag event without its partitions.",
+        "properties": {**event["properties"], "topics": topics},
+    }
     schemas["LagPage"] = {
         "type": "object",
         "required": ["queries", "next_cursor", "failing", "degraded"],
@@ -94,18 +112,4 @@ def _reasons(what: str) -> dict[str, Any]:
         "type": "object",
         "additionalProperties": {"type": "string"},
         "description": f"{what}. Part, and why; empty when all is well.",
-    }
-
-
-def _summary_schema(event: dict[str, Any]) -> dict[str, Any]:
-    topics = {
-        "type": "array",
-        "items": {"type": "string"},
-        "description": "Names of the topics it reads.",
-    }
-    return {
-        **event,
-        "title": "LagSummary",
-        "description": "A lag event without its partitions.",
-        "properties": {**event["properties"], "topics": topics},
     }

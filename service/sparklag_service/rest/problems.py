@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 from urllib.parse import unquote
 
 import msgspec
@@ -27,8 +28,6 @@ def path_by_segments(scope: Scope) -> str:
 
 
 class _NameConvertor(Convertor[str]):
-    """One segment of such a path, as in `/lag/{query:name}`."""
-
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
@@ -41,10 +40,33 @@ class _NameConvertor(Convertor[str]):
 register_url_convertor("name", _NameConvertor())
 MEDIA_TYPE = "application/problem+json"
 _TYPE_PREFIX = "tag:sparklag,2026:problem/"
+_KINDS: Final[Mapping[str, tuple[int, str]]] = {
+    "forget-not-allowed": (403, "Not allowed"),
+    "before-first-batch": (404, "Nothing is stored from before that time"),
+    "no-offset-store": (404, "No offset store"),
+    "not-found": (404, "Not found"),
+    "unknown-query": (404, "Unknown query"),
+    "ambiguous-query-name": (409, "More than one query has this name"),
+    "id-needed": (409, "Forgetting takes an id"),
+    "not-restorable": (409, "The query cannot be restored"),
+    "position-deleted": (409, "Retention has deleted what comes next"),
+    "query-is-live": (409, "The query is live"),
+    "source-not-named": (409, "The query has several sources"),
+    "topic-changed": (409, "The topic is gone, or another one"),
+    "body-too-large": (413, "Body too large"),
+    "unknown-host": (421, "Unknown host"),
+    "invalid-parameter": (422, "Invalid parameter"),
+    "kafka-away": (503, "Kafka does not answer"),
+    "not-ready": (503, "The service is not ready"),
+    "offset-store-away": (503, "The offset store does not answer"),
+    "page-not-built": (503, "The page was not built"),
+    "too-many-readers": (503, "Too many readers"),
+}
+"""Status and title of each kind."""
 
 
 class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
-    """RFC 9457. `type` names the problem and never changes."""
+    """The problem document of RFC 9457. `type` names the problem and never changes."""
 
     type: str
     title: str
@@ -59,25 +81,30 @@ class Problem(Exception):
 
     def __init__(
         self,
-        status: int,
         kind: str,
-        title: str,
         detail: str,
         query_ids: Sequence[str] = (),
         *,
         failing: Mapping[str, str] | None = None,
         retry_after_s: int | None = None,
+        status: int = 0,
+        title: str = "",
     ) -> None:
-        """`failing`: parts of the service, and why."""
+        """`failing`: parts of the service, and why. `status`, `title`: in place of the kind's."""
         super().__init__(detail)
+        status_of_kind, title_of_kind = _KINDS.get(kind, (0, ""))
         self.document = ProblemDocument(
-            _TYPE_PREFIX + kind, title, status, detail, query_ids, failing or {}
+            _TYPE_PREFIX + kind,
+            title or title_of_kind,
+            status or status_of_kind,
+            detail,
+            query_ids,
+            failing or {},
         )
         self.headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
 
 
 async def handle_problem(request: Request, problem: Exception) -> Response:
-    """Exception handler for Problem."""
     assert isinstance(problem, Problem)
     return problem_response(problem)
 
@@ -86,7 +113,8 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
     """Exception handler for what the router refuses: unknown paths, wrong methods."""
     assert isinstance(error, HTTPException)
     kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
-    problem = Problem(error.status_code, kind, str(error.detail), request.url.path)
+    title, status = str(error.detail), error.status_code
+    problem = Problem(kind, request.url.path, status=status, title=title)
     if error.status_code == 405 and (allowed := _allowed(request)):
         problem.headers["Allow"] = allowed
     return problem_response(problem)
@@ -100,18 +128,16 @@ async def handle_invalid(request: Request, error: Exception) -> Response:
 
 
 def invalid_parameter(detail: str) -> Problem:
-    """422. The text names the parameter."""
-    return Problem(422, "invalid-parameter", "Invalid parameter", detail)
+    """The problem of a parameter, which the text names."""
+    return Problem("invalid-parameter", detail)
 
 
 def problem_response(problem: Problem) -> Response:
-    """Its document."""
     body, status = msgspec.json.encode(problem.document), problem.document.status
     return Response(body, status, problem.headers, media_type=MEDIA_TYPE)
 
 
 def _allowed(request: Request) -> str:
-    """The methods that a path takes, of all its routes; HEAD with GET."""
     methods: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:

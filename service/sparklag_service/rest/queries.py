@@ -6,20 +6,19 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from fastapi import Request
 from msgspec import Raw
 
 from sparklag_schemas import LagEvent, Status
 from sparklag_schemas.messages.query_names import ambiguity
-from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.problems import Problem
-from sparklag_service.rest.system import failing
+from sparklag_service.rest.system import Backend, failing
 from sparklag_service.view.view import Entry, View, summary
 
 _HIDE_QUERIES = ("view", "kafka")
-"""While one of these parts fails, a query may exist that is not in the view."""
+"""Parts of the service: while one fails, a query may exist that is not in the view."""
 _RETRY_AFTER_S = 2
 
 
@@ -29,15 +28,13 @@ def find_query(backend: Backend, request: Request, wanted: str) -> Entry:
 
 
 def the_one(backend: Backend, request: Request, entries: Sequence[Entry], wanted: str) -> Entry:
-    """The only one of those that `wanted` may mean. Raises Problem."""
+    """Returns the only entry that `wanted` may mean. Raises Problem."""
     if len(entries) == 1:
         return entries[0]
     if not entries:
         raise _unknown(failing(backend, request), wanted)
     raise Problem(
-        409,
         "ambiguous-query-name",
-        "More than one query has this name",
         ambiguity(wanted, [entry.event for entry in entries]),
         query_ids=[entry.event.query_id for entry in entries],
     )
@@ -46,14 +43,10 @@ def the_one(backend: Backend, request: Request, entries: Sequence[Entry], wanted
 def _unknown(parts: dict[str, str], wanted: str) -> Problem:
     unknown = f"no query has the name or id {wanted!r}"
     if not any(part in parts for part in _HIDE_QUERIES):
-        return Problem(
-            404, "unknown-query", "Unknown query", f"{unknown}; GET /lag lists all queries"
-        )
+        return Problem("unknown-query", f"{unknown}; GET /lag lists all queries")
     reasons = "; ".join(f"{part}: {reason}" for part, reason in parts.items())
     return Problem(
-        503,
         "not-ready",
-        "The service is not ready",
         f"{unknown} yet, and the view is not complete: {reasons}",
         failing=parts,
         retry_after_s=_RETRY_AFTER_S,
@@ -73,10 +66,9 @@ class Filter:
     topic: str | None = None
     cluster: str | None = None
     superseded: bool = False
-    """Whether those are listed too whose name is another query's now."""
+    """Queries whose name belongs to another query now are listed too."""
 
     def matches(self, event: LagEvent) -> bool:
-        """Whether `event` meets every condition."""
         return (
             (self.superseded or event.superseded_by is None)
             and (self.status is None or event.status == self.status)
@@ -85,9 +77,8 @@ class Filter:
         )
 
 
-@dataclass(frozen=True)
-class Page:
-    """Summaries in the order of name, then id; `next_cursor` is None on the last page."""
+class Page(NamedTuple):
+    """Summaries by name, then id; `next_cursor` is None on the last page."""
 
     queries: list[Raw]
     next_cursor: str | None
@@ -103,8 +94,7 @@ def page(view: View, wanted: Filter, limit: int, cursor: str | None) -> Page:
     shown = list(islice(matching, limit))
     has_more = next(matching, None) is not None
     return Page(
-        [Raw(summary(event)) for _, event in shown],
-        _encode(shown[-1][0]) if has_more else None,
+        [Raw(summary(event)) for _, event in shown], _encode(shown[-1][0]) if has_more else None
     )
 
 

@@ -27,29 +27,29 @@ _MB: Final = 1024 * 1024
 
 
 class UnsentResponses:
-    """Of all connections of a server."""
+    """The unsent responses of all connections of a server."""
 
     def __init__(self, limits: LimitSettings, counters: Counters) -> None:
         self._limits = limits
         self._counters = counters
         self._deadlines: dict[Wire, asyncio.TimerHandle] = {}
-        """Of clients that do not receive as fast as is written; the slowest first. One that is cut
-        off counts until its text is freed."""
+        """Deadlines of clients that receive slower than is written; the slowest first. A connection
+        that is cut off counts until its text is freed."""
 
     def begin_wait(self, wire: Wire) -> None:
-        """It has a lot to receive, or the kernel takes no more for it."""
+        """Begin the wait of a wire that has a lot to receive, or whose kernel buffer is full."""
         if wire not in self._deadlines:
             loop = asyncio.get_running_loop()
             self._deadlines[wire] = loop.call_later(self._limits.response_s, self.cut_off, wire)
         self.make_room()
 
     def end_wait(self, wire: Wire) -> None:
-        """Unless more is to be written: a text has one deadline."""
+        """End the wait unless more is to be written: a text has one deadline."""
         if wire in self._deadlines and not wire.text and wire.is_clear:
             self._deadlines.pop(wire).cancel()
 
     def is_full(self) -> bool:
-        """Also with those that are cut off: in the next turns of the loop they are freed."""
+        """Connections that are cut off count too: in the next turns of the loop they are freed."""
         return self._is_too_much(self._deadlines)
 
     def make_room(self) -> None:
@@ -60,13 +60,12 @@ class UnsentResponses:
             self.cut_off(max(open_wires, key=lambda wire: of_address[wire.address]))
 
     def _is_too_much(self, wires: Collection[Wire]) -> bool:
-        """A text that several wait for counts once. The largest does not: each can be sent."""
         texts = {id(wire.text): len(wire.text) for wire in wires}
         sizes = [*texts.values(), *(wire.unsent_bytes for wire in wires)]
         return sum(sizes) - max(sizes, default=0) > self._limits.unsent_mb * _MB
 
     def cut_off(self, wire: Wire) -> None:
-        """Count it, and end it now."""
+        """Count the connection, and end it now."""
         self._counters.connections_cut_off += not wire.is_cut
         wire.cut()
 
@@ -109,7 +108,6 @@ class SlicedResponses:
 
 
 _MAX_BODY_BYTES: Final = 64 * 1024
-"""No route reads a body."""
 _NOT_PUBLIC: Final = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
 """Nobody can register a name below these, and have it point here."""
 _POLICY: Final = (
@@ -131,7 +129,8 @@ _HEADERS: Final = [
 
 
 _THIS_MACHINE: Final = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-"""Not the whole network: the proxy of a mesh sends what came from elsewhere from 127.0.0.6."""
+"""Addresses of this machine; not the whole network: the proxy of a mesh sends what came from
+elsewhere from 127.0.0.6."""
 _OF_CLIENTS: Final = frozenset(
     """
     accept accept-encoding accept-language cache-control connection content-length cookie dnt
@@ -144,8 +143,8 @@ _OF_CLIENTS: Final = frozenset(
 
 
 def is_local(request: Request) -> bool:
-    """Whether a client on this machine sent it, and no proxy: it has no header that a client does
-    not send. The address of a connection that was reset is unknown."""
+    """True where a client on this machine sent it, and no proxy: it has no header that a client
+    does not send. The address of a connection that was reset is unknown."""
     if request.client is None or request.client.host not in _THIS_MACHINE:
         return False
     # nginx adds no header, and speaks HTTP/1.0 to what is behind it.
@@ -191,9 +190,7 @@ class RequestRules:
         host = headers.get(b"host", b"").decode("latin-1")
         if host and not self._is_ours(host):
             return Problem(
-                421,
                 "unknown-host",
-                "Unknown host",
                 "the Host header does not name this service: http_hosts lists its names",
             )
         length = headers.get(b"content-length", b"0")
@@ -202,7 +199,7 @@ class RequestRules:
             or not length.isdigit()
             or int(length[:20]) > _MAX_BODY_BYTES
         ):
-            return Problem(413, "body-too-large", "Body too large", "no route takes a body")
+            return Problem("body-too-large", "no route takes a body")
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             return invalid_parameter("no name has a NUL in it")
         return None

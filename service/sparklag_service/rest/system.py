@@ -1,20 +1,48 @@
-"""`/health/live` and `/health/ready`, and what fails, as other responses have it too."""
+"""`/health`, `/metrics` and the page; and `Backend`, which all routes answer from."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import gzip
+import mimetypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from typing import Annotated, Any, Final, Protocol
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Header, Request, Response
+from fastapi.responses import HTMLResponse
 
+from sparklag_schemas import LagEvent
 from sparklag_service import VERSION
-from sparklag_service.rest.backend import Backend
+from sparklag_service.history.history import History
+from sparklag_service.live.hub import LiveHub
+from sparklag_service.metrics.exposition import Exposition
+from sparklag_service.rest.problems import Problem
 from sparklag_service.rest.request_rules import is_local
+from sparklag_service.view.service_state import ServiceState
 
 _REMOTE: Final = "the reason is shown on the service's own machine, and in its log"
+AcceptEncoding = Annotated[str, Header()]
+
+
+class Backend(ServiceState, Protocol):
+    """The service's state, and the parts that only REST reads."""
+
+    @property
+    def live(self) -> LiveHub:
+        """The live streams."""
+
+    @property
+    def history(self) -> History:
+        """Totals over time."""
+
+    async def forget(self, event: LagEvent) -> bool:
+        """Forget a query that nothing speaks of. False: its tombstone is not acknowledged."""
 
 
 def add_health(app: FastAPI, backend: Backend) -> None:
-    """Both routes."""
+    """Add both routes."""
 
     @app.get("/health/live", tags=["health"], summary="Whether the process answers")
     async def live() -> dict[str, str]:
@@ -51,8 +79,102 @@ def failing(backend: Backend, request: Request) -> dict[str, str]:
 
 
 def degraded(backend: Backend, request: Request) -> dict[str, str]:
-    """What fails without making the service unready, likewise."""
+    """What fails without making the service unready, as far as the sender may know."""
     reasons = backend.degraded()
     if not reasons or is_local(request):
         return reasons
     return {f"{len(reasons)} parts": _REMOTE}
+
+
+def add_metrics(app: FastAPI, backend: Backend) -> None:
+    """Add the route of `/metrics`."""
+    exposition = Exposition(backend)
+
+    @app.get(
+        "/metrics",
+        tags=["health"],
+        summary="Every query's lag, and the service's own metrics, for Prometheus",
+        responses={200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}},
+    )
+    async def metrics(
+        accept: Annotated[str, Header()] = "", accept_encoding: AcceptEncoding = ""
+    ) -> Response:
+        """Prometheus text, or OpenMetrics where that is accepted; compressed likewise."""
+        scrape = await exposition.render(accept, accept_encoding)
+        return Response(scrape.body, headers=scrape.headers)
+
+
+_BASE: Final = '<base href="./">'
+_FOREVER: Final = "public, max-age=31536000, immutable"
+"""The name of an asset has a digest of its content."""
+_SHORT: Final = "no-cache"
+
+
+@dataclass(frozen=True)
+class _File:
+    body: bytes
+    media_type: str
+    cache_control: str
+
+    @cached_property
+    def compressed(self) -> bytes:
+        return gzip.compress(self.body, mtime=0)
+
+    def response(self, accept_encoding: str) -> Response:
+        headers = {"cache-control": self.cache_control, "vary": "accept-encoding"}
+        if "gzip" not in accept_encoding:
+            return Response(self.body, media_type=self.media_type, headers=headers)
+        headers["content-encoding"] = "gzip"
+        return Response(self.compressed, media_type=self.media_type, headers=headers)
+
+
+def add_page(app: FastAPI) -> None:
+    """Add `/`, `/q/{query}` and `/t/{topic}`: the page, built from `web/` into `static/`.
+
+    The page is one application that asks the routes beside it. Its addresses are relative: the
+    service may be behind the path of a proxy that it does not know.
+    """
+    built = dict(_built_files())
+
+    def page(base: str) -> Response:
+        if "index.html" not in built:
+            raise Problem(
+                "page-not-built",
+                "this installation has no page: `pip install` of a wheel has; of a checkout it"
+                " builds it",
+            )
+        html = built["index.html"].body.decode().replace(_BASE, f'<base href="{base}">')
+        return HTMLResponse(html, headers={"cache-control": _SHORT})
+
+    @app.get("/", include_in_schema=False)
+    async def fleet() -> Response:
+        return page("./")
+
+    @app.get("/q/{query:name}", include_in_schema=False)
+    @app.get("/t/{query:name}", include_in_schema=False)
+    async def one(query: str) -> Response:
+        return page("../")
+
+    @app.get("/assets/{name}", include_in_schema=False)
+    async def asset(name: str, accept_encoding: AcceptEncoding = "") -> Response:
+        return file(f"assets/{name}", accept_encoding)
+
+    @app.get("/icon.svg", include_in_schema=False)
+    async def icon(accept_encoding: AcceptEncoding = "") -> Response:
+        return file("icon.svg", accept_encoding)
+
+    def file(name: str, accept_encoding: str) -> Response:
+        if name not in built:
+            raise Problem("not-found", f"the page has no file {name}")
+        return built[name].response(accept_encoding)
+
+
+def _built_files() -> Iterator[tuple[str, _File]]:
+    folder = files("sparklag_service.rest") / "static"
+    if not folder.is_dir():
+        return
+    for path, cache_control in (("", _SHORT), ("assets/", _FOREVER)):
+        for item in (folder / path if path else folder).iterdir():
+            if item.is_file():
+                media_type = mimetypes.guess_type(item.name)[0] or "application/octet-stream"
+                yield path + item.name, _File(item.read_bytes(), media_type, cache_control)

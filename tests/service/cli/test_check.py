@@ -16,9 +16,9 @@ from sparklag_jobs.broker.child_process import free_port
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_schemas import ClusterAccess, Settings
 from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.cli.check import check_service
 from sparklag_service.cli.check.kafka import check_brokers
 from sparklag_service.cli.check.result import clock_result
-from sparklag_service.cli.check.service import check_service
 from tests.http_server import JSON, HttpServer
 from tests.local_kafka import LocalKafka
 from tests.messages import position, seen

@@ -276,7 +276,7 @@ def test_without_kafka_it_serves_reports_why_it_is_not_ready_and_waits() -> None
             failing = httpx.get(f"{url}/health/ready", timeout=DEADLINE_S).json()["failing"]
             return "connection refused" in failing.get("topics", "")
 
-        wait_for(reports_why, "it says why")
+        wait_for(reports_why, "it reports the reason")
         process.terminate()
         _, printed = process.communicate(timeout=DEADLINE_S)
     lines = [line for line in printed.splitlines() if "connection refused" in line]
@@ -287,9 +287,7 @@ def test_without_kafka_it_serves_reports_why_it_is_not_ready_and_waits() -> None
 def test_what_the_service_lacks_is_named_by_the_commands_that_need_it() -> None:
     with serving(settings_for("127.0.0.1:1")) as (_, url):
         away = "topics: Kafka at 127.0.0.1:1: 127.0.0.1:1: connection refused"
-        wait_for(
-            lambda: away in sparklag("queries", "--url", url).stderr, "the reason is found out"
-        )
+        wait_for(lambda: away in sparklag("queries", "--url", url).stderr, "the reason is known")
         for arguments, listed in (((), "query\tquery_id\t"), (("--json",), "[]\n")):
             answer = sparklag("queries", "--url", url, *arguments)
             assert answer.returncode == 2

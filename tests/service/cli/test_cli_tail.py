@@ -164,7 +164,7 @@ async def test_every_command_reaches_a_service_behind_a_path(live: LiveServer, s
         }
         for arguments, is_there in expected.items():
             answer = await run(*arguments, "--url", url)
-            # `queries` says that this service has no Kafka.
+            # `queries` reports that this service has no Kafka.
             assert answer.returncode == (2 if arguments == ("queries",) else 0), answer.stderr
             assert is_there(answer.stdout), arguments
 

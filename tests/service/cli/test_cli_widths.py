@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kafka]
 REASON = "no batch has completed for 12 min, and the usual interval between two is 10 s"
 HOSTILE = "[bold red]\x1b[2J\u202e\t" + "y" * 300
 NO_KAFKA = 2
-"""`queries` says that a part of this service fails: it has no Kafka."""
+"""`queries` reports that a part of this service fails: it has no Kafka."""
 each_width = pytest.mark.parametrize("width", WIDTHS)
 
 

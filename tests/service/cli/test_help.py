@@ -74,7 +74,7 @@ def test_every_help_has_the_same_sections_within_the_width(page: Page, command: 
 
 def test_an_option_has_the_same_words_everywhere(page: Page) -> None:
     received: dict[str, set[str]] = {}
-    for command in {*COMMANDS, *PROGRAMS} - {"checkpoint"}:  # needs no Kafka, and says for what
+    for command in {*COMMANDS, *PROGRAMS} - {"checkpoint"}:  # its help explains for what
         text = page(command, 120).partition("Options:\n")[2].partition("\n\n")[0]
         for option in re.split(r"\n(?=  -)", text):
             name = option.split()[0].rstrip(",")

@@ -46,7 +46,7 @@ class Start:
         return self._log.read_text(errors="replace")
 
     def is_up(self) -> bool:
-        """Whether it has joined its group."""
+        """True once it has joined its group."""
         assert self.process.poll() is None, self.log()
         serving = re.search(r"serving (http://[\w.:]+)", self.log())
         if serving is None:
@@ -71,7 +71,7 @@ class Start:
 
 
 def longest_start_s(settings: Settings, folder: Path) -> float:
-    """From the process's start until it answers, where as many start beside each other."""
+    """Seconds from the process's start until it answers, with as many that start beside it."""
     began = time.monotonic()
     starts = [Start(settings, folder / f"{number}.log") for number in range(AT_ONCE)]
     try:

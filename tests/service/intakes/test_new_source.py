@@ -12,12 +12,12 @@ import pytest
 
 from sparklag_schemas import Observation, Settings, SourcePosition
 from sparklag_schemas.messages.enumerations import ORIGINS, OriginTraits
+from sparklag_schemas.presentation import sentences
 from sparklag_schemas.text.formatting import mark
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
 from sparklag_service.intakes import sources as sources_module
 from sparklag_service.intakes.sources import SourceKind, register_source
-from sparklag_service.view import lag_text
 from tests.second_client import SecondClient
 from tests.service.conftest import running
 from tests.waiting import holds
@@ -98,7 +98,7 @@ async def test_its_queries_are_measured_published_and_shown_like_any_other(
         event = await service.shows(query_id, lambda e: e.total_lag == 5, "its lag")
         assert (event.origin, event.cause, event.query) == (ORIGIN, "booked", "booked")
         assert event.status == "OK"
-        assert "a ledger" in dict(lag_text.lines(event, epoch_ms()))["source"]
+        assert "a ledger" in dict(sentences.lines(event, epoch_ms()))["source"]
         assert mark(event.status) == "ok"
         write(ledger, topic, {query_id: 8})
         await service.shows(query_id, lambda e: e.total_lag == 1, "its lag after it moved")

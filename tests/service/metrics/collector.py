@@ -44,7 +44,7 @@ class _Receiver(HttpServer, Generic[_Export]):
 
     @property
     def endpoint(self) -> str:
-        """As a setting takes it."""
+        """The URL for a setting."""
         return self.url_for(self._path)
 
     def _receive(self, request: Request) -> Response:

@@ -29,7 +29,7 @@ Labels = dict[str, str]
 
 
 def settings(clusters: Collection[str] = (), **metrics: Any) -> Settings:
-    """With those under `[metrics]`, and clusters of those names besides the home cluster."""
+    """Settings with these under `[metrics]`, and these clusters besides the home cluster."""
     others = {name: {"bootstrap_servers": "127.0.0.1:1"} for name in clusters}
     return msgspec.convert({"metrics": metrics, "clusters": others}, Settings)
 
@@ -70,7 +70,7 @@ def text_of(
     clusters: Mapping[str, ClusterMetadata] | None = None,
     open_metrics: bool = False,
 ) -> str:
-    """What a scrape of these events says. `owned`: None: all."""
+    """The text of a scrape of these events. `owned`: None: all."""
     if owned is None:
         owned = {event.query_id for event in events}
 
@@ -91,7 +91,7 @@ def show(pipeline: Pipeline, event: LagEvent) -> None:
 
 
 def showing(wanted: Settings, *events: LagEvent) -> Pipeline:
-    """Not running: no Kafka is needed."""
+    """An instance that does not run: no Kafka is needed."""
     pipeline = pipeline_of(wanted)
     for event in events:
         show(pipeline, event)

@@ -18,7 +18,7 @@ MEMBER = {"member_host": "", "consumer_id": "", "client_id": ""}
 def compat(
     tool: str, *events: LagEvent, **fields: Any
 ) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """That tool's samples by name: labels and value."""
+    """Samples of that tool by name: labels and value."""
     result = scrape(*events, compat=[tool], **fields)
     by_name: dict[str, list[tuple[dict[str, str], float]]] = {}
     for (name, labels), value in result.samples.items():

@@ -1,4 +1,4 @@
-"""`GET /metrics` over a real connection: formats, compression, and what promtool says of it."""
+"""`GET /metrics` over a real connection: formats, compression, and promtool's verdict."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PROMETHEUS_3 = (
 
 
 def promtool_reports(promtool: Path, text: bytes) -> list[str]:
-    """Of an exposition; nothing where all is well."""
+    """Objections to an exposition; empty where all is well."""
     done = subprocess.run(
         [promtool, "check", "metrics"],
         input=text,
@@ -56,7 +56,7 @@ def promtool_reports(promtool: Path, text: bytes) -> list[str]:
         check=False,
     )
     message = done.stdout.decode().splitlines()
-    # 3: it read all of it, and found fault with names.
+    # 3: it read all of it, and objects to names.
     assert done.returncode in (0, 3), message
     return message
 

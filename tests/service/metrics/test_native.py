@@ -9,8 +9,8 @@ import pytest
 from sparklag_schemas import Batch, LagEvent, RunningBatch, decode_lag_event, encode
 from sparklag_schemas.messages.query_message import ConsumerGroup
 from sparklag_schemas.text.printable import printable
-from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.rendering import QuerySeries
+from sparklag_service.metrics.schemes import NATIVE, ages
 from tests.messages import QUERY_ID, RUN_ID, lag_event, straggler
 from tests.service.metrics.scraped import (
     NOW_MS,

@@ -135,7 +135,7 @@ async def test_only_what_this_instance_measures_is_pushed_and_only_while_it_does
 
 
 def ids(collector: Collector, since: int = 0) -> set[str]:
-    """Of the queries it was told of, but for so many requests."""
+    """Ids of the queries in all requests after the first `since`."""
     points = collector.points(since=since).get("sparklag.query.lag", ())
     return {point.attributes["query_id"] for point in points}
 

@@ -73,7 +73,7 @@ def has_spans(collector: TraceCollector, count: int) -> bool:
 
 
 def traceparents(client: SecondClient, topic: str, query_id: str) -> list[str]:
-    """Of the records of a query that have one, each once: what is delivered again has the same."""
+    """Traces of a query's records, each once: what is delivered again has the same."""
     records = [r for r in client.read_all(topic) if r.key() == key_of(query_id)]
     result = [dict(record.headers() or ()).get(TRACEPARENT) for record in records]
     return list(dict.fromkeys(value.decode() for value in result if isinstance(value, bytes)))

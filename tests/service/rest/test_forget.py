@@ -26,7 +26,7 @@ EVENTS = (
 
 
 class Forgetting(InstanceState):
-    """Its Kafka is a fake: it acknowledges every tombstone, or none."""
+    """A pipeline whose Kafka is a fake: it acknowledges every tombstone, or none."""
 
     def __init__(self, *, acknowledges: bool = True, **settings: Any) -> None:
         super().__init__(complete_pipeline_of(Settings(**settings)))

@@ -1,4 +1,4 @@
-"""What holds for every request: whose names it may use, its size, and what a browser is told."""
+"""The rules of every request: its host, its size, and the headers for browsers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.service.rest_client import rest_client
 
 @pytest.fixture
 async def pipeline() -> Pipeline:
-    """Not running: nothing here needs Kafka."""
+    """A pipeline that does not run: nothing here needs Kafka."""
     return complete_pipeline_of(Settings())
 
 

@@ -15,7 +15,7 @@ REASON = "cannot read topic consumer-lag: no right to it"
 
 @pytest.fixture
 async def incomplete() -> Pipeline:
-    """Its view cannot be read, and it refused a message."""
+    """An instance whose view cannot be read, and that refused a message."""
     pipeline = pipeline_of(Settings())
     pipeline.view_reader.ready = REASON
     pipeline.counters.refusals.add("processed-offsets", "malformed", "message: no JSON", None)

@@ -1,1 +1,224 @@
-"""`sparklag check`: what a Kafka must have for sparklag to work with it, and what runs there."""
+"""`sparklag check`: the checks in order, as a table or as JSON; and those of a running service."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from contextlib import aclosing
+from dataclasses import asdict
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import httpx
+import msgspec
+import typer
+from rich.text import Text
+
+from sparklag_kafka.access import quiet_client_logs
+from sparklag_offsets.checkpoints import CheckpointStore
+from sparklag_offsets.errors import CheckpointError, StoreError
+from sparklag_offsets.store.stores import open_store
+from sparklag_schemas import ResolvedSettings, Settings, SparklagError
+from sparklag_schemas.avro.formats import MessageFormats
+from sparklag_schemas.codec import NOT_JSON
+from sparklag_schemas.presentation.rows import COLOURS
+from sparklag_schemas.presentation.tables import Column, FittedTable, plain
+from sparklag_schemas.text.formatting import Mark
+from sparklag_schemas.text.locations import redact_location, shown_url
+from sparklag_service import VERSION
+from sparklag_service.cli.check.kafka import check_kafka
+from sparklag_service.cli.check.result import CheckResult, bad, clock_result, note, ok
+from sparklag_service.cli.requests import UNCOMPRESSED, base_url, extend
+from sparklag_service.cli.terminal import (
+    DEFAULT_URL,
+    BootstrapServers,
+    Config,
+    Json,
+    Url,
+    console,
+    kafka_settings,
+    print_json,
+)
+
+_MARKS: Final[dict[str, Mark]] = {"ok": "ok", "note": "warn", "bad": "bad"}
+_TIMEOUT_S: Final = 5.0
+_DATE_ACCURACY_S: Final = 0.5
+"""The header Date has whole seconds."""
+_COLUMNS: Final = (
+    Column("CHECK", "word", 0),
+    Column("STATE", "word", 1),
+    Column("WHAT", "text", 2),
+    Column("WHAT TO DO", "text", 3),
+)
+
+
+def check(
+    bootstrap_servers: BootstrapServers = None,
+    config: Config = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Check Kafka, topics, rights, clocks, versions and the running service, and what to do."""
+    settings = kafka_settings(config, bootstrap_servers)
+    quiet_client_logs()
+    results = asyncio.run(diagnose(settings, url))
+    if as_json:
+        print_json([asdict(result) for result in results])
+    else:
+        console(wrap=True).print(_table(results))
+    if not all(result.ok for result in results):
+        raise typer.Exit(1)
+
+
+def _table(results: list[CheckResult]) -> FittedTable:
+    rows = [
+        (
+            plain(result.check),
+            Text(result.state, style=COLOURS[_MARKS[result.state]]),
+            plain(result.text),
+            plain(result.remedy or ""),
+        )
+        for result in results
+    ]
+    return FittedTable(_COLUMNS, rows)
+
+
+async def diagnose(settings: ResolvedSettings, url: str = DEFAULT_URL) -> list[CheckResult]:
+    """Check this program and Kafka, then the schema registry, the watched checkpoints and the
+    offset store, then the service at `url`."""
+    this = f"sparklag {VERSION}, Python {platform.python_version()}"
+    results = [
+        ok("versions", this),
+        *await check_kafka(settings),
+        *await _check_registry(settings),
+        *await _check_checkpoints(settings),
+        *await _check_store(settings),
+        *await check_service(url),
+    ]
+    order = list(dict.fromkeys(result.check for result in results))
+    return sorted(results, key=lambda result: order.index(result.check))
+
+
+async def _check_registry(settings: Settings) -> list[CheckResult]:
+    if settings.registry.url is None:
+        return []
+    try:
+        missing = await MessageFormats(settings).unregistered()
+    except SparklagError as error:
+        return [bad("registry", str(error), "messages in Avro wait for it")]
+    results = [ok("registry", f"schema registry {settings.registry.url} answers")]
+    remedy = "`sparklag topics create` registers it now"
+    if settings.registry.register:
+        remedy += ", each writer when it starts"
+    return results + [
+        bad("registry", f"the schema of topic {topic} is not registered", remedy)
+        for topic in missing
+    ]
+
+
+async def _check_store(settings: Settings) -> list[CheckResult]:
+    if settings.store.url is None:
+        return []
+    try:
+        async with aclosing(open_store(settings.store.url)) as store:
+            queries = await store.queries()
+    except StoreError as error:
+        return [bad("store", str(error), "batches are not recorded until it works")]
+    return [ok("store", f"may read the offset store at {store.shown}, {len(queries)} queries")]
+
+
+async def _check_checkpoints(settings: Settings) -> list[CheckResult]:
+    patterns = settings.checkpoint_patterns
+    if not patterns:
+        return []
+    store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
+    loop = asyncio.get_running_loop()
+    checks = [
+        loop.run_in_executor(None, _check_checkpoint, store, pattern) for pattern, _ in patterns
+    ]
+    try:
+        return list(await asyncio.gather(*checks))
+    finally:
+        await loop.run_in_executor(None, store.close)
+
+
+def _check_checkpoint(store: CheckpointStore, pattern: str) -> CheckResult:
+    try:
+        locations = store.find(pattern)
+        store.reader(locations[0]).poll()
+    except CheckpointError as error:
+        return bad("checkpoints", str(error), "correct the location, or the right to read it")
+    many = f", {len(locations)} of them" if len(locations) > 1 else ""
+    return ok("checkpoints", f"may read checkpoints {redact_location(pattern)}{many}")
+
+
+class _Ready(msgspec.Struct):
+    """The response of `GET /health/ready`."""
+
+    status: str
+    failing: dict[str, str]
+    degraded: dict[str, str]
+    queries: int
+    version: str | None = None
+
+
+async def check_service(url: str) -> list[CheckResult]:
+    """Check readiness, clock and version of a service. Raises ServiceError where `url` is no
+    address."""
+    shown = shown_url(url)
+    address = f"{base_url(url)}/health/ready"
+    try:
+        began, body = datetime.now(timezone.utc), bytearray()
+        async with (
+            httpx.AsyncClient(timeout=_TIMEOUT_S, headers=UNCOMPRESSED) as client,
+            client.stream("GET", address) as response,
+        ):
+            async for chunk in response.aiter_raw():
+                extend(body, chunk, url)
+            took_s = (datetime.now(timezone.utc) - began).total_seconds()
+        ready = msgspec.json.decode(body, type=_Ready)
+    except httpx.HTTPError:
+        remedy = "`sparklag serve` starts one; --url says where it is"
+        return [note("service", f"no service answers at {shown}", remedy)]
+    except NOT_JSON:
+        return [
+            note("service", f"what answers at {shown} is no sparklag service", "is --url right?")
+        ]
+    results = [*_readiness(ready, shown), _version(ready.version, shown)]
+    try:
+        date = parsedate_to_datetime(response.headers["date"])
+    except (KeyError, ValueError):
+        return results
+    if date.tzinfo is None:  # No date of HTTP: a proxy may add a second one.
+        return results
+    ahead_s = (date - began).total_seconds() + _DATE_ACCURACY_S - took_s / 2
+    accuracy_s = _DATE_ACCURACY_S + took_s / 2
+    return [*results, clock_result(f"the service at {shown}", ahead_s, accuracy_s)]
+
+
+def _readiness(ready: _Ready, shown: str) -> list[CheckResult]:
+    degraded = [
+        note("service", f"{part}: {reason}", "the rest goes on: see the service's log")
+        for part, reason in ready.degraded.items()
+    ]
+    if not ready.failing:
+        text = f"the service at {shown} is ready: its view is complete, queries: {ready.queries}"
+        return [ok("service", text), *degraded]
+    remedies = {"view": "it reads the lag topic: wait, or see the service's log"}
+    return [
+        bad(
+            "service",
+            f"the service at {shown} is not ready: {part}: {reason}",
+            remedies.get(part, "see the service's log"),
+        )
+        for part, reason in ready.failing.items()
+    ] + degraded
+
+
+def _version(version: str | None, shown: str) -> CheckResult:
+    if version == VERSION:
+        return ok("versions", f"the service at {shown} has version {version}, as this command")
+    other = "an older version" if version is None else f"version {version}"
+    text = f"the service at {shown} has {other}, this command {VERSION}"
+    return note("versions", text, "upgrade the older one")

@@ -1,10 +1,9 @@
-"""Kafka, sparklag's topics there and the rights to them; who reads and writes them now."""
+"""Kafka, sparklag's topics there and the rights to them; the instances that share the work."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
 from typing import Final
 
 from aiokafka import __version__ as aiokafka_version
@@ -23,22 +22,11 @@ from sparklag_kafka.errors import (
 )
 from sparklag_kafka.protocol.groups import GroupDescription
 from sparklag_kafka.protocol.metadata import TopicMetadata
-from sparklag_schemas import Observation, ResolvedSettings, Settings
-from sparklag_schemas.messages.enumerations import SCHEMA_VERSION
-from sparklag_schemas.messages.topics import feedback_topics, own_topic_names, own_topics
-from sparklag_schemas.settings.clusters import ClusterNames
+from sparklag_schemas import ResolvedSettings, Settings
+from sparklag_schemas.messages.topics import own_topics
 from sparklag_schemas.text.printable import first_few, printable
-from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.check.result import (
-    MAX_SKEW_S,
-    SYNCHRONISE,
-    CheckResult,
-    bad,
-    note,
-    ok,
-)
-from sparklag_service.cli.recent_observations import recent_observations
-from sparklag_service.evaluation.status import FEEDBACK
+from sparklag_service.cli.check.drivers import check_drivers
+from sparklag_service.cli.check.result import CheckResult, bad, note, ok
 from sparklag_service.recording import store_group
 
 _APIS: Final = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 9: "OffsetFetch"}
@@ -46,7 +34,7 @@ _UNREACHED: Final = "clients have to reach it there: see its advertised.listener
 
 
 async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
-    """The brokers, then the topics, then the rights, as far as they are visible. No record is
+    """Check the brokers, the topics and the rights, as far as they are visible. No record is
     written."""
     cause = await connection_problem(settings.access)
     if cause is not None:
@@ -69,7 +57,7 @@ async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
                 results += await _check_rights(pool, topics, settings)
                 results.append(await _check_instances(pool, settings.group_id))
                 if await may_read(pool, settings.offsets_topic):
-                    results += _check_drivers(await recent_observations(settings), settings)
+                    results += await check_drivers(settings)
         except KAFKA_FAILURES as error:
             results.append(
                 bad("kafka", f"Kafka stopped answering: {error_text(error)}", "check it again")
@@ -129,7 +117,6 @@ def _right(has_right: bool, action: str, remedy: str) -> CheckResult:
 
 
 def _groups(settings: Settings) -> list[str]:
-    """The groups that read `processed-offsets`."""
     groups = [settings.group_id]
     if settings.store.url is not None:
         groups.append(store_group(settings))
@@ -137,8 +124,8 @@ def _groups(settings: Settings) -> list[str]:
 
 
 async def check_brokers(pool: BrokerPool) -> list[CheckResult]:
-    """Whether each that the metadata names is reached there, and the versions of its requests: it
-    does not report its own."""
+    """Check that each broker is reached at the address in its metadata, and the versions of its
+    requests: it does not report its own."""
     unreached = []
     brokers: Counter[str] = Counter()
     connections = [pool.dedicated(address) for address in pool.brokers.values()]
@@ -198,67 +185,3 @@ def _instances(group: GroupDescription, group_id: str) -> CheckResult:
     if group.members == 1:
         return ok("instances", "1 instance does all the work")
     return ok("instances", f"{group.members} instances share the work, each has partitions")
-
-
-def _check_drivers(observed: list[Observation], settings: ResolvedSettings) -> list[CheckResult]:
-    """The queries that drivers report now."""
-    drivers = [observation for observation in observed if observation.run_id is not None]
-    if not drivers:
-        return [
-            note("drivers", "no driver has reported a query in the last heartbeats", "observe one")
-        ]
-    count = len({observation.query_id for observation in drivers})
-    return [
-        ok("drivers", f"queries that drivers report: {count}"),
-        *_check_driver_versions(drivers),
-        *_check_driver_clocks(drivers),
-        *_check_feedback(drivers, settings),
-    ]
-
-
-def _check_driver_versions(drivers: Iterable[Observation]) -> list[CheckResult]:
-    others = {each.schema_version for each in drivers} - {SCHEMA_VERSION}
-    if not others:
-        return [ok("versions", f"drivers write messages of version {SCHEMA_VERSION}, as this one")]
-    text = f"drivers write messages of version {printable(first_few(sorted(others)))}"
-    remedy = f"this command is of {SCHEMA_VERSION}: upgrade what is older, the service first"
-    return [note("versions", text, remedy)]
-
-
-def _check_driver_clocks(drivers: Iterable[Observation]) -> list[CheckResult]:
-    """Of a clock that is behind nothing is visible: a message may be old."""
-    now_ms = epoch_ms()
-    ahead = [each for each in drivers if each.observed_at - now_ms > MAX_SKEW_S * 1000]
-    if not ahead:
-        return [ok("clock", "the clock of no driver is ahead of this machine's")]
-    return [
-        bad(
-            "clock",
-            f"the clock of the driver of {_name(each)} is at least"
-            f" {(each.observed_at - now_ms) / 1000:.1f} s ahead of this machine's",
-            SYNCHRONISE,
-        )
-        for each in ahead
-    ]
-
-
-def _check_feedback(
-    drivers: Iterable[Observation], settings: ResolvedSettings
-) -> list[CheckResult]:
-    """Those that read sparklag's own topics with others."""
-    names, own = ClusterNames(settings), own_topic_names(settings)
-    return [
-        bad(
-            "drivers",
-            f"query {_name(observation)} also reads {topic}",
-            f"exclude it there: {topic} is {FEEDBACK}, and the query never catches up",
-        )
-        for observation in drivers
-        for source in observation.sources
-        if names.alias_of(source.bootstrap_servers, observation.cluster) == settings.cluster
-        for topic in feedback_topics(own, source.topics, source.processed)
-    ]
-
-
-def _name(observation: Observation) -> str:
-    return printable(observation.query or observation.query_id)

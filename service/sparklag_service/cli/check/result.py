@@ -12,7 +12,7 @@ SYNCHRONISE: Final = "synchronise both with NTP: time lags are wrong by as much"
 
 @dataclass(frozen=True)
 class CheckResult:
-    """`note`: it could not be checked, or needs a look; nothing is wrong with it."""
+    """One result. `note`: it could not be checked, or needs a look; nothing is wrong with it."""
 
     check: str
     state: Literal["ok", "note", "bad"]
@@ -21,27 +21,24 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        """Whether there is nothing to repair."""
+        """There is nothing to repair."""
         return self.state != "bad"
 
 
 def ok(check: str, text: str) -> CheckResult:
-    """All is well."""
     return CheckResult(check, "ok", text)
 
 
 def note(check: str, text: str, remedy: str | None = None) -> CheckResult:
-    """See CheckResult."""
     return CheckResult(check, "note", text, remedy)
 
 
 def bad(check: str, text: str, remedy: str | None = None) -> CheckResult:
-    """Something is to be repaired."""
     return CheckResult(check, "bad", text, remedy)
 
 
 def clock_result(whose: str, ahead_s: float, accuracy_s: float) -> CheckResult:
-    """Of a clock that is `ahead_s` before this machine's, give or take `accuracy_s`."""
+    """The result for a clock that is `ahead_s` before this machine's, give or take `accuracy_s`."""
     shown = f"{abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
     text = f"the clock of {whose} is {shown} (± {accuracy_s:.1f} s)"
     if abs(ahead_s) - accuracy_s > MAX_SKEW_S:

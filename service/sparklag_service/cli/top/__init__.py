@@ -1,1 +1,45 @@
 """`sparklag top`: all queries live in a terminal. `app`, `screens` and `table` need Textual."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+
+import typer
+
+from sparklag_schemas.errors import MissingPackage
+from sparklag_schemas.runtime.tasks import ending_signals
+from sparklag_service.cli.terminal import DEFAULT_URL, Interval, Url, console
+from sparklag_service.errors import ServiceError
+
+
+def top(url: Url = DEFAULT_URL, interval: Interval = 2.0) -> None:
+    """Show all queries live, the worst first; the keys are shown at the bottom.
+
+    It needs a terminal; a program reads `sparklag queries --json`.
+    """
+    if find_spec("textual") is None:
+        raise MissingPackage("top needs textual: pip install 'sparklag[top]'")
+    # Textual reads keys from the first and draws on the last.
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        raise ServiceError("top needs a terminal: use `sparklag queries` where there is none")
+    raise typer.Exit(asyncio.run(_run(url, interval)))
+
+
+async def _run(url: str, interval_s: float) -> int:
+    # Loading Textual takes long, and it may not be installed.
+    from sparklag_service.cli.top.app import TopApp
+
+    if console().is_dumb_terminal:
+        os.environ["NO_COLOR"] = "1"  # Textual looks at nothing else
+    app = TopApp(url, interval_s)
+    loop = asyncio.get_running_loop()
+    for number in ending_signals(signal.SIGINT):
+        with suppress(NotImplementedError):  # on Windows
+            loop.add_signal_handler(number, app.action_end, 128 + number)
+    await app.run_async()
+    return app.return_code or 0

@@ -15,9 +15,8 @@ from sparklag_schemas.rest_interface import path_segment
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import ServiceClient
 from sparklag_service.cli.top.columns import STEP_S
-from sparklag_service.cli.top.fleet import read_fleet, read_history
 from sparklag_service.cli.top.screens import FleetScreen, HelpScreen, LiveScreen, QueryScreen
-from sparklag_service.cli.top.state import State
+from sparklag_service.cli.top.state import State, read_fleet, read_history
 from sparklag_service.cli.top.table import QueryTable
 
 _HISTORIES: Final = 4
@@ -27,7 +26,7 @@ _TICK_S: Final = 1.0
 
 
 class TopApp(App[None]):
-    """Polls `url` each `interval_s`."""
+    """The application, which polls `url` each `interval_s`."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -53,26 +52,21 @@ class TopApp(App[None]):
         self._wake = asyncio.Event()
 
     def get_default_screen(self) -> Screen[None]:
-        """See App."""
         return FleetScreen(self.state)
 
     def on_mount(self) -> None:
-        """Begin to poll."""
         self.theme = "ansi-dark"
         self.run_worker(self._poll())
         self.set_interval(_TICK_S, self._show)
 
     def on_query_table_moved(self) -> None:
-        """Read the histories of rows that are visible now."""
         self._wake.set()
 
     def on_query_table_opened(self, event: QueryTable.Opened) -> None:
-        """Show the query by itself."""
         self.push_screen(QueryScreen(self.state, event.summary))
         self._wake.set()
 
     def action_pause(self) -> None:
-        """Keep what is shown, or go on."""
         self.state.is_paused = not self.state.is_paused
         if not self.state.is_paused:
             self.state.fleet.outdate_histories()
@@ -80,16 +74,14 @@ class TopApp(App[None]):
         self._show()
 
     def action_help(self) -> None:
-        """Explain keys and columns."""
         self.push_screen(HelpScreen())
 
     def action_end(self, return_code: int) -> None:
-        """End with that exit code."""
         self.exit(return_code=return_code)
 
     @property
     def _front_screen(self) -> Screen[Any] | None:
-        """None: the application ends, and its screens are closed before the poll is cancelled."""
+        """The visible screen. None: the application ends, which closes screens before the poll."""
         return self.screen_stack[-1] if self.screen_stack else None
 
     def _show(self) -> None:
@@ -123,7 +115,6 @@ class TopApp(App[None]):
             self.state.fleet.fail(str(error))
 
     async def _read_query(self, client: ServiceClient, *, is_due: bool) -> None:
-        """Of the query that is shown by itself: it is read at once, and then when it is due."""
         for screen in self.screen_stack:
             if isinstance(screen, QueryScreen) and (is_due or screen.event is None):
                 path = f"/lag/{path_segment(screen.summary.query_id)}"
@@ -134,7 +125,6 @@ class TopApp(App[None]):
                     screen.error = str(error)
 
     async def _read_histories(self, client: ServiceClient) -> None:
-        """Of the queries that are visible; what fails is tried again with the next poll."""
         fleet = self.state.fleet
         if fleet.error is not None:
             return
@@ -142,11 +132,10 @@ class TopApp(App[None]):
         for first in range(0, len(missing), _HISTORIES):
             chunk = missing[first : first + _HISTORIES]
             if not any(await asyncio.gather(*(self._read_history(client, each) for each in chunk))):
-                # A service that hangs has cost one time-out: the next poll says so.
+                # A service that hangs has cost one time-out: the next poll reports it.
                 return
 
     async def _read_history(self, client: ServiceClient, query_id: str) -> bool:
-        """Whether it was read."""
         try:
             points = await read_history(client, query_id, STEP_S)
         except SparklagError:

@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 from rich.cells import cell_len
 
-from sparklag_schemas.text.formatting import Mark, ago, catch_up, mark, oldest, records, span, trend
-from sparklag_schemas.text.printable import printable
-from sparklag_service.cli.summary import Summary
+from sparklag_schemas.presentation.rows import CELLS, severity
+from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.text.formatting import Mark, span
 
 STEP_S: Final = 60
-"""Of a character of the sparkline."""
+"""The time that a character of the sparkline shows."""
 STEPS: Final = 60
 _STEP_MS: Final = STEP_S * 1000
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -26,7 +26,7 @@ class LagHistory:
         self._highest: dict[int, int | None] = {}
 
     def add(self, measured_at_ms: int, lag: int | None) -> None:
-        """Add a measurement. None: it was unknown."""
+        """Add a measurement. None: unknown."""
         step = measured_at_ms // _STEP_MS
         highest = self._highest.get(step)
         self._highest[step] = highest if lag is None else max(lag, highest or 0)
@@ -35,7 +35,7 @@ class LagHistory:
             del self._highest[old]
 
     def highest(self, now_ms: int, steps: int = STEPS) -> int | None:
-        """The highest lag in the last `steps`. None: not known in any."""
+        """The highest lag in the last `steps`. None: unknown in all."""
         return max((lag for lag in self._last(now_ms, steps) if lag is not None), default=None)
 
     def sparkline(self, now_ms: int, steps: int = STEPS) -> str:
@@ -67,21 +67,19 @@ MARK_SIGNS: Final[dict[Mark, str]] = {"bad": "!!", "warn": "!", "ok": ""}
 _READABLE_REASON: Final = 30
 _GAP: Final = 1
 SELECTION_WIDTH: Final = 4
-"""Of the sign of the selected row, and that of its status, before the columns."""
+"""Cells of the signs before the columns: of the selected row, and of the status."""
 
 
 class Column(NamedTuple):
-    """`text` of a query, at a time in epoch milliseconds."""
+    """A heading, and the text of a query at a time in epoch milliseconds."""
 
     heading: str
     text: Callable[[Summary, LagHistory, int], str]
     is_number: bool = True
-    """Aligned right, and never shortened."""
+    """Numbers are aligned right, and never shortened."""
 
 
 class Placed(NamedTuple):
-    """A column that is shown, and its width in cells."""
-
     column: Column
     width: int
 
@@ -102,26 +100,29 @@ def _headroom(query: Summary) -> str:
     return "" if query.total_lag == 0 else "unknown"
 
 
-NAME: Final = Column("query", lambda query, _, __: printable(query.display_name), False)
-STATUS: Final = Column("status", lambda query, _, __: printable(query.status), False)
-LAG: Final = Column("lag", lambda query, _, __: records(query.total_lag))
-OLDEST: Final = Column("oldest", lambda query, _, __: oldest(query.total_lag, query.max_time_lag_s))
+def _column(heading: str, cell: str = "", is_number: bool = True) -> Column:
+    text = CELLS[cell or heading]
+    return Column(heading, lambda query, _, now_ms: text(query, now_ms), is_number)
+
+
+NAME: Final = _column("query", is_number=False)
+STATUS: Final = _column("status", is_number=False)
+LAG: Final = _column("lag")
+OLDEST: Final = _column("oldest")
 TREND: Final = Column(
     f"lag, {TREND_STEPS * STEP_S // 60} min",
     lambda _, history, now_ms: history.sparkline(now_ms, TREND_STEPS),
 )
-REASON: Final = Column("reason", lambda query, _, __: printable(query.reason or ""), False)
-CHANGE: Final = Column("change", lambda query, _, __: trend(query.lag_trend))
-CATCH_UP: Final = Column(
-    "caught up", lambda query, _, __: catch_up(query.catch_up_s, query.catch_up_reason)
-)
+REASON: Final = _column("reason", is_number=False)
+CHANGE: Final = _column("change", "trend")
+CATCH_UP: Final = _column("caught up", "caught up in")
 HEADROOM: Final = Column("headroom", lambda query, _, __: _headroom(query))
 BATCH: Final = Column("batch", lambda query, _, __: _running(query))
-AGE: Final = Column("measured", lambda query, _, now_ms: ago(query.measured_at, now_ms))
+AGE: Final = _column("measured")
 _SHOWN: Final = (NAME, STATUS, LAG, OLDEST, TREND, CHANGE, CATCH_UP, HEADROOM, BATCH, AGE, REASON)
-"""From left to right."""
+"""The order from left to right."""
 COLUMNS: Final = (NAME, STATUS, LAG, OLDEST, TREND, REASON, CATCH_UP, AGE, BATCH, HEADROOM, CHANGE)
-"""By importance: the last ones are left out first."""
+"""The order of importance: the last ones are left out first."""
 _LEAST: Final = {NAME: 16, STATUS: 9, REASON: 12}
 """Cells that a longer text is shortened to before a column is left out."""
 _GROWTH: Final = ((NAME, 24), (REASON, _READABLE_REASON), (NAME, 40))
@@ -129,7 +130,7 @@ _GROWTH: Final = ((NAME, 24), (REASON, _READABLE_REASON), (NAME, 40))
 
 
 def widths_of(queries: Sequence[Summary], now_ms: int) -> dict[Column, int]:
-    """Of each column, the cells of its heading or its longest text."""
+    """The cells of each column's heading or its longest text."""
     no_history = LagHistory()
     return {
         column: max(
@@ -149,7 +150,7 @@ def placed_columns(total_width: int, widths: Mapping[Column, int]) -> list[Place
     free = total_width - SELECTION_WIDTH + _GAP
     shown: dict[Column, int] = {}
     for column in COLUMNS:
-        # A reason that says something is worth more than the columns after it.
+        # A reason that can be read is worth more than the columns after it.
         reserved = min(widths[REASON], _READABLE_REASON) - least[REASON] if REASON in shown else 0
         if free - reserved < least[column] + _GAP and shown:
             break
@@ -165,33 +166,17 @@ def placed_columns(total_width: int, widths: Mapping[Column, int]) -> list[Place
 
 
 _Key = tuple[object, ...]
-_MARKS: Final = list(MARK_SIGNS)
-
-
-def severity(status: str) -> int:
-    """0 is the worst."""
-    return _MARKS.index(mark(status))
 
 
 def _unknown_first(value: float | None) -> tuple[bool, float]:
-    """The highest first, and before it what is not known: it may be the worst."""
     return (value is not None, -(value or 0))
-
-
-def _lag_key(query: Summary) -> _Key:
-    return _unknown_first(query.total_lag)
 
 
 def _oldest_key(query: Summary) -> _Key:
     return _unknown_first(0 if query.total_lag == 0 else query.max_time_lag_s)
 
 
-def _catch_up_key(query: Summary) -> _Key:
-    return _unknown_first(0 if query.total_lag == 0 else query.catch_up_s)
-
-
 def _headroom_key(query: Summary) -> _Key:
-    """Unknown, then least first, then what retention does not approach, then without lag."""
     if query.min_headroom_s is not None:
         return (1, query.min_headroom_s)
     if query.total_lag == 0:
@@ -201,15 +186,13 @@ def _headroom_key(query: Summary) -> _Key:
 
 ORDERS: Final[dict[str, Callable[[Summary], _Key]]] = {
     "worst": lambda query: (
-        severity(query.status),
-        *_oldest_key(query),
-        *_lag_key(query),
+        *(severity(query.status), *_oldest_key(query), *_unknown_first(query.total_lag)),
     ),
-    "lag": _lag_key,
+    "lag": lambda query: _unknown_first(query.total_lag),
     "oldest": _oldest_key,
     "change": lambda query: _unknown_first(query.lag_trend),
-    "caught up": _catch_up_key,
+    "caught up": lambda query: _unknown_first(0 if query.total_lag == 0 else query.catch_up_s),
     "headroom": _headroom_key,
     "query": lambda query: (query.display_name.casefold(),),
 }
-"""By name: that of the column, but for the first. The lowest key comes first."""
+"""Keys by name, which is the column's but for the first. The lowest key comes first."""

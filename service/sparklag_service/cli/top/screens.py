@@ -14,11 +14,12 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Input, Static
 
 from sparklag_schemas import LagEvent
+from sparklag_schemas.presentation.rows import worst_first
+from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.presentation.tables import facts, headline, partition_table
 from sparklag_schemas.text.formatting import records
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.lag import facts, headline, partition_table, worst_first
-from sparklag_service.cli.summary import Summary
 from sparklag_service.cli.top.state import State, sentence
 from sparklag_service.cli.top.table import QueryTable
 
@@ -56,7 +57,6 @@ class LiveScreen(Screen[None]):
         self._alarm = _text("alarm")
 
     def on_screen_resume(self) -> None:
-        """Show what has changed while another screen was in front of it."""
         self.show(epoch_ms())
 
     def show(self, now_ms: int) -> None:
@@ -64,7 +64,7 @@ class LiveScreen(Screen[None]):
         raise NotImplementedError
 
     def show_alarm(self, text: str) -> None:
-        """In a line that is there only when it has something to say."""
+        """Show a line of alarm; without text, no line."""
         self._alarm.update(Text(f"PAUSED  {text}" if self.state.is_paused else text))
         self._alarm.display = bool(text) or self.state.is_paused
 
@@ -74,8 +74,6 @@ def _text(name: str) -> Static:
 
 
 class FilterInput(Input):
-    """Takes a part of a text."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "Keep", key_display="enter"),
         Binding("escape", "screen.clear_filter", "Clear", key_display="esc"),
@@ -86,8 +84,6 @@ class FilterInput(Input):
 
 
 class FleetScreen(LiveScreen):
-    """All queries."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         # Priority: what is typed ahead goes to the filter already.
         Binding("slash", "filter", "Filter", key_display="/", priority=True),
@@ -106,7 +102,6 @@ class FleetScreen(LiveScreen):
         self._filter.display = False
 
     def compose(self) -> ComposeResult:
-        """See Screen."""
         yield self._title
         yield self._totals
         yield self._alarm
@@ -117,11 +112,9 @@ class FleetScreen(LiveScreen):
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
-        """Keys go to the table."""
         self.table.focus()
 
     def show(self, now_ms: int) -> None:
-        """See LiveScreen."""
         queries = self.state.listed()
         self.table.show(queries, now_ms)
         self._title.update(self.state.title(now_ms, len(queries)))
@@ -136,39 +129,31 @@ class FleetScreen(LiveScreen):
         self._sentence.update(Text(text))
 
     def on_query_table_moved(self) -> None:
-        """Show the sentence of the query that is selected now, and the headings."""
         self._show_around_table(epoch_ms())
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter as it is typed."""
         self.state.listing = replace(self.state.listing, text=event.value)
         self.show(epoch_ms())
 
     def on_input_submitted(self) -> None:
-        """Keep the filter, and select among the rest."""
         self._leave_input()
 
     def action_filter(self) -> None:
-        """Ask for a text."""
         self._filter.display = True
         self.set_focus(self._filter)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        """See Screen. A slash is a character of the filter like any other."""
         return action != "filter" or self.focused is not self._filter
 
     def action_clear_filter(self) -> None:
-        """All queries again."""
         self._filter.value = ""
         self._leave_input()
 
     def action_sort(self) -> None:
-        """By the next column."""
         self.state.next_order()
         self.show(epoch_ms())
 
     def action_reverse(self) -> None:
-        """The other way round."""
         listing = self.state.listing
         self.state.listing = replace(listing, is_reversed=not listing.is_reversed)
         self.show(epoch_ms())
@@ -195,16 +180,14 @@ class QueryScreen(LiveScreen):
         self.event: LagEvent | None = None
         """None: it is not read yet."""
         self.error: str | None = None
-        """Why it is not read anew."""
+        """Why it was not read again."""
 
     def compose(self) -> ComposeResult:
-        """See Screen."""
         yield self._alarm
         yield self._scroll
         yield Footer(compact=True)
 
     def show(self, now_ms: int) -> None:
-        """See LiveScreen."""
         alarms = [self.state.alarm(now_ms)]
         if self.error is not None and self.state.fleet.error is None:
             alarms.append(f"NO NEW NUMBERS: {printable(self.error)}")
@@ -230,19 +213,15 @@ class QueryScreen(LiveScreen):
         )
 
     def action_scroll(self, lines: int) -> None:
-        """So many lines down."""
         self._scroll.scroll_relative(y=lines, animate=False)
 
 
 class HelpScreen(ModalScreen[None]):
-    """Keys and columns."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,enter", "dismiss", "Back", key_display="esc")
     ]
 
     def compose(self) -> ComposeResult:
-        """See Screen."""
         with VerticalScroll():
             yield Static(_HELP, markup=False)
         yield Footer(compact=True)

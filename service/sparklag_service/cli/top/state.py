@@ -1,28 +1,142 @@
-"""The state that the screens of `top` show, and its lines of text. Pure."""
+"""The state that `sparklag top` shows: the responses of the service, and its lines of text."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
+from msgspec import Struct
 from rich.text import Text
 
+from sparklag_schemas.messages.bounds import Count, EpochMs
+from sparklag_schemas.presentation import sentences
+from sparklag_schemas.presentation.rows import COLOURS, severity
+from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.rest_interface import path_segment
 from sparklag_schemas.text.formatting import ago, mark, records, span
 from sparklag_schemas.text.locations import shown_url
 from sparklag_schemas.text.printable import printable
-from sparklag_service.cli.summary import Summary
-from sparklag_service.cli.terminal import COLOURS
-from sparklag_service.cli.top.columns import ORDERS
-from sparklag_service.cli.top.fleet import Fleet, Listing, totals_of
-from sparklag_service.view import lag_text
+from sparklag_service.cli.requests import ServiceClient, decoded
+from sparklag_service.cli.top.columns import ORDERS, LagHistory
 
-_ORDERS: Final = list(ORDERS)
+_PAGE: Final = "1000"
+"""Queries in a response: the most that the service takes."""
+
+
+class LagPage(Struct, frozen=True, kw_only=True):
+    """A page of `GET /lag`."""
+
+    queries: list[Summary]
+    next_cursor: str | None = None
+    failing: dict[str, str] | None = None
+    """Parts of the service that are not ready, with the reason."""
+
+
+class LagPoint(Struct, frozen=True, kw_only=True):
+    """A step of a query's history. None: unknown."""
+
+    measured_at: EpochMs
+    max_total_lag: Count | None = None
+
+
+class _HistoryPage(Struct, frozen=True, kw_only=True):
+    points: list[LagPoint]
+
+
+async def read_fleet(client: ServiceClient) -> LagPage:
+    """All pages of `GET /lag` as one. Raises ServiceError."""
+    parameters = {"limit": _PAGE}
+    queries: list[Summary] = []
+    while True:
+        page = decoded(await client.get("/lag", parameters), LagPage, client.url)
+        queries += page.queries
+        if page.next_cursor is None:
+            return msgspec.structs.replace(page, queries=queries)
+        parameters["cursor"] = page.next_cursor
+
+
+async def read_history(client: ServiceClient, query_id: str, step_s: int) -> list[LagPoint]:
+    """The query's last hour, in steps of about `step_s`. Raises ServiceError."""
+    path = f"/lag/{path_segment(query_id)}/history"
+    content = await client.get(path, {"since": "1h", "step": f"{step_s}s"})
+    return decoded(content, _HistoryPage, client.url).points
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Which queries are listed, and in which order."""
+
+    order: str = next(iter(ORDERS))
+    is_reversed: bool = False
+    text: str = ""
+    """Part of a name, id, status, topic or reason, in any case."""
+
+    def listed(self, queries: Iterable[Summary]) -> list[Summary]:
+        """Returns the queries that match, in order."""
+        wanted = self.text.casefold()
+        key = ORDERS[self.order]
+        return sorted(
+            (query for query in queries if not wanted or wanted in _searched(query)),
+            key=lambda query: (*key(query), query.display_name, query.query_id),
+            reverse=self.is_reversed,
+        )
+
+
+def _searched(query: Summary) -> str:
+    texts = (query.query or "", query.query_id, query.status, query.reason or "", *query.topics)
+    return "\n".join(texts).casefold()
+
+
+class Fleet:
+    """The queries as of the last response, and whether the service answers."""
+
+    def __init__(self) -> None:
+        self.queries: dict[str, Summary] = {}
+        self.failing: dict[str, str] = {}
+        self.read_at_ms: int | None = None
+        """The time of the last response. None: there is none yet."""
+        self.error: str | None = None
+        """Why there is no response. None: there is one."""
+        self._histories: dict[str, LagHistory] = {}
+        self._loaded: set[str] = set()
+
+    def update(self, page: LagPage, now_ms: int) -> None:
+        if self.error is not None:
+            self.outdate_histories()
+        self.queries = {query.query_id: query for query in page.queries}
+        self.failing = page.failing or {}
+        self.read_at_ms, self.error = now_ms, None
+        for query in page.queries:
+            self.history(query.query_id).add(query.measured_at, query.total_lag)
+        self._histories = {each: self._histories[each] for each in self.queries}
+        self._loaded &= self.queries.keys()
+
+    def fail(self, reason: str) -> None:
+        """Keep the queries of the last response, with the reason why there is no new one."""
+        self.error = reason
+
+    def history(self, query_id: str) -> LagHistory:
+        return self._histories.setdefault(query_id, LagHistory())
+
+    def without_history(self, query_ids: Iterable[str]) -> list[str]:
+        """The queries whose history is still to be read from the service."""
+        return [each for each in query_ids if each in self.queries and each not in self._loaded]
+
+    def load_history(self, query_id: str, points: Iterable[LagPoint]) -> None:
+        for point in points:
+            self.history(query_id).add(point.measured_at, point.max_total_lag)
+        self._loaded.add(query_id)
+
+    def outdate_histories(self) -> None:
+        """Read all histories again: the service measured while there was no response."""
+        self._loaded.clear()
 
 
 @dataclass
 class State:
-    """Of one run of `top`."""
-
     url: str
     interval_s: float
     fleet: Fleet = field(default_factory=Fleet)
@@ -30,16 +144,15 @@ class State:
     is_paused: bool = False
 
     def listed(self) -> list[Summary]:
-        """The queries to show, in order."""
         return self.listing.listed(self.fleet.queries.values())
 
     def next_order(self) -> None:
-        """Sort by the next column."""
-        number = (_ORDERS.index(self.listing.order) + 1) % len(_ORDERS)
-        self.listing = replace(self.listing, order=_ORDERS[number], is_reversed=False)
+        orders = list(ORDERS)
+        number = (orders.index(self.listing.order) + 1) % len(orders)
+        self.listing = replace(self.listing, order=orders[number], is_reversed=False)
 
     def title(self, now_ms: int, shown: int) -> Text:
-        """Where the numbers are from, how old they are, their order and filter."""
+        """The source and age of the numbers, their order and filter."""
         facts = [f"every {self.interval_s:g} s"]
         if self.fleet.read_at_ms is not None:
             facts.insert(0, f"read {ago(self.fleet.read_at_ms, now_ms)}")
@@ -55,18 +168,22 @@ class State:
         """Queries by status, records behind, the oldest unprocessed record."""
         if self.fleet.read_at_ms is None:
             return Text("no response yet")
-        totals = totals_of(list(self.fleet.queries.values()))
-        text = Text(f"{totals.queries:,} {'query' if totals.queries == 1 else 'queries'}")
-        for status, count in totals.statuses:
-            severity = mark(status)
-            style = f"bold {COLOURS[severity]}" if severity == "bad" else COLOURS[severity]
-            text.append("  ").append(f"{count:,} {printable(status, 20)}", style)
-        if totals.queries:
-            unknown = f", {totals.unknown_lags:,} unknown" if totals.unknown_lags else ""
-            age_s = totals.max_time_lag_s
-            age = "of unknown age" if age_s is None else f"{span(age_s)} old"
-            text.append(f"\n{records(totals.lag)} records behind{unknown}")
-            if totals.lag != 0 or totals.unknown_lags:
+        queries = list(self.fleet.queries.values())
+        lags = [query.total_lag for query in queries if query.total_lag is not None]
+        ages_s = [query.max_time_lag_s for query in queries if query.total_lag != 0]
+        known_ages_s = [age_s for age_s in ages_s if age_s is not None]
+        text = Text(f"{len(queries):,} {'query' if len(queries) == 1 else 'queries'}")
+        counts = Counter(query.status for query in queries)
+        for status in sorted(counts, key=lambda status: (severity(status), status)):
+            level = mark(status)
+            style = f"bold {COLOURS[level]}" if level == "bad" else COLOURS[level]
+            text.append("  ").append(f"{counts[status]:,} {printable(status, 20)}", style)
+        if queries:
+            lag, unknown = sum(lags) if lags else None, len(queries) - len(lags)
+            more = f", {unknown:,} unknown" if unknown else ""
+            text.append(f"\n{records(lag)} records behind{more}")
+            if lag != 0 or unknown:
+                age = f"{span(max(known_ages_s))} old" if known_ages_s else "of unknown age"
                 text.append(f"  oldest unprocessed record {age}")
         return text
 
@@ -74,25 +191,20 @@ class State:
         """Why the numbers are old or incomplete. Empty: they are neither."""
         fleet = self.fleet
         if fleet.error is not None:
-            shown = (
-                "" if fleet.read_at_ms is None else f", shown as of {ago(fleet.read_at_ms, now_ms)}"
-            )
+            at_ms = fleet.read_at_ms
+            shown = "" if at_ms is None else f", shown as of {ago(at_ms, now_ms)}"
             return f"NO ANSWER{shown}: {printable(fleet.error)}"
         failing = "; ".join(
             f"{printable(part, 50)}: {printable(why)}" for part, why in fleet.failing.items()
         )
-        if failing:
-            return f"SERVICE NOT READY: {failing}"
-        return ""
+        return f"SERVICE NOT READY: {failing}" if failing else ""
 
     def placeholder(self) -> str:
-        """Why no query is shown."""
         if self.fleet.read_at_ms is None:
             return f"waiting for {printable(shown_url(self.url))}"
         return "no query like this" if self.fleet.queries else "no query has been observed yet"
 
 
 def sentence(query: Summary, now_ms: int) -> str:
-    """The query's status and its whole reason."""
-    status = printable(lag_text.status(query, now_ms), 2_000)
+    status = printable(sentences.status(query, now_ms), 2_000)
     return f"{printable(query.display_name)}: {status}"

@@ -15,9 +15,9 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from sparklag_schemas.presentation.rows import COLOURS
+from sparklag_schemas.presentation.summary import Summary
 from sparklag_schemas.text.formatting import mark
-from sparklag_service.cli.summary import Summary
-from sparklag_service.cli.terminal import COLOURS
 from sparklag_service.cli.top.columns import (
     MARK_SIGNS,
     SELECTION_WIDTH,
@@ -50,7 +50,7 @@ class QueryTable(ScrollView, can_focus=True):
         """Another query is selected, or other rows or columns are visible."""
 
     class Opened(Message):
-        """A query is to be shown by itself."""
+        """The user opens a query."""
 
         def __init__(self, summary: Summary) -> None:
             super().__init__()
@@ -70,17 +70,16 @@ class QueryTable(ScrollView, can_focus=True):
 
     @property
     def selected(self) -> Summary | None:
-        """The selected query, where there is any."""
         return self._queries[self._cursor] if self._queries else None
 
     @property
     def visible_ids(self) -> list[str]:
-        """Of the queries that are on the screen."""
+        """Ids of the queries on the screen."""
         top = self.scroll_offset.y
         return [each.query_id for each in self._queries[top : top + self.size.height]]
 
     def show(self, queries: list[Summary], now_ms: int) -> None:
-        """Show these, from top to bottom, at that time."""
+        """Show the queries from top to bottom."""
         self._queries, self._now_ms = queries, now_ms
         widths = widths_of(queries, now_ms)
         # A column that grows and shrinks with each response would have the others jump.
@@ -103,21 +102,17 @@ class QueryTable(ScrollView, can_focus=True):
         self._refresh_changed()
 
     def headings(self) -> str:
-        """A line above the rows."""
         cells = [_aligned(each.column.heading, each) for each in self._columns]
         return " " * SELECTION_WIDTH + " ".join(cells)
 
     def render_line(self, y: int) -> Strip:
-        """See ScrollView."""
         return self._line(y + self.scroll_offset.y)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """See ScrollView."""
         super().watch_scroll_y(old_value, new_value)
         self.post_message(self.Moved())
 
     def on_resize(self, _: Resize) -> None:
-        """Other columns may fit now."""
         self._widths = {}
         self.show(self._queries, self._now_ms)
         self.post_message(self.Moved())
@@ -131,15 +126,12 @@ class QueryTable(ScrollView, can_focus=True):
             self._select(row)
 
     def action_move(self, rows: int) -> None:
-        """So many rows down."""
         self._select(self._cursor + rows)
 
     def action_page(self, pages: int) -> None:
-        """So many screens down."""
         self._select(self._cursor + pages * max(1, self.size.height - 1))
 
     def action_open(self) -> None:
-        """Show the selected query by itself."""
         if self.selected is not None:
             self.post_message(self.Opened(self.selected))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparklag_service.cli.summary import Summary
-from sparklag_service.cli.top.fleet import LagPage
+from sparklag_schemas.presentation.summary import Summary
+from sparklag_service.cli.top.state import LagPage
 
 NOW_MS = 1_790_000_000_000
 

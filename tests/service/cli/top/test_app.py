@@ -19,7 +19,7 @@ from sparklag_jobs.broker.child_process import free_port
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.top.app import TopApp
-from sparklag_service.cli.top.fleet import LagPage
+from sparklag_service.cli.top.state import LagPage
 from tests.http_server import JSON, HttpServer
 from tests.messages import lag_event
 from tests.service.cli.test_cli import refused, sparklag

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparklag_schemas import RunningBatch
-from sparklag_service.cli.summary import Summary
+from sparklag_schemas.presentation.summary import Summary
 from sparklag_service.cli.top.columns import (
     BATCH,
     CATCH_UP,
@@ -28,7 +28,7 @@ from sparklag_service.cli.top.columns import (
     placed_columns,
     widths_of,
 )
-from sparklag_service.cli.top.fleet import Listing
+from sparklag_service.cli.top.state import Listing
 from tests.service.cli.top.summaries import NOW_MS, summary
 
 STALLED = summary(

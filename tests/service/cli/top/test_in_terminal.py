@@ -28,7 +28,7 @@ from tests.waiting import DEADLINE_S, wait_for
 pytestmark = [pytest.mark.kafka, pytest.mark.packaging]
 PROGRAM = [sys.executable, "-m", "sparklag_service"]
 COLOUR_CODES = {*range(30, 39), *range(40, 49), *range(90, 108)}
-"""Of a terminal's SGR sequences."""
+"""Codes of a terminal's SGR sequences."""
 HELD = 1_234
 """Records of the topic that the queries read."""
 PROCESSED = {"payments": 0, "orders": 1_200, "clicks": HELD}
@@ -36,7 +36,7 @@ FAILURE = "java.lang.IllegalStateException: the warehouse refuses every row of t
 
 
 class RunningService(NamedTuple):
-    """Of a process of its own."""
+    """The service in a process of its own."""
 
     process: subprocess.Popen[str]
     url: str

@@ -1,11 +1,10 @@
-"""What `top` says above its table: totals, age, and that the service does not answer."""
+"""The lines above the table of `top`: totals, age, and that the service does not answer."""
 
 from __future__ import annotations
 
 import pytest
 
-from sparklag_service.cli.top.fleet import Fleet, LagPoint, Listing
-from sparklag_service.cli.top.state import State, sentence
+from sparklag_service.cli.top.state import Fleet, LagPoint, Listing, State, sentence
 from tests.service.cli.top.summaries import NOW_MS, page, summary
 
 URL = "http://user:secret@broker:8085"
@@ -91,7 +90,7 @@ def test_the_sentence_of_a_query_is_on_one_line_whatever_is_in_it() -> None:
 def test_a_history_is_read_once_and_again_after_a_time_without_answers() -> None:
     fleet = Fleet()
     fleet.update(page(summary("a")), NOW_MS)
-    assert fleet.without_history(["id-of-a", "unheard of"]) == ["id-of-a"]
+    assert fleet.without_history(["id-of-a", "unknown"]) == ["id-of-a"]
     fleet.load_history("id-of-a", [LagPoint(measured_at=NOW_MS - 60_000, max_total_lag=130)])
     assert fleet.without_history(["id-of-a"]) == []
     assert fleet.history("id-of-a").sparkline(NOW_MS, 3) == " █▅"

@@ -1,4 +1,4 @@
-"""`sparklag lag --watch` where there is no terminal: what is printed, and when."""
+"""`sparklag lag` as a probe, and with `--watch` where there is no terminal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import asyncio
 import json
 import signal
 import sys
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, encode
-from sparklag_service.cli.watch import Read, Reading, print_changes
+from sparklag_service.cli.lag import Read, Reading, objection, print_changes
 from sparklag_service.errors import ServiceError
 from tests.messages import lag_event
+from tests.schemas.presentation.test_sentences import NOW_MS, event_of, partition
 from tests.service.cli.test_cli import environment, sparklag
 from tests.service.live.live_server import LiveServer
 
@@ -99,3 +101,56 @@ async def test_a_pipe_has_a_line_of_json_for_each_change_until_ctrl_c(live: Live
     assert json.loads(await process.stdout.readline())["status"] == "STALL"
     process.send_signal(signal.SIGINT)
     assert await process.wait() == 130
+
+
+def within(event: LagEvent, **limits: Any) -> str | None:
+    return objection(event, NOW_MS, **{"max_lag": None, "max_age_s": None, **limits})
+
+
+SAMPLED = {"time_lag_method": "sampled"}
+
+
+@pytest.mark.parametrize(
+    ("event", "limits", "why"),
+    [
+        (event_of(partition(0, 65)), {}, None),
+        (event_of(partition(0, 65)), {"max_lag": 65}, None),
+        (event_of(partition(0, 65)), {"max_lag": 64}, "its lag is 65 records, 64 are allowed"),
+        (event_of(partition(0, 5, time_lag_s=30.0, **SAMPLED)), {"max_age_s": 30}, None),
+        (
+            event_of(partition(0, 5, time_lag_s=30.0, **SAMPLED)),
+            {"max_age_s": 29},
+            "its oldest unprocessed record is 30 s old, 29 s is allowed",
+        ),
+        (
+            event_of(partition(0, 5, time_lag_s=3.0, time_lag_method="floor")),
+            {"max_age_s": 60},
+            "its oldest unprocessed record is at least 3.0 s old, the exact age is unknown",
+        ),
+        (
+            event_of(partition(0, 5)),
+            {"max_age_s": 60},
+            "the age of its oldest unprocessed record is not known",
+        ),
+        (event_of(partition(0, 0)), {"max_age_s": 0, "max_lag": 0}, None),
+        (
+            event_of(partition(0, 0), partition(1, None)),
+            {"max_lag": 10},
+            "the lag of 1 partitions is not known",
+        ),
+        (
+            event_of(partition(0, None), reason="no batch yet"),
+            {"max_lag": 10},
+            "its lag is unknown: no batch yet",
+        ),
+        (
+            event_of(partition(0, 0), measured_at=NOW_MS - 300_000),
+            {"max_lag": 10},
+            "its lag is unknown: last measured 5 min ago",
+        ),
+    ],
+)
+def test_a_probe_objects_to_what_is_behind_and_to_what_nobody_knows(
+    event: LagEvent, limits: dict[str, Any], why: str | None
+) -> None:
+    assert within(event, **limits) == why

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
 from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.presentation import sentences
 from sparklag_schemas.text.formatting import ago, catch_up, clock_time, number, size, trend
-from sparklag_service.cli.lag import objection
-from sparklag_service.view import lag_text
 from tests.messages import lag_event, straggler
 
 NOW_MS = 1_790_000_001_000
@@ -42,7 +39,7 @@ def event_of(*partitions: PartitionLag, **fields: Any) -> LagEvent:
 
 
 def lines_of(event: LagEvent) -> dict[str, str]:
-    return dict(lag_text.lines(event, NOW_MS))
+    return dict(sentences.lines(event, NOW_MS))
 
 
 def test_what_is_not_known_has_no_line() -> None:
@@ -60,8 +57,8 @@ def test_a_lag_that_is_not_known_is_reported_and_is_not_zero() -> None:
 
 def test_the_status_reports_since_when_and_why() -> None:
     stalled = lag_event(status="STALL", status_since=NOW_MS - 720_000, reason="no batch for 12 min")
-    assert lag_text.status(stalled, NOW_MS) == "STALL for 12 min: no batch for 12 min"
-    assert lag_text.status(lag_event(status_since=0), NOW_MS) == "OK"
+    assert sentences.status(stalled, NOW_MS) == "STALL for 12 min: no batch for 12 min"
+    assert sentences.status(lag_event(status_since=0), NOW_MS) == "OK"
 
 
 def test_the_oldest_record_is_named_with_where_it_is_and_how_that_is_known() -> None:
@@ -74,9 +71,9 @@ def test_the_oldest_record_is_named_with_where_it_is_and_how_that_is_known() -> 
     assert lines_of(event_of(floor))["oldest"] == (
         "unprocessed record at least 12 min old, in orders[7]"
     )
-    assert lag_text.oldest(floor) == "≥ 12 min"
-    assert lag_text.oldest(partition(0, 5)) == "unknown"
-    assert lag_text.oldest(partition(0, 0, time_lag_s=0.0)) == ""
+    assert sentences.oldest(floor) == "≥ 12 min"
+    assert sentences.oldest(partition(0, 5)) == "unknown"
+    assert sentences.oldest(partition(0, 0, time_lag_s=0.0)) == ""
 
 
 def test_the_pace_reports_whether_it_gets_better_and_when_it_is_over() -> None:
@@ -203,56 +200,3 @@ def test_a_lag_that_is_never_caught_up_is_reported_from_one_of_which_that_is_not
     assert catch_up(None, "fewer than two batches observed") == "unknown"
     assert catch_up(0.0, None) == ""
     assert catch_up(90.0, None) == "90 s"
-
-
-def within(event: LagEvent, **limits: Any) -> str | None:
-    return objection(event, NOW_MS, **{"max_lag": None, "max_age_s": None, **limits})
-
-
-SAMPLED = {"time_lag_method": "sampled"}
-
-
-@pytest.mark.parametrize(
-    ("event", "limits", "why"),
-    [
-        (event_of(partition(0, 65)), {}, None),
-        (event_of(partition(0, 65)), {"max_lag": 65}, None),
-        (event_of(partition(0, 65)), {"max_lag": 64}, "its lag is 65 records, 64 are allowed"),
-        (event_of(partition(0, 5, time_lag_s=30.0, **SAMPLED)), {"max_age_s": 30}, None),
-        (
-            event_of(partition(0, 5, time_lag_s=30.0, **SAMPLED)),
-            {"max_age_s": 29},
-            "its oldest unprocessed record is 30 s old, 29 s is allowed",
-        ),
-        (
-            event_of(partition(0, 5, time_lag_s=3.0, time_lag_method="floor")),
-            {"max_age_s": 60},
-            "its oldest unprocessed record is at least 3.0 s old, the exact age is unknown",
-        ),
-        (
-            event_of(partition(0, 5)),
-            {"max_age_s": 60},
-            "the age of its oldest unprocessed record is not known",
-        ),
-        (event_of(partition(0, 0)), {"max_age_s": 0, "max_lag": 0}, None),
-        (
-            event_of(partition(0, 0), partition(1, None)),
-            {"max_lag": 10},
-            "the lag of 1 partitions is not known",
-        ),
-        (
-            event_of(partition(0, None), reason="no batch yet"),
-            {"max_lag": 10},
-            "its lag is unknown: no batch yet",
-        ),
-        (
-            event_of(partition(0, 0), measured_at=NOW_MS - 300_000),
-            {"max_lag": 10},
-            "its lag is unknown: last measured 5 min ago",
-        ),
-    ],
-)
-def test_a_probe_objects_to_what_is_behind_and_to_what_nobody_knows(
-    event: LagEvent, limits: dict[str, Any], why: str | None
-) -> None:
-    assert within(event, **limits) == why

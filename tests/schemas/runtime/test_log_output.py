@@ -132,7 +132,7 @@ def test_on_a_terminal_lines_are_to_be_read(kafka: LocalKafka) -> None:
 def test_an_uncaught_error_is_one_line_with_its_trace() -> None:
     program = (
         "from sparklag_schemas import Settings\n"
-        "from sparklag_service.cli.logs import configure_logs\n"
+        "from sparklag_schemas.runtime.log_output import configure_logs\n"
         "import warnings\n"
         "configure_logs(Settings())\n"
         "warnings.warn('deprecated')\n"

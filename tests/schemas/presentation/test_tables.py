@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from sparklag_service.cli.terminal import Column, FittedTable
+from sparklag_schemas.presentation.tables import Column, FittedTable
 
 COLUMNS = (
     Column("query", "name", 0),
@@ -46,11 +46,11 @@ def test_lines_fit_and_numbers_stay_whole(width: int, lag: int, name: str, reaso
 
 
 def test_the_column_of_the_highest_rank_goes_first_and_comes_back_in_its_place() -> None:
-    table = FittedTable(COLUMNS, [("orders", "STALL", "126,671", "12 min", "it stands still")])
+    table = FittedTable(COLUMNS, [("orders", "STALL", "126,671", "12 min", "it has stalled")])
     assert rendered(table, 60)[0].split() == ["query", "status", "lag", "oldest", "reason"]
     assert rendered(table, 44) == [
         "query   status      lag  reason",
-        "orders  STALL   126,671  it stands still",
+        "orders  STALL   126,671  it has stalled",
         "not shown in 44 columns: oldest",
     ]
     assert rendered(table, 25)[1] == "orders  STALL   126,671"

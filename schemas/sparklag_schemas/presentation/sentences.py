@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
 from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.presentation.rows import QueryLag, partitions_of
 from sparklag_schemas.text.formatting import (
     ago,
     clock_time,
@@ -30,7 +31,7 @@ _SKEWED: Final = 0.5
 _PHASE_SHARE: Final = 0.1
 """A phase that takes less of its batch is not shown."""
 _STUCK_S: Final = 30.0
-"""Observations are up to 10 s apart: less says nothing."""
+"""The shortest time that is shown: observations are up to 10 s apart."""
 _WHOLE_BATCH: Final = "triggerExecution"
 
 
@@ -49,42 +50,30 @@ class Explanation(Struct, frozen=True):
 
 
 def explanation(event: LagEvent, now_ms: int) -> Explanation:
-    """The whole text."""
-    shown = [Line(heading, text) for heading, text in lines(event, now_ms)]
-    return Explanation(status(event, now_ms), shown)
+    """The status and all lines."""
+    return Explanation(
+        status(event, now_ms), [Line(heading, text) for heading, text in lines(event, now_ms)]
+    )
 
 
 def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
     """Heading and text: how far behind, how fast, how long until data is lost, why."""
-    shown = [("lag", _lag(event))]
-    for heading, text in (
-        ("oldest", _oldest(event)),
-        ("pace", _pace(event)),
-        ("retention", _retention(event, now_ms)),
-        ("batch", _batch(event, now_ms)),
-        ("group", _group(event)),
-        ("running", _running_batch(event.running_batch) if event.running_batch else ""),
-        ("why", "; ".join(causes(event, now_ms))),
-        ("source", _source(event, now_ms)),
-        ("replaced", f"by query {event.superseded_by}" if event.superseded_by else ""),
-    ):
-        if text:
-            shown.append((heading, text))
-    return shown
+    texts = {
+        "lag": _lag(event),
+        "oldest": _oldest(event),
+        "pace": _pace(event),
+        "retention": _retention(event, now_ms),
+        "batch": _batch(event, now_ms),
+        "group": _group(event),
+        "running": _running_batch(event.running_batch) if event.running_batch else "",
+        "why": "; ".join(_causes(event, now_ms)),
+        "source": _source(event, now_ms),
+        "replaced": f"by query {event.superseded_by}" if event.superseded_by else "",
+    }
+    return [(heading, text) for heading, text in texts.items() if text]
 
 
-class _Judged(Protocol):
-    """A lag event, or its summary."""
-
-    @property
-    def status(self) -> str: ...
-    @property
-    def status_since(self) -> int | None: ...
-    @property
-    def reason(self) -> str | None: ...
-
-
-def status(event: _Judged, now_ms: int) -> str:
+def status(event: QueryLag, now_ms: int) -> str:
     """The status, since when, and its reason."""
     since = ""
     if event.status != "OK" and event.status_since is not None:
@@ -114,12 +103,7 @@ def _oldest(event: LagEvent) -> str:
     if event.max_time_lag_s is None or not event.total_lag:
         return ""
     topic, partition = max(
-        (
-            (topic, partition)
-            for topic in event.topics
-            for partition in topic.partitions
-            if partition.time_lag_s is not None
-        ),
+        (pair for pair in partitions_of(event) if pair[1].time_lag_s is not None),
         key=lambda pair: pair[1].time_lag_s or 0.0,
         default=(None, None),
     )
@@ -129,7 +113,7 @@ def _oldest(event: LagEvent) -> str:
     if partition.time_lag_method == "floor":
         text = f"unprocessed record at least {span(event.max_time_lag_s)} old"
     how = _METHODS.get(partition.time_lag_method or "")
-    return f"{text}, in {place(topic, partition)}{f', {how}' if how else ''}"
+    return f"{text}, in {_place(topic, partition)}{f', {how}' if how else ''}"
 
 
 def _pace(event: LagEvent) -> str:
@@ -224,12 +208,11 @@ def _running_batch(batch: RunningBatch) -> str:
 
 def _source(event: LagEvent, now_ms: int) -> str:
     origin = traits_of(event.origin).label or event.origin
-    seen, measured = ago(event.observed_at, now_ms), ago(event.measured_at, now_ms)
-    return f"{origin}, last seen {seen}, measured {measured}"
+    observed, measured = ago(event.observed_at, now_ms), ago(event.measured_at, now_ms)
+    return f"{origin}, last seen {observed}, measured {measured}"
 
 
-def causes(event: LagEvent, now_ms: int) -> Iterator[str]:
-    """What took its time, what holds it back, and how old its watermark is."""
+def _causes(event: LagEvent, now_ms: int) -> Iterator[str]:
     batch = event.batch
     if batch is not None:
         phases = _phases(batch)
@@ -259,16 +242,11 @@ def _phases(batch: Batch) -> str:
 def _skew(event: LagEvent) -> str:
     if event.skew is None or not event.max_lag:
         return ""
-    lagging = [
-        (topic, partition)
-        for topic in event.topics
-        for partition in topic.partitions
-        if partition.lag is not None
-    ]
+    lagging = [pair for pair in partitions_of(event) if pair[1].lag is not None]
     if event.skew < _SKEWED or event.skew * len(lagging) < 2:
         return ""
     topic, partition = max(lagging, key=lambda pair: pair[1].lag or 0)
-    return f"skewed: {event.skew:.0%} of the lag is in {place(topic, partition)}"
+    return f"skewed: {event.skew:.0%} of the lag is in {_place(topic, partition)}"
 
 
 def _watermark(watermark_at: int, max_event_time_at: int | None, now_ms: int) -> str:
@@ -279,6 +257,5 @@ def _watermark(watermark_at: int, max_event_time_at: int | None, now_ms: int) ->
     return text
 
 
-def place(topic: TopicLag, partition: PartitionLag) -> str:
-    """A partition by name."""
+def _place(topic: TopicLag, partition: PartitionLag) -> str:
     return f"{topic.topic}[{partition.partition}]"

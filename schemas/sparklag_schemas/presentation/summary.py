@@ -1,4 +1,4 @@
-"""A query in `GET /lag`, as the commands show it."""
+"""A query in `GET /lag`: a lag event without what a list does not show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparklag_schemas.messages.query_message import RunningBatch
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """Fields of a lag event."""
+    """The fields of a lag event that lists show."""
 
     query_id: Name
     query: Name | None = None

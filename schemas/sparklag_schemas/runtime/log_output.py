@@ -46,7 +46,7 @@ def _set_levels(settings: Settings) -> None:
 
 
 def log_formatter(log_format: LogFormat) -> logging.Formatter:
-    """Of `console`, each line is printable, whatever is in it; of `json`, a record is one line."""
+    """The formatter: printable lines for `console`, one line a record for `json`."""
     is_console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     return ProcessorFormatter(
         foreign_pre_chain=[
@@ -77,7 +77,6 @@ def _in_order(logger: Any, method: str, event: EventDict) -> EventDict:
 
 
 def _console_lines(logger: Any, method: str, event: EventDict) -> str:
-    """The message names what the fields have."""
     message = printable(event["event"], _LONGEST_EVENT)
     line = f"{event['timestamp']} {event['level'].upper():7} {event['logger']}: {message}"
     trace = event.get("exception", "").splitlines()

@@ -1,63 +1,23 @@
-"""A scheme: the families that show a query's lag, and how their labels name it; and which queries
-and topics `[metrics]` shows, and how finely."""
+"""What `[metrics]` shows: which queries and topics, how finely, and topics as groups read them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from msgspec.structs import replace
 
-from sparklag_kafka.protocol.metadata import PartitionReplicas
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.runtime.tasks import TimeSlice
 from sparklag_schemas.settings import MetricsSettings
 from sparklag_schemas.settings.clusters import NamePatterns
-from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
-from sparklag_service.metrics.families import Gauge, LabelledGauge
+from sparklag_service.metrics.families import NamedQuery
 
 _CACHED_NAMES: Final = 16_384
 _ENDED: Final = ("FINISHED", "FAILED")
-
-
-@dataclass(frozen=True)
-class NamedQuery:
-    """A query, and what tools that know only consumer groups call it."""
-
-    event: LagEvent
-    group: str
-
-
-Labels = dict[str, str]
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """Families at each level, and the labels of each."""
-
-    query: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...]
-    topic: tuple[Gauge[TopicLag], ...]
-    partition: tuple[Gauge[PartitionLag], ...]
-    query_labels: Callable[[NamedQuery], Labels]
-    topics: Callable[[NamedQuery], Iterable[tuple[Labels, TopicLag]]]
-    """What the query reads, each with its labels."""
-    partition_at_risk: tuple[Gauge[PartitionLag], ...] = ()
-    """Only of queries that are `is_at_risk`."""
-    partition_end: Labels = field(default_factory=dict)
-    """Labels after the partition's."""
-    log_topic: tuple[Gauge[TopicLag], ...] = ()
-    """Of a topic: once, however many queries read it."""
-    log_partition: tuple[Gauge[PartitionLag], ...] = ()
-    log_replicas: tuple[Gauge[PartitionReplicas], ...] = ()
-    """Of each partition of such a topic, by its metadata."""
-    log_labels: Callable[[str, str], Labels | None] = lambda cluster, topic: None
-    """By the topic's cluster's alias and its name. None: it is not shown."""
-    cluster: tuple[Gauge[ClusterMetadata] | LabelledGauge[ClusterMetadata], ...] = ()
-    cluster_labels: Callable[[str], Labels | None] = lambda cluster: None
-    """By its alias. None: it is not shown."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +28,11 @@ class Shown:
     logs: list[tuple[str, TopicLag]] = field(default_factory=list)
     """Each topic once, however many queries read it, with the alias of its cluster."""
     clusters: frozenset[str] = frozenset()
-    """By their aliases."""
+    """Aliases."""
 
 
 class Selection:
-    """Patterns are of whole names or ids. What is excluded is not shown, included or not."""
+    """What `[metrics]` includes. Patterns match whole names or ids; exclusion wins."""
 
     def __init__(self, settings: MetricsSettings) -> None:
         self._takes_names = lru_cache(_CACHED_NAMES)(
@@ -81,7 +41,7 @@ class Selection:
         self.takes_topic = lru_cache(_CACHED_NAMES)(
             NamePatterns(settings.include_topics, settings.exclude_topics).select
         )
-        """Whether a topic of that name is shown."""
+        """True for the name of a topic that is shown."""
         self._shows_all = settings.queries == "all"
         self.topics = settings.granularity != "query"
         self.partitions = settings.granularity == "partition"
@@ -89,24 +49,27 @@ class Selection:
     async def all_queries(
         self, events: Iterable[LagEvent], time_slice: TimeSlice
     ) -> list[NamedQuery]:
-        """Those of every instance. `events`: the newest of every query."""
+        """The queries of every instance. `events`: the newest of every query."""
         selected = [
             event
             async for event in time_slice.over(events)
-            if _is_current(event) and self._takes_names(event.query, event.query_id)
+            # Neither where another query has the name now, nor where its driver ended observing it.
+            if event.superseded_by is None
+            and event.driver_end != "closed"
+            and self._takes_names(event.query, event.query_id)
         ]
         return await _named(selected, time_slice)
 
     def native(self, queries: list[NamedQuery], owned: Collection[str]) -> Shown:
-        """Under sparklag's own names. `owned`: ids of the queries that this instance measures."""
+        """The queries under their own names. `owned`: ids of those that this instance measures."""
         return Shown(queries if self._shows_all else _owned(queries, owned))
 
     async def groups(
         self, queries: Iterable[NamedQuery], owned: Collection[str], time_slice: TimeSlice
     ) -> Shown:
-        """Under other tools' names, whose sums count each series: a query by the instance that
-        measures it, a topic and a cluster by the one that measures their first reader. A query that
-        has ended is no group any more."""
+        """The groups that this instance shows, as other tools' sums count each series: a query is
+        shown by the instance that measures it, a topic and a cluster by the one that measures their
+        first reader. A query that has ended is no group any more."""
         groups = [query for query in queries if query.event.status not in _ENDED]
         logs: dict[tuple[str, str], list[tuple[LagEvent, TopicLag]]] = {}
         readers: dict[str, list[LagEvent]] = {}
@@ -134,20 +97,14 @@ def _owned(queries: Iterable[NamedQuery], owned: Collection[str]) -> list[NamedQ
 
 
 def _first_reader(readers: Iterable[LagEvent]) -> str:
-    """The query id whose owner shows what these queries share: every instance finds the same. One
-    that is measured in its driver comes last: the driver may not be scraped."""
+    # A query that is measured in its driver comes last: the driver may not be scraped.
     first = min(readers, key=lambda event: (event.measured_by == "embedded", event.query_id))
     return first.query_id
 
 
-def _is_current(event: LagEvent) -> bool:
-    """Not where another query has its name now, or its driver observes it no longer."""
-    return event.superseded_by is None and event.driver_end != "closed"
-
-
 async def _named(events: Iterable[LagEvent], time_slice: TimeSlice) -> list[NamedQuery]:
-    """Each query with its name, or its id where it has none or another query of its clusters, that
-    has not ended, has it too: in a cluster, a consumer group's id is unique."""
+    """Each query with its name, or its id where it has none, or where another query of its clusters
+    that has not ended has the name too: in a cluster, a consumer group's id is unique."""
     placed = [
         (event, {event.cluster, *(topic.cluster for topic in event.topics)})
         async for event in time_slice.over(events)
@@ -172,7 +129,7 @@ async def _named(events: Iterable[LagEvent], time_slice: TimeSlice) -> list[Name
 
 
 def is_at_risk(event: LagEvent) -> bool:
-    """Whether the query lost records, or retention draws nearer to it."""
+    """True where the query lost records, or retention draws nearer to it."""
     return bool(event.lost_records) or event.min_headroom_s is not None
 
 
@@ -217,7 +174,10 @@ def newest_log(readers: Sequence[tuple[LagEvent, TopicLag]]) -> TopicLag:
     if len(readers) == 1:
         return readers[0][1]
     by_number: dict[int, PartitionLag] = {}
-    for _, topic in sorted(readers, key=_trust):
+    trust = sorted(
+        readers, key=lambda of: (of[1].isolation_level == "read_uncommitted", of[0].measured_at)
+    )
+    for _, topic in trust:
         for partition in topic.partitions:
             if partition.latest_offset is not None or partition.partition not in by_number:
                 by_number[partition.partition] = partition
@@ -226,8 +186,3 @@ def newest_log(readers: Sequence[tuple[LagEvent, TopicLag]]) -> TopicLag:
         partitions=[by_number[number] for number in sorted(by_number)],
         assigned=all(topic.assigned for _, topic in readers),
     )
-
-
-def _trust(reader: tuple[LagEvent, TopicLag]) -> tuple[bool, int]:
-    event, topic = reader
-    return topic.isolation_level == "read_uncommitted", event.measured_at

@@ -1,0 +1,45 @@
+"""A query's row in every table of queries: texts by heading, and the order of statuses. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, get_args
+
+from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.text.formatting import Mark, ago, catch_up, mark, oldest, records, trend
+from sparklag_schemas.text.printable import printable
+
+QueryLag = LagEvent | Summary
+COLOURS: Final[Mapping[Mark, str]] = {"bad": "red", "warn": "yellow", "ok": "green"}
+CELLS: Final[Mapping[str, Callable[[QueryLag, int], str]]] = {
+    "query": lambda query, _: printable(query.display_name),
+    "status": lambda query, _: printable(query.status),
+    "lag": lambda query, _: records(query.total_lag),
+    "oldest": lambda query, _: oldest(query.total_lag, query.max_time_lag_s),
+    "trend": lambda query, _: trend(query.lag_trend),
+    "caught up in": lambda query, _: catch_up(query.catch_up_s, query.catch_up_reason),
+    "last batch": lambda query, now_ms: ago(query.processed_at, now_ms),
+    "last seen": lambda query, now_ms: ago(query.observed_at, now_ms),
+    "measured": lambda query, now_ms: ago(query.measured_at, now_ms),
+    "reason": lambda query, _: printable(query.reason or ""),
+}
+"""Text of a query at a time in epoch milliseconds, by heading."""
+_WORST_FIRST: Final = get_args(Mark)
+
+
+def severity(status: str) -> int:
+    """Rank of a status: 0 is the worst."""
+    return _WORST_FIRST.index(mark(status))
+
+
+def partitions_of(event: LagEvent) -> Iterator[tuple[TopicLag, PartitionLag]]:
+    """Each partition of the event, with its topic."""
+    return ((topic, partition) for topic in event.topics for partition in topic.partitions)
+
+
+def worst_first(event: LagEvent) -> list[tuple[TopicLag, PartitionLag]]:
+    """The partitions by lag; unknown lags come first, because one of them may be the worst."""
+    return sorted(
+        partitions_of(event), key=lambda pair: (pair[1].lag is not None, -(pair[1].lag or 0))
+    )
