@@ -258,12 +258,12 @@ def test_a_kafka_that_does_not_answer_does_not_hold_a_batch_up(
     # As one does that takes the connection and says nothing.
     monkeypatch.setattr("sparklag_offsets.topic_ids.read_topic_ids", hang)
     monkeypatch.setenv("SPARKLAG_METADATA_INTERVAL_S", "600")
-    stored_offsets._context.cache_clear()
+    stored_offsets._process_settings.cache_clear()
     query = driver.start(write=results.write)
     query.processAllAvailable()
     driver.send(6)
     read_all(query)
-    stored_offsets._context.cache_clear()
+    stored_offsets._process_settings.cache_clear()
     assert [count for _, count in results.written()] == [10, 6]
     assert requested == 1, "it was asked a moment ago"
     assert all(json.loads(record.ranges)[0][2] is None for record in results.records())

@@ -18,34 +18,35 @@ _PARTITION = re.compile(r"(.+)-(\d{1,10})")
 
 @dataclass(frozen=True)
 class QueryDescription:
-    """What a query reads, and where its checkpoint is."""
+    """A query's Kafka sources, without offsets, and its checkpoint."""
 
     sources: tuple[SourcePosition, ...] = ()
-    """Its Kafka sources, without offsets."""
     checkpoint_location: str | None = None
 
 
 def reads(source: SourcePosition, topics: set[str]) -> bool:
-    """Whether all of `topics` can be this source's."""
+    """Whether this source can be the one that reads all of `topics`."""
     if source.topics is not None:
         return topics <= set(source.topics)
     if source.topic_pattern is None:
         return False
-    try:
-        # Spark takes a topic in which the pattern occurs anywhere.
-        return all(re.search(source.topic_pattern, topic) for topic in topics)
-    except re.error:
-        # Valid in Java only: assume that it matches.
-        return True
+    pattern = _compiled(source.topic_pattern)
+    # A pattern that is valid in Java only is assumed to match.
+    return pattern is None or all(map(pattern.search, topics))
 
 
 def matched_topics(source: SourcePosition, topics: Iterable[str]) -> list[str]:
-    """Those of `topics` that this source's pattern matches. Java's own patterns match none."""
+    """The topics that this source's pattern matches; none where it is valid in Java only."""
+    pattern = _compiled(source.topic_pattern) if source.topic_pattern is not None else None
+    return sorted(filter(pattern.search, topics)) if pattern is not None else []
+
+
+def _compiled(topic_pattern: str) -> re.Pattern[str] | None:
     try:
-        pattern = re.compile(source.topic_pattern) if source.topic_pattern is not None else None
+        # Spark takes a topic in which the pattern occurs anywhere.
+        return re.compile(topic_pattern)
     except re.error:
-        return []
-    return [] if pattern is None else sorted(filter(pattern.search, topics))
+        return None
 
 
 def parse_source_description(index: int, description: str) -> SourcePosition | None:
@@ -93,24 +94,25 @@ def source_positions(
     description: QueryDescription,
     from_progress: Mapping[int, SourcePosition] = MappingProxyType({}),
 ) -> list[SourcePosition]:
-    """By the number of each source; without offsets, the described sources alone. `from_progress`:
-    sources parsed from a progress, used where there is no description."""
+    """The positions in the order of the sources' numbers, which are the keys of all arguments.
+    Without offsets: the described sources alone. `from_progress`: the sources parsed from a
+    progress, used where there is no description."""
     if not processed:
         return list(description.sources)
     # Spark may number the sources otherwise than in the plan (where a source is read twice), so
     # they are matched by their topics.
-    unmatched = list(description.sources)
+    described, unmatched = description.sources, list(description.sources)
     positions = []
     for index, offsets in sorted(processed.items()):
         topics = set(offsets or ())
-        source = next((source for source in unmatched if reads(source, topics)), None)
+        source = next((each for each in unmatched if reads(each, topics)), None)
         if source is not None:
             unmatched.remove(source)
-        elif len(description.sources) == 1:
-            source = description.sources[0]
+        elif len(described) == 1:
+            source = described[0]
+        elif described:
+            source = next((each for each in described if reads(each, topics)), None)
         else:
-            source = next((s for s in description.sources if reads(s, topics)), None)
-        if not description.sources:
             source = from_progress.get(index)
         source = source or SourcePosition(source=index)
         positions.append(replace(source, source=index, processed=offsets, began=began.get(index)))

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from sparklag_listener.classic.listener import Py4jListener
-from sparklag_listener.classic.queries import fails_by_stop
+from sparklag_listener.classic.listener import STOPPED, Py4jListener
 from sparklag_listener.events.event_queue import Idled, Progressed, QueryEvent, Started, Terminated
 from tests.listener.fakes import FailingEvent, FakeEvent
 
@@ -29,7 +28,7 @@ from tests.listener.fakes import FailingEvent, FakeEvent
     ],
 )
 def test_it_is_known_by_its_text(exception: str, is_by_stop: bool) -> None:
-    assert fails_by_stop(exception) == is_by_stop
+    assert bool(STOPPED.search(exception)) == is_by_stop
 
 
 CALLBACKS = ["onQueryStarted", "onQueryProgress", "onQueryIdle", "onQueryTerminated"]
@@ -41,7 +40,7 @@ class Heard:
     def __init__(self) -> None:
         self.events: list[QueryEvent] = []
         self.errors: list[BaseException] = []
-        self.listener = Py4jListener(None, self.events.append, self.errors.append)
+        self.listener = Py4jListener(self.events.append, self.errors.append)
 
 
 @pytest.fixture
@@ -102,5 +101,5 @@ def test_a_handle_that_is_closed_is_no_error_for_spark(callback: str) -> None:
     def refuse(event: QueryEvent) -> None:
         raise RuntimeError("Event loop is closed")
 
-    getattr(Py4jListener(None, refuse, errors.append), callback)(FakeEvent())
+    getattr(Py4jListener(refuse, errors.append), callback)(FakeEvent())
     assert len(errors) == 1

@@ -24,7 +24,7 @@ from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_listener import ObserverHandle, observe
-from sparklag_listener.process_exit import process_exit
+from sparklag_listener.background_loop import process_exit
 from tests.listener.drivers import build_session, read_kafka, start_query, tell
 from tests.waiting import wait_for
 
