@@ -16,10 +16,10 @@ from dataclasses import replace
 from functools import partial
 
 from sparklag_listener.events.event_queue import (
+    ActiveQuery,
     EventQueue,
     PolledEvent,
     QueuedEvent,
-    Refreshed,
     Started,
     Terminated,
 )
@@ -239,14 +239,14 @@ class DriverPipeline:
     async def _observe_event(self, queued: QueuedEvent) -> None:
         polled = queued if isinstance(queued, PolledEvent) else None
         event = queued.event if isinstance(queued, PolledEvent) else queued
-        is_from_spark = not isinstance(event, Refreshed) and not (self._has_events and polled)
+        is_from_spark = not isinstance(event, ActiveQuery) and not (self._has_events and polled)
         self._stats.observed += is_from_spark
         if isinstance(event, Started):
             # A listener's own start counts also where another was observed.
             if polled and self._observer.has_start(event.query_id, event.run_id):
                 return
             await self._load_description(event)
-        elif isinstance(event, Refreshed):
+        elif isinstance(event, ActiveQuery):
             if self._undescribed.get(event.query_id) == event.run_id:
                 await self._load_description(event)
         elif isinstance(event, Terminated):
@@ -284,7 +284,7 @@ class DriverPipeline:
             )
         self._last_loss_at_s = now_s
 
-    async def _load_description(self, event: Started | Refreshed) -> None:
+    async def _load_description(self, event: Started | ActiveQuery) -> None:
         """Request what the query reads: here, as the query's start must not wait for it."""
         query_id, run_id = event.query_id, event.run_id
         if isinstance(event, Started) and self._observer.has_start(query_id, run_id):

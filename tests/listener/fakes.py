@@ -9,15 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from sparklag_listener.errors import NoListener
-from sparklag_listener.events.event_queue import Progressed, Terminated
+from sparklag_listener.events.event_queue import ActiveQuery, Progressed, Terminated
 from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_listener.events.session import (
-    ActiveQueries,
-    ActiveQuery,
-    ConnectionLost,
-    OnError,
-    OnEvent,
-)
+from sparklag_listener.events.session import ActiveQueries, ConnectionLost, OnError, OnEvent
 from sparklag_schemas import Activity, Origin
 
 
@@ -147,7 +141,7 @@ class FakeQueries:
         """From now on it is active, with this last progress."""
         if batch_id is not None and text is not None:
             self._texts[run_id] = batch_id, text
-        self._active[run_id] = ActiveQuery(query_id, run_id, name, batch_id, at_ms=1)
+        self._active[run_id] = ActiveQuery(query_id, run_id, 1, name, batch_id)
 
     def ends(
         self,

@@ -13,11 +13,11 @@ import pytest
 from sparklag_listener import driver_pipeline
 from sparklag_listener.driver_pipeline import DriverPipeline, Record, Sink
 from sparklag_listener.events.event_queue import (
+    ActiveQuery,
     Idled,
     PolledEvent,
     Progressed,
     QueuedEvent,
-    Refreshed,
     Started,
     Terminated,
 )
@@ -205,7 +205,7 @@ async def test_a_jvm_that_does_not_answer_costs_the_description_alone_and_is_req
         return describes(query_id)
 
     sink = Taken()
-    refreshed = Refreshed(QUERY_ID, RUN_ID, 30)
+    refreshed = ActiveQuery(QUERY_ID, RUN_ID, 30)
     try:
         async with running(sink, describe, Settings(bootstrap_servers="broker:9092")) as pipeline:
             await receive(pipeline, STARTED, PROGRESS)
@@ -290,7 +290,7 @@ async def test_a_refresh_is_no_event_of_sparks_and_of_no_other_query_an_observat
     sink = Taken()
     async with running(sink) as pipeline:
         await receive(
-            pipeline, STARTED, Refreshed(QUERY_ID, RUN_ID, 30), Refreshed("another", "run", 30)
+            pipeline, STARTED, ActiveQuery(QUERY_ID, RUN_ID, 30), ActiveQuery("another", "run", 30)
         )
         stats = pipeline.stats()
     assert sink.causes() == ["started", "refresh"]

@@ -15,11 +15,15 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from sparklag_listener.classic.active_jobs import ActiveJobs, BatchTasks, Job, Stage
 from sparklag_listener.classic.listener import STOPPED, UNAVAILABLE, ProgressReader, brief
-from sparklag_listener.events.event_queue import MAX_EXCEPTION_CHARS, Progressed, Terminated
+from sparklag_listener.events.event_queue import (
+    MAX_EXCEPTION_CHARS,
+    ActiveQuery,
+    Progressed,
+    Terminated,
+)
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.session import (
     ActiveQueries,
-    ActiveQuery,
     ConnectionLost,
     SparkUnavailable,
     activity_of,
@@ -187,7 +191,7 @@ class ClassicQueries:
         except Py4JJavaError:
             # A failure of one query must not hide the others.
             batch_id = activity = None
-        return ActiveQuery(run.query_id, run.run_id, run.name, batch_id, epoch_ms(), activity)
+        return ActiveQuery(run.query_id, run.run_id, epoch_ms(), run.name, batch_id, activity)
 
     def _with_running_batches(self, queries: tuple[ActiveQuery, ...]) -> tuple[ActiveQuery, ...]:
         if all(query.activity != "running" for query in queries):

@@ -43,13 +43,17 @@ class Idled:
 
 
 @dataclass(frozen=True)
-class Refreshed:
+class ActiveQuery:
     """A run was active when Spark was polled. No listener has this event."""
 
     query_id: str
     run_id: str
     at_ms: int
+    name: str | None = None
+    batch_id: int | None = None
+    """The last completed. None before the first, and for a continuous query."""
     activity: Activity | None = None
+    """None: not requested, or not known."""
     running_batch: RunningBatch | None = None
 
 
@@ -65,7 +69,7 @@ class Terminated:
     driver_end: DriverEnd | None = None
 
 
-QueryEvent = Started | Progressed | Idled | Refreshed | Terminated
+QueryEvent = Started | Progressed | Idled | ActiveQuery | Terminated
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ class PolledEvent:
 
 
 QueuedEvent = QueryEvent | PolledEvent
+
 _RUN = re.compile(r'"runId"\s*:\s*"([^"]+)"')
 _MAX_CHARS = 32_000_000
 
@@ -164,7 +169,7 @@ def _slot(event: QueuedEvent) -> Hashable:
         # Near the text's beginning. Only searched when the queue is full.
         run = _RUN.search(event.text)
         return Progressed, run and run.group(1)
-    if isinstance(event, Idled | Refreshed):
+    if isinstance(event, Idled | ActiveQuery):
         return type(event), event.run_id
     return id(event)
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from sparklag_listener.events.event_queue import Idled, Progressed, QueryEvent, Refreshed, Started
+from sparklag_listener.events.event_queue import ActiveQuery, Idled, Progressed, QueryEvent, Started
 from sparklag_listener.events.kafka_source import QueryDescription, source_positions
 from sparklag_listener.events.progress import Progress, parse_progress
 from sparklag_schemas import (
@@ -117,7 +117,7 @@ class Observer:
             return self._progressed(parse_progress(event.text), event.at_ms)
         if event.run_id in self._ended_runs:
             return None
-        if isinstance(event, Refreshed):
+        if isinstance(event, ActiveQuery):
             tracked = self._queries.get(event.query_id)
             if tracked is None or tracked.run_id != event.run_id:
                 # It is unknown which of the two runs is the later one.

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sparklag_listener.events.event_queue import Progressed, QueryEvent, Terminated
+from sparklag_listener.events.event_queue import ActiveQuery, Progressed, QueryEvent, Terminated
 from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_schemas import Activity, Origin, RunningBatch, SparklagError
+from sparklag_schemas import Activity, Origin, SparklagError
 from sparklag_schemas.settings.reading import SPARK_PREFIX
 
 OnEvent = Callable[[QueryEvent], None]
@@ -22,21 +22,6 @@ class SparkUnavailable(SparklagError):
 
 class ConnectionLost(SparkUnavailable):
     """The JVM, or the session on the server, may be gone."""
-
-
-@dataclass(frozen=True)
-class ActiveQuery:
-    """A run that is active."""
-
-    query_id: str
-    run_id: str
-    name: str | None
-    batch_id: int | None
-    """The last completed. None before the first, and for a continuous query."""
-    at_ms: int
-    activity: Activity | None = None
-    """None: not requested, or not known."""
-    running_batch: RunningBatch | None = None
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 import pytest
 
 from sparklag_listener.events.event_queue import (
+    ActiveQuery,
     EventQueue,
     Idled,
     PolledEvent,
     Progressed,
     QueuedEvent,
-    Refreshed,
     Started,
     Terminated,
 )
@@ -99,10 +99,10 @@ async def test_starts_and_ends_stay_and_what_is_left_keeps_its_order() -> None:
 async def test_of_what_only_reports_that_a_run_goes_on_the_newest_stays() -> None:
     queue = EventQueue(4)
     for at_ms in range(50):
-        put_all(queue, [Idled(*run_ids(1), at_ms), Refreshed(*run_ids(2), at_ms)])
+        put_all(queue, [Idled(*run_ids(1), at_ms), ActiveQuery(*run_ids(2), at_ms)])
     left = await taken(queue)
     assert len(left) <= 4
-    assert left[-2:] == [Idled(*run_ids(1), 49), Refreshed(*run_ids(2), 49)]
+    assert left[-2:] == [Idled(*run_ids(1), 49), ActiveQuery(*run_ids(2), 49)]
 
 
 async def test_where_nothing_is_superfluous_it_grows_and_does_not_look_each_time(

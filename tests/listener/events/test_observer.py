@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from sparklag_listener.events.event_queue import (
+    ActiveQuery,
     Idled,
     Progressed,
     QueryEvent,
-    Refreshed,
     Started,
     Terminated,
 )
@@ -80,8 +80,8 @@ def idled(run_id: str = RUN, at_ms: int = 60) -> Idled:
     return Idled(QUERY, run_id, at_ms)
 
 
-def refreshed(run_id: str = RUN, at_ms: int = 65) -> Refreshed:
-    return Refreshed(QUERY, run_id, at_ms)
+def refreshed(run_id: str = RUN, at_ms: int = 65) -> ActiveQuery:
+    return ActiveQuery(QUERY, run_id, at_ms)
 
 
 def terminated(run_id: str = RUN, exception: str | None = None, at_ms: int = 70) -> Terminated:
@@ -131,7 +131,7 @@ def test_a_progress_reports_the_position_and_its_batch() -> None:
 def test_a_refresh_reports_what_the_query_does_and_nothing_else_does(activity: Any) -> None:
     watching = observer(kafka_source("orders"))
     assert received(watching, started()).activity is None
-    assert received(watching, Refreshed(QUERY, RUN, 20, activity)).activity == activity
+    assert received(watching, ActiveQuery(QUERY, RUN, 20, activity=activity)).activity == activity
     assert received(watching, progress(7, {"orders": {0: 5}})).activity is None
 
 

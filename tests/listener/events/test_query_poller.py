@@ -13,11 +13,11 @@ import pytest
 
 from sparklag_listener.events import query_poller
 from sparklag_listener.events.event_queue import (
+    ActiveQuery,
     PolledEvent,
     Progressed,
     QueryEvent,
     QueuedEvent,
-    Refreshed,
     Started,
     Terminated,
 )
@@ -67,7 +67,7 @@ class Counted:
         return [each.event for each in self.output if isinstance(each, PolledEvent)]
 
     def refreshed(self) -> list[str]:
-        return [each.run_id for each in self.output if isinstance(each, Refreshed)]
+        return [each.run_id for each in self.output if isinstance(each, ActiveQuery)]
 
     async def polls(self, times: int) -> None:
         """Wait until Spark was asked so many times more, and the poller is done with it."""
@@ -107,7 +107,7 @@ async def test_a_query_nothing_is_received_of_is_refreshed_with_what_it_does() -
                 driver.queries.activities[RUN] = activity
             await driver.polls(2)
             last = driver.output[-1]
-            assert isinstance(last, Refreshed)
+            assert isinstance(last, ActiveQuery)
             assert (last.run_id, last.activity) == (RUN, activity)
         assert driver.events() == []
 
