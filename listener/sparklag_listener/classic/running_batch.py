@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from sparklag_listener.classic.listener import UNAVAILABLE, brief, read_text
 from sparklag_listener.classic.queries import describe_execution
 from sparklag_listener.errors import NotInBatch, UnsupportedSession, UnsupportedSpark
-from sparklag_listener.events.kafka_source import reads, source_positions
+from sparklag_listener.events.kafka_source import described, reads
 from sparklag_offsets.checkpoints.offset_log import (
     OffsetFile,
     parse_initial_offsets,
@@ -132,16 +132,16 @@ class _Run:
             before = self._read(f"offsets/{batch_id - 1}", parse_offsets)
         tracked = NO_SOURCES.after(before) if before is not None else NO_SOURCES
         self._previous = batch_id, planned
-        began: dict[int, Offsets | None] = {}
-        ends: dict[int, Offsets | None] = {}
+        positions = []
         for source in tracked.offsets(planned):
             if source.planned is None or not self._is_kafka(source.planned):
                 continue
-            ends[source.source], began[source.source] = source.planned, source.processed
-            if source.processed is None:
-                folder = planned.names[source.source] if planned.names else source.source
-                began[source.source] = self._read(f"sources/{folder}/0", parse_initial_offsets)
-        return source_positions(ends, began, self.description) if ends else []
+            began, number = source.processed, source.source
+            if began is None:
+                folder = planned.names[number] if planned.names else number
+                began = self._read(f"sources/{folder}/0", parse_initial_offsets)
+            positions.append(SourcePosition(source=number, processed=source.planned, began=began))
+        return described(positions, self.description) if positions else []
 
     def _is_kafka(self, offsets: Offsets) -> bool:
         """Whether a described source reads them; other sources may have the same JSON shape."""

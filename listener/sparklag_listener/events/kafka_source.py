@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -13,6 +12,7 @@ from sparklag_schemas import Offsets, SourcePosition
 from sparklag_schemas.messages.bounds import MAX_PARTITION, MAX_TEXT, MAX_TOPIC_NAME
 
 _STRATEGY = re.compile(r"Kafka\w*\[(Subscribe|SubscribePattern|Assign)\[(.*)\]\]\s*", re.DOTALL)
+_UNKNOWN = SourcePosition(source=0)
 _PARTITION = re.compile(r"(.+)-(\d{1,10})")
 
 
@@ -49,15 +49,13 @@ def _compiled(topic_pattern: str) -> re.Pattern[str] | None:
         return None
 
 
-def parse_source_description(index: int, description: str) -> SourcePosition | None:
-    """The source in a progress' `description`, such as `KafkaV2[Subscribe[orders, returns]]`.
-
-    None where it names no topics. Brokers and isolation level are not in it.
-    """
+def parse_source(
+    index: int, description: str, processed: Offsets | None = None, began: Offsets | None = None
+) -> SourcePosition:
+    """The source in a progress' `description`, such as `KafkaV2[Subscribe[orders, returns]]`, at
+    these offsets. It has no topics where the description names none, and never brokers."""
     match = _STRATEGY.fullmatch(description)
-    if match is None:
-        return None
-    strategy, value = match.groups()
+    strategy, value = match.groups() if match is not None else ("", "")
     topics: list[str] | None = None
     assigned: dict[str, list[int]] | None = None
     if strategy == "Subscribe":
@@ -65,15 +63,15 @@ def parse_source_description(index: int, description: str) -> SourcePosition | N
     elif strategy == "Assign":
         assigned = _parse_partitions(value)
         topics = list(assigned) if assigned is not None else None
-    elif len(value) > MAX_TEXT:
-        return None
     if any(len(topic) > MAX_TOPIC_NAME for topic in topics or ()):
-        return None
+        topics = assigned = None
     return SourcePosition(
         source=index,
         topics=topics,
-        topic_pattern=value if strategy == "SubscribePattern" else None,
+        topic_pattern=value if strategy == "SubscribePattern" and len(value) <= MAX_TEXT else None,
         assigned=assigned,
+        processed=processed,
+        began=began,
     )
 
 
@@ -88,32 +86,30 @@ def _parse_partitions(text: str) -> dict[str, list[int]] | None:
     return {topic: sorted(numbers) for topic, numbers in sorted(partitions.items())}
 
 
-def source_positions(
-    processed: Mapping[int, Offsets | None],
-    began: Mapping[int, Offsets | None],
-    description: QueryDescription,
-    from_progress: Mapping[int, SourcePosition] = MappingProxyType({}),
+def described(
+    positions: Iterable[SourcePosition], description: QueryDescription
 ) -> list[SourcePosition]:
-    """The positions in the order of the sources' numbers, which are the keys of all arguments.
-    Without offsets: the described sources alone. `from_progress`: the sources parsed from a
-    progress, used where there is no description."""
-    if not processed:
-        return list(description.sources)
+    """The positions in the order of the sources' numbers, each with what its described source
+    reads; unchanged where there is no description. Without positions: the described sources."""
+    if not description.sources:
+        return sorted(positions, key=_number)
     # Spark may number the sources otherwise than in the plan (where a source is read twice), so
     # they are matched by their topics.
-    described, unmatched = description.sources, list(description.sources)
-    positions = []
-    for index, offsets in sorted(processed.items()):
-        topics = set(offsets or ())
+    sources, unmatched = description.sources, list(description.sources)
+    result = []
+    for position in sorted(positions, key=_number):
+        topics = set(position.processed or ())
         source = next((each for each in unmatched if reads(each, topics)), None)
         if source is not None:
             unmatched.remove(source)
-        elif len(described) == 1:
-            source = described[0]
-        elif described:
-            source = next((each for each in described if reads(each, topics)), None)
+        elif len(sources) == 1:
+            source = sources[0]
         else:
-            source = from_progress.get(index)
-        source = source or SourcePosition(source=index)
-        positions.append(replace(source, source=index, processed=offsets, began=began.get(index)))
-    return positions
+            source = next((each for each in sources if reads(each, topics)), _UNKNOWN)
+        number, processed, began = position.source, position.processed, position.began
+        result.append(replace(source, source=number, processed=processed, began=began))
+    return result or list(sources)
+
+
+def _number(position: SourcePosition) -> int:
+    return position.source

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from msgspec.structs import replace
+
 from sparklag_listener.events.event_queue import ActiveQuery, Idled, Progressed, QueryEvent, Started
-from sparklag_listener.events.kafka_source import QueryDescription, source_positions
+from sparklag_listener.events.kafka_source import QueryDescription, described
 from sparklag_listener.events.progress import Progress, parse_progress
 from sparklag_schemas import (
     Cause,
     Observation,
-    Offsets,
     Origin,
     SourcePosition,
 )
@@ -35,9 +35,8 @@ class _TrackedQuery:
     """The run whose start was observed. The progress of a run may arrive before its start."""
     name: str | None = None
     description: QueryDescription = field(default_factory=QueryDescription)
-    processed: dict[int, Offsets | None] = field(default_factory=dict)
-    sources: dict[int, SourcePosition] = field(default_factory=dict)
-    """The sources as its progress describes them, used without a description."""
+    positions: dict[int, SourcePosition] = field(default_factory=dict)
+    """Its Kafka sources by their index. `began`: only in the observation of a batch."""
     batch_id: int | None = None
     batch_run_id: str | None = None
     """The run of `batch_id`: a later run may begin with an earlier batch."""
@@ -177,24 +176,28 @@ class Observer:
             query.processed_at_ms = query.batch_started_at_ms = None
         query.batch_id = progress.batch_id
         query.batch_run_id = progress.run_id
-        query.sources.update(progress.sources)
-        for source, offsets in progress.processed.items():
-            if offsets is not None or source not in query.processed:
-                query.processed[source] = offsets
+        batch_positions = dict(query.positions)
+        for index, position in progress.sources.items():
+            before = query.positions.get(index)
+            if position.processed is None and before is not None:
+                position = replace(position, processed=before.processed)
+            batch_positions[index] = position
+            query.positions[index] = replace(position, began=None)
         if progress.idle:
             return self._observation(query, "idle", at_ms)
-        return self._observation(query, "progress", at_ms, progress.began, batch=progress.batch)
+        return self._observation(query, "progress", at_ms, batch_positions, batch=progress.batch)
 
     def _observation(
         self,
         query: _TrackedQuery,
         cause: Cause,
         at_ms: int,
-        began: Mapping[int, Offsets | None] = MappingProxyType({}),
+        positions: Mapping[int, SourcePosition] | None = None,
         **details: Any,
     ) -> Observation | None:
-        """`details`: the fields of an observation that only this cause has."""
-        sources = source_positions(query.processed, began, query.description, query.sources)
+        """`positions`: other than the query's. `details`: fields that only this cause has."""
+        positions = query.positions if positions is None else positions
+        sources = described(positions.values(), query.description)
         if not sources:
             return None
         self._newest_ms = max(self._newest_ms, at_ms)
