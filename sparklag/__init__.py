@@ -29,7 +29,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Not with the package: who needs one name does not pay for the others."""
+    # Imported by name: a program that needs one does not pay for the others.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -60,7 +60,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What a driver that only observes does not import: it would take as long as the rest."""
+    # A driver that only observes does not import these: they take as long as the rest.
     if name in ("ending_offsets", "keep_offsets", "prepare_store", "starting_offsets"):
         from sparklag_listener import stored_offsets
 

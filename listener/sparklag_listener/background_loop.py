@@ -141,7 +141,7 @@ class ProcessExit:
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def unregister(self, close: Close) -> None:
-        """After the last one, exit and SIGTERM are handled as before."""
+        """Undo `register`. Without callbacks, exit and SIGTERM are handled as before."""
         if close in self._callbacks:
             self._callbacks.remove(close)
         if self._callbacks:

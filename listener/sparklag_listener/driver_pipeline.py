@@ -342,7 +342,7 @@ class DriverPipeline:
         return asyncio.create_task(self._restart_on_error(name, run))
 
     async def _restart_on_error(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """A guest survives an unforeseen error, and does not flood the driver's log."""
+        """Runs again after an unexpected error, and does not flood the driver's log."""
         logged = ""
         while True:
             try:

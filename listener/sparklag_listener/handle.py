@@ -93,7 +93,7 @@ class ObserverHandle:
 
     @property
     def label(self) -> str:
-        """What is observed, for people: the application, or the session."""
+        """The observed application or session, for people."""
         return self._label
 
     @property
@@ -171,7 +171,7 @@ class ObserverHandle:
         self.close()
 
     def __repr__(self) -> str:
-        """What is observed, where it goes, and how that goes. Calls neither Spark nor Kafka."""
+        """The session, the destination and the counts. Calls neither Spark nor Kafka."""
         stats = self.stats()
         parts = [
             f"{'closed' if self.closed else 'observing'} {self._label}, method {self._method}",

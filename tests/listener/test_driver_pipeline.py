@@ -1,4 +1,4 @@
-"""From events to a sink, on a loop: what fails inside is counted, and the rest goes on."""
+"""The pipeline from events to a sink: failures are counted, and the rest continues."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class FailsTwice(Taken):
     async def __call__(self, queue: Queue, settings: ResolvedSettings, stats: Stats) -> None:
         if len(self.bootstrap_servers) < 2:
             self.bootstrap_servers.append(settings.bootstrap_servers)
-            raise ZeroDivisionError("unforeseen")
+            raise ZeroDivisionError("unexpected")
         await super().__call__(queue, settings, stats)
 
 
@@ -103,7 +103,7 @@ async def running(
 
 
 async def receive(pipeline: DriverPipeline, *events: QueuedEvent) -> None:
-    """And wait until what comes of them is safe."""
+    """Pass events on, and wait until their observations are safe."""
     for event in events:
         pipeline.receive(event)
     await asyncio.wait_for(pipeline.flush(), DEADLINE_S)
@@ -222,7 +222,7 @@ async def test_a_jvm_that_does_not_answer_costs_the_description_alone_and_is_req
     assert sink.observations[1].sources[0].bootstrap_servers == "broker:9092"
 
 
-async def test_a_part_that_fails_unforeseen_is_started_again(
+async def test_a_part_that_fails_unexpected_is_started_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(driver_pipeline, "_RESTART_PAUSE_S", 0.01)
@@ -343,7 +343,7 @@ async def test_what_is_left_at_the_end_is_dropped_counted_and_reported(
 
 
 class Recorded:
-    """What records everything and keeps it; `store` says when it may."""
+    """A record that keeps everything, once its store is there."""
 
     def __init__(self) -> None:
         self.observations: list[Observation] = []

@@ -1,4 +1,4 @@
-"""What is open is closed when the process ends, whichever way."""
+"""Open handles are closed when the process ends, in any way."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from sparklag_schemas.text.redaction import redact
 from sparklag_schemas.timestamps import epoch_ms
 
 UNAVAILABLE: Final = (Py4JError, OSError, AttributeError, TypeError)
-"""What Py4J raises where the JVM is gone, Spark is stopping, or this Spark has other internals."""
+"""Py4J's errors where the JVM is gone, Spark is stopping, or this Spark has other internals."""
 STOPPED: Final = re.compile(
     "stopped SparkContext|SparkContext (?:was|is|has been) (?:already )?(?:shut ?down|stopped)"
 )

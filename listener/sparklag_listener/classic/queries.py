@@ -163,7 +163,7 @@ class ClassicQueries:
 
     @property
     def _is_stopped_by_driver(self) -> bool:
-        """Whether `spark.stop()` has returned; Spark itself may stop too."""
+        # True once `spark.stop()` has returned; Spark itself may stop too.
         return self._spark.sparkContext._jsc is None
 
     def _list_runs(self) -> list[_Run]:

@@ -30,7 +30,7 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 _FILE_NOT_FOUND: Final = "java.io.FileNotFoundException"
 _Parsed = TypeVar("_Parsed")
 _runs: dict[str, _Run] = {}
-"""By query id, cached for all batches of a run."""
+"""The run of each query id, cached for all its batches."""
 _runs_lock = Lock()
 
 
@@ -144,7 +144,7 @@ class _Run:
         return described(positions, self.description) if positions else []
 
     def _is_kafka(self, offsets: Offsets) -> bool:
-        """Whether a described source reads them; other sources may have the same JSON shape."""
+        # Other sources may have offsets of the same JSON shape.
         sources = self.description.sources
         return not sources or any(reads(source, set(offsets)) for source in sources)
 

@@ -25,7 +25,7 @@ class QueryDescription:
 
 
 def reads(source: SourcePosition, topics: set[str]) -> bool:
-    """Whether this source can be the one that reads all of `topics`."""
+    """Returns whether this source can be the one that reads all of `topics`."""
     if source.topics is not None:
         return topics <= set(source.topics)
     if source.topic_pattern is None:

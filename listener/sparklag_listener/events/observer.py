@@ -36,7 +36,7 @@ class _TrackedQuery:
     name: str | None = None
     description: QueryDescription = field(default_factory=QueryDescription)
     positions: dict[int, SourcePosition] = field(default_factory=dict)
-    """Its Kafka sources by their index. `began`: only in the observation of a batch."""
+    """The Kafka sources by their index, without `began`."""
     batch_id: int | None = None
     batch_run_id: str | None = None
     """The run of `batch_id`: a later run may begin with an earlier batch."""
@@ -44,7 +44,7 @@ class _TrackedQuery:
     processed_at_ms: int | None = None
 
     def is_past(self, progress: Progress) -> bool:
-        """Whether this progress, or one of a later batch, was processed before."""
+        """Returns whether this progress, or one of a later batch, was processed before."""
         if self.batch_id is None or progress.batch_id is None:
             return False
         if self.batch_run_id == progress.run_id:
@@ -90,12 +90,12 @@ class Observer:
         return query.batch_id if query is not None and query.batch_run_id == run_id else None
 
     def has_run(self, query_id: str, run_id: str) -> bool:
-        """Whether this run is tracked, or has ended."""
+        """True where this run is tracked, or has ended."""
         query = self._queries.get(query_id)
         return run_id in self._ended_runs or (query is not None and query.run_id == run_id)
 
     def has_start(self, query_id: str, run_id: str) -> bool:
-        """Whether the start of this run was observed, or it has ended."""
+        """True where the start of this run was observed, or it has ended."""
         query = self._queries.get(query_id)
         return run_id in self._ended_runs or (query is not None and query.started_run_id == run_id)
 

@@ -163,7 +163,7 @@ def _parse_offsets(raw: Raw) -> Offsets | None:
 
 
 def _is_rate_limited(sources: Iterable[tuple[Offsets | None, Offsets | None]]) -> bool | None:
-    """Whether more records were available than the batch took, when it was planned. None: unknown.
+    """True where more records were available than the batch took, when planned. None: unknown.
 
     `sources`: the end of the batch and the log end offsets of each Kafka source. A source without
     data in this batch has no end.

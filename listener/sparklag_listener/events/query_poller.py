@@ -51,7 +51,7 @@ class _Run:
     active: ActiveQuery | None
     """None: it has ended."""
     is_new: bool
-    """Its start has not been observed either."""
+    """The start is not observed either."""
     observed_batch: int | None
 
 
@@ -59,8 +59,8 @@ class QueryPoller:
     """Runs on the loop, and calls Spark in a thread: one call at a time, however long it takes.
 
     While Spark does not answer there are no heartbeats: the queries may have ended. Without a
-    listener polled events are ordinary ones. Only the newest batch of each query is seen: one that
-    takes less than the interval may be missed, and the next contains its offsets.
+    listener polled events are ordinary ones. Only the newest batch of each query is polled: one
+    that takes less than the interval may be missed, and the next contains its offsets.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class QueryPoller:
         self.lost_connections = 0
         """Polls since the last that reached Spark, where the JVM or the session may be gone."""
         self._stopping_until_s: float | None = None
-        """Until then the driver may be the one that stops Spark. None: Spark does not stop."""
+        """Until this time the driver may be what stops Spark. None: it does not stop."""
         self._is_failing = False
         self._refusals = 0
         """Refusals to register the listener again, since it was registered last."""

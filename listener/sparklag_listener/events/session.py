@@ -54,7 +54,7 @@ class Queries(Protocol):
         progress has no batch: then the last one with a batch, if Spark still has it."""
 
     def is_active(self, run_id: str) -> bool:
-        """Whether a run that was active still is."""
+        """Returns whether a run that was active still is."""
 
     def termination(self, query_id: str, run_id: str) -> Terminated:
         """The event of the end of a run that is no longer active."""
@@ -64,7 +64,7 @@ class Listener(Protocol):
     """A registration that Spark's client may drop silently."""
 
     def is_registered(self) -> bool:
-        """Whether events still arrive. No I/O."""
+        """Returns whether events still arrive. No I/O."""
 
     def register(self) -> None:
         """Register again. Blocks until Spark answers. Raises ListenerError."""
@@ -79,7 +79,7 @@ class ObservedSession(Protocol):
 
     @property
     def ends_with_process(self) -> bool:
-        """Whether its queries end with this process."""
+        """True where its queries end with this process."""
 
     @property
     def label(self) -> str:
@@ -94,7 +94,7 @@ class ObservedSession(Protocol):
         """The registered listener, if Spark may drop it."""
 
     def is_same(self, spark: Any) -> bool:
-        """Whether `spark` is another object of this session."""
+        """Returns whether `spark` is an object of this session."""
 
     def listen(self, on_event: OnEvent, on_error: OnError) -> None:
         """Register a listener. Raises NoListener where Spark takes none. Blocks until Spark

@@ -1,4 +1,4 @@
-"""Where a handle reads lag: the embedded service, a service's REST interface, or `consumer-lag`."""
+"""The sources of a handle's lag: the embedded service, a service by REST, or `consumer-lag`."""
 
 from __future__ import annotations
 

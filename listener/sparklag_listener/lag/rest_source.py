@@ -24,7 +24,7 @@ _CHUNK_BYTES: Final = 256 * 1024
 
 
 class RestSource:
-    """Follows no redirect and takes no proxy: the service is where the setting says."""
+    """Follows no redirect and takes no proxy: the service is at the URL of the setting."""
 
     def __init__(self, service_url: str) -> None:
         self._url = urlsplit(service_url)

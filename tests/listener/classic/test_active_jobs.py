@@ -49,7 +49,7 @@ def stage(done: int, mean_s: float, elapsed_s: float, **fields: Any) -> Stage:
 
 @pytest.mark.parametrize("wave", range(1, 25))
 @pytest.mark.parametrize("into_it_s", [0.1, 1.0, 1.9])
-def test_even_tasks_are_done_when_foretold(wave: int, into_it_s: float) -> None:
+def test_even_tasks_are_done_when_estimated(wave: int, into_it_s: float) -> None:
     # Four at a time, two seconds each: 25 waves.
     remaining_s = stage(4 * wave, 2.0, 2.0 * wave + into_it_s).remaining_s(NOW_MS)
     assert remaining_s == pytest.approx(50 - 2.0 * wave - into_it_s, rel=0.01, abs=0.01)

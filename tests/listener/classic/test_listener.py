@@ -34,8 +34,8 @@ def test_it_is_known_by_its_text(exception: str, is_by_stop: bool) -> None:
 CALLBACKS = ["onQueryStarted", "onQueryProgress", "onQueryIdle", "onQueryTerminated"]
 
 
-class Heard:
-    """What a listener handed over, and what it complained of."""
+class RecordingListener:
+    """A listener, and the events and errors that it passed on."""
 
     def __init__(self) -> None:
         self.events: list[QueryEvent] = []
@@ -44,8 +44,8 @@ class Heard:
 
 
 @pytest.fixture
-def received() -> Heard:
-    return Heard()
+def received() -> RecordingListener:
+    return RecordingListener()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def received() -> Heard:
     ],
 )
 def test_an_event_is_handed_over_with_what_it_reports(
-    received: Heard, callback: str, event: FakeEvent, expected: Any
+    received: RecordingListener, callback: str, event: FakeEvent, expected: Any
 ) -> None:
     getattr(received.listener, callback)(event)
     assert received.errors == []
@@ -83,7 +83,7 @@ def test_an_event_is_handed_over_with_what_it_reports(
     ],
 )
 def test_an_event_that_fails_is_reported_and_not_raised_into_spark(
-    received: Heard, callback: str, make_error: Callable[[], Exception]
+    received: RecordingListener, callback: str, make_error: Callable[[], Exception]
 ) -> None:
     getattr(received.listener, callback)(FailingEvent(make_error))
     assert received.events == []

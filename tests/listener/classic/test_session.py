@@ -1,4 +1,4 @@
-"""Which sessions can be observed, and what each of the others is told."""
+"""The sessions that can be observed, and the error of each of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source's description says that it reads."""
+"""The topics in a source's description."""
 
 from __future__ import annotations
 

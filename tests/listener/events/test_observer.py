@@ -1,4 +1,4 @@
-"""From Spark's events to observations: each whole, none that takes a position back."""
+"""Spark's events as observations: each complete, none that takes a position back."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def progress(
 
 
 def idle_progress(batch_id: int, *ends: dict[str, dict[int, int]] | None) -> Progressed:
-    """What Spark says of a trigger that found nothing."""
+    """Spark's progress of a trigger without data."""
     document = json.loads(progress(batch_id, *ends, timestamp="2026-11-21T08:01:32.600Z").text)
     document |= {"numInputRows": 0, "durationMs": {"latestOffset": 3, "triggerExecution": 4}}
     return Progressed(json.dumps(document), 55)
@@ -145,7 +145,7 @@ def test_what_is_no_progress_repeats_the_position(event: QueryEvent) -> None:
     assert observation.processed_at == before.processed_at
     assert observation.checkpoint_location == before.checkpoint_location
     assert observation.query == "orders"
-    assert observation.batch is None, "the batch is told once"
+    assert observation.batch is None, "the batch is reported once"
     assert observation.observation_id != before.observation_id
 
 
@@ -231,7 +231,7 @@ def test_topics_of_a_pattern_are_detected_by_it() -> None:
     assert source.topics is None
 
 
-def test_a_pattern_that_only_java_understands_is_taken_at_its_word() -> None:
+def test_a_pattern_that_only_java_understands_is_assumed_to_match() -> None:
     watching = observer(kafka_source(pattern=r"\p{Alpha}++", topics=None))
     observation = received(watching, progress(1, {"orders": {0: 1}}))
     assert observation.sources[0].topic_pattern == r"\p{Alpha}++"
@@ -273,7 +273,7 @@ def test_a_restart_after_its_end_begins_without_a_position() -> None:
 
 
 def restarted() -> Observer:
-    """One whose query was started again before Spark told of the earlier run's end."""
+    """An observer whose query was started again before the end of its earlier run."""
     watching = observer(kafka_source("orders"))
     received(watching, progress(7, {"orders": {0: 5}}))
     watching.describe(QUERY, NEXT_RUN, QueryDescription((kafka_source("orders"),)))

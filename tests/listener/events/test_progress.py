@@ -15,7 +15,7 @@ from tests import samples
 
 
 def kafka_offsets(end_offset: Any) -> Offsets | None:
-    """What a Kafka source's endOffset says, read by the standard library."""
+    """The offsets in a Kafka source's endOffset, read by the standard library."""
     if isinstance(end_offset, str):
         end_offset = json.loads(end_offset)
     if end_offset is None:
@@ -148,7 +148,7 @@ def kafka_source(end: Any, latest: Any) -> dict[str, Any]:
 
 
 def batch(**fields: Any) -> Batch:
-    """Of a progress with `fields` changed."""
+    """The batch of a progress with `fields` changed."""
     document = {**samples.progress_document("single_kafka.progress1"), **fields}
     return parse_progress(json.dumps(document)).batch
 

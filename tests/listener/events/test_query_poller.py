@@ -57,7 +57,7 @@ class Counted:
         self.queries.runs(QUERY, RUN, batch_id, text)
 
     def observe(self, *events: QueryEvent) -> None:
-        """What the listener brings."""
+        """Events from the listener."""
         for event in events:
             observation = self.observer.observe(event)
             if observation is not None:
@@ -70,7 +70,7 @@ class Counted:
         return [each.run_id for each in self.output if isinstance(each, ActiveQuery)]
 
     async def polls(self, times: int) -> None:
-        """Wait until Spark was asked so many times more, and the poller is done with it."""
+        """Wait until Spark was polled so many times more, and the poller is done with it."""
         wanted = self.queries.polls + times + 1
         await holds(lambda: self.queries.polls >= wanted, f"{times} more polls")
 
@@ -119,13 +119,13 @@ async def test_a_query_that_was_just_observed_is_not() -> None:
         await driver.poller.run_once(may_be_stopping=False)
         assert driver.queries.polls == 1
         assert driver.refreshed() == []
-        assert driver.queries.asked == 0, "nor is it asked what it does"
+        assert driver.queries.statuses_read == 0, "its status is not requested"
 
 
 async def test_a_progress_the_bus_lost_is_detected_and_one_that_only_came_late_is_not() -> None:
     async with counting() as driver:
         driver.starts(BATCH, PROGRESS.text)
-        await holds(lambda: bool(driver.events()), "it is found")
+        await holds(lambda: bool(driver.events()), "it is detected")
         await driver.polls(3)
         assert [type(event) for event in driver.events()] == [Progressed]
         assert driver.observer.batch_of(QUERY, RUN) == BATCH
@@ -133,7 +133,7 @@ async def test_a_progress_the_bus_lost_is_detected_and_one_that_only_came_late_i
     async with counting(heartbeat_s=1.0) as driver:
         driver.queries.bus = None
         driver.starts(BATCH, PROGRESS.text)
-        await holds(lambda: driver.queries.polls > 0, "Spark is asked")
+        await holds(lambda: driver.queries.polls > 0, "Spark is polled")
         driver.observe(PROGRESS)
         await driver.polls(0)
         assert driver.events() == []
@@ -152,14 +152,14 @@ async def test_a_batch_completed_while_another_is_fetched_is_left_to_its_event()
 
         driver.queries.await_events = events_come  # type: ignore[method-assign]
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
-        await holds(lambda: bool(driver.events()), "it is found")
-        assert waits == 2, "before it is fetched, and before it is told"
+        await holds(lambda: bool(driver.events()), "it is detected")
+        assert waits == 2, "before it is fetched, and before it is reported"
 
 
 async def test_a_run_nobody_reported_of_is_detected_with_its_position() -> None:
     async with counting() as driver:
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
-        await holds(lambda: len(driver.events()) == 2, "it is found")
+        await holds(lambda: len(driver.events()) == 2, "it is detected")
         started, progress = driver.events()
         assert isinstance(started, Started)
         assert replace(started, at_ms=10) == STARTED
@@ -183,7 +183,7 @@ async def test_what_runs_before_spark_answers_is_reported_at_once_and_none_of_it
         driver.queries.fail_once = SparkUnavailable("it will not say")
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
         driver.queries.stopping.add(RUN)
-        await holds(lambda: len(driver.events()) == 2, "it is found")
+        await holds(lambda: len(driver.events()) == 2, "it is detected")
         assert [type(event) for event in driver.events()] == [Started, Progressed]
         assert not any(each.lost for each in driver.output if isinstance(each, PolledEvent))
         assert driver.stats.failed == 1
@@ -203,7 +203,7 @@ async def test_an_end_the_bus_lost_is_detected_with_its_last_batch_and_its_excep
         driver.starts()
         await driver.polls(1)
         driver.queries.ends(RUN, "it broke", BATCH, PROGRESS.text)
-        await holds(lambda: len(driver.events()) == 2, "it is found")
+        await holds(lambda: len(driver.events()) == 2, "it is detected")
         progress, ended = driver.events()
         assert isinstance(progress, Progressed)
         assert isinstance(ended, Terminated)
@@ -226,7 +226,7 @@ async def test_an_end_that_is_reported_while_the_query_leaves_is_not_detected_ag
         driver.observe(Started(QUERY, "run-2", "orders", 40))
         driver.queries.ends(RUN, None)
         polls = driver.queries.polls
-        await holds(lambda: driver.queries.polls > polls, "Spark is asked")
+        await holds(lambda: driver.queries.polls > polls, "Spark is polled")
         driver.observe(Terminated(QUERY, "run-2", None, 50))
         await driver.polls(0)
         assert driver.events() == []
@@ -235,7 +235,7 @@ async def test_an_end_that_is_reported_while_the_query_leaves_is_not_detected_ag
 async def test_a_run_that_starts_while_spark_is_requested_has_not_ended() -> None:
     async with counting() as driver:
         driver.queries.answering.clear()
-        await holds(lambda: driver.queries.polls == 1, "Spark is asked")
+        await holds(lambda: driver.queries.polls == 1, "Spark is polled")
         driver.observe(STARTED)
         driver.queries.answering.set()
         driver.queries.runs(QUERY, RUN, None)
@@ -257,7 +257,7 @@ async def test_a_text_that_cannot_be_read_is_fetched_once() -> None:
 async def test_a_session_that_is_over_is_requested_no_more_and_its_queries_have_ended(
     poll_interval_s: float | None, exception: str | None
 ) -> None:
-    """What fails as Spark is stopped is no failure where a listener has those before."""
+    """A failure of a stopped Spark is none where a listener has received earlier ones."""
     async with counting(poll_interval_s=poll_interval_s) as driver:
         driver.starts()
         await driver.polls(1)
@@ -329,7 +329,7 @@ async def test_a_jvm_that_hangs_is_requested_one_question_and_nothing_is_reporte
     async with counting() as driver:
         driver.starts()
         driver.queries.answering.clear()
-        await holds(lambda: driver.stats.failed == 1, "it is told")
+        await holds(lambda: driver.stats.failed == 1, "it is reported")
         driver.output.clear()
         await asyncio.sleep(0.3)
         assert driver.queries.polls == 1
@@ -344,7 +344,7 @@ async def test_a_jvm_that_hangs_is_requested_one_question_and_nothing_is_reporte
 async def test_it_can_be_ended_while_spark_does_not_answer() -> None:
     async with counting() as driver:
         driver.queries.answering.clear()
-        await holds(lambda: driver.queries.polls == 1, "Spark is asked")
+        await holds(lambda: driver.queries.polls == 1, "Spark is polled")
         driver.task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(driver.task, DEADLINE_S)
@@ -368,11 +368,11 @@ async def test_polling_it_asks_at_once_waits_for_no_events_and_nothing_it_finds_
     async with counting(heartbeat_s=60.0, poll_interval_s=0.02) as driver:
         driver.queries.await_events = never_requested  # type: ignore[method-assign]
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
-        await holds(lambda: len(driver.events()) == 2, "it is found")
+        await holds(lambda: len(driver.events()) == 2, "it is detected")
         await driver.polls(3)
         assert driver.refreshed() == [], "it was just observed"
         driver.queries.ends(RUN, "it broke")
-        await holds(lambda: len(driver.events()) == 3, "its end is found")
+        await holds(lambda: len(driver.events()) == 3, "its end is detected")
         assert [type(event) for event in driver.events()] == [Started, Progressed, Terminated]
         assert not any(each.lost for each in driver.output if isinstance(each, PolledEvent))
         assert driver.queries.texts_read == 1
@@ -431,7 +431,7 @@ async def test_a_listener_that_is_refused_is_reported_once_and_tried_at_every_he
 
 
 async def test_one_refusal_alone_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """As of a session that is being stopped."""
+    # A session that is stopping refuses it.
     listener = FakeListener(registered=False, refusals=1)
     async with watching(listener) as driver:
         await holds(lambda: driver.stats.reregistered == 1, "it is registered")
@@ -443,7 +443,7 @@ async def test_a_client_that_hangs_is_requested_once_and_does_not_hold_up_the_en
     listener = FakeListener(registered=False)
     listener.answering.clear()
     async with watching(listener):
-        await holds(lambda: listener.attempts == 1, "it is asked")
+        await holds(lambda: listener.attempts == 1, "it is requested")
         await asyncio.sleep(0.1)
         assert listener.attempts == 1
 

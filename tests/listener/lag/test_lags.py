@@ -280,16 +280,16 @@ def test_an_error_of_reading_is_a_line_and_the_next_refresh_may_succeed(shown: S
 
 
 @pytest.mark.parametrize("part", ["reading", "updating"])
-def test_an_unforeseen_error_ends_it_with_a_line_in_the_log(
+def test_an_unexpected_error_ends_it_with_a_line_in_the_log(
     shown: Shown, part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     shown.table.show()
     if part == "reading":
-        shown.handle.error = ZeroDivisionError("unforeseen")
+        shown.handle.error = ZeroDivisionError("unexpected")
     else:
-        shown.fail = ZeroDivisionError("unforeseen")
+        shown.fail = ZeroDivisionError("unexpected")
     shown.ends()
-    assert "a table is not refreshed any more: ZeroDivisionError('unforeseen')" in caplog.text
+    assert "a table is not refreshed any more: ZeroDivisionError('unexpected')" in caplog.text
 
 
 def test_a_closed_handle_is_shown_once(shown: Shown) -> None:
