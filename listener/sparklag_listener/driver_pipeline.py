@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -76,7 +77,7 @@ class DriverPipeline:
         origin: Origin = "listener",
         record: Record | None = None,
     ) -> None:
-        """One of `sink` and `record` may be None."""
+        """`sink` or `record` may be None."""
         self._settings = settings
         self._session = session
         self._sink = sink
@@ -95,7 +96,7 @@ class DriverPipeline:
         """The run of each query that Spark did not describe in time."""
         self._query_ids: dict[str, None] = {}
         """The observed queries, the newest last."""
-        self._last_loss_at_s: float | None = None
+        self._last_loss_at_s = -math.inf
         self._events = EventQueue(settings.queue_size)
         self._poller = QueryPoller(
             session,
@@ -109,9 +110,8 @@ class DriverPipeline:
         self._running: asyncio.Task[None] | None = None
         self._observations = _queue(settings)
         self._to_record = _queue(settings)
-        self._resolved: asyncio.Future[ResolvedSettings] = (
-            asyncio.get_running_loop().create_future()
-        )
+        loop = asyncio.get_running_loop()
+        self._resolved: asyncio.Future[ResolvedSettings] = loop.create_future()
         """Done once the brokers are known."""
         if settings.bootstrap_servers:
             self._resolved.set_result(settings.resolved())
@@ -272,8 +272,7 @@ class DriverPipeline:
         """Count a lost event, and log the first of a series."""
         self._stats.recovered += 1
         now_s = time.monotonic()
-        last_at_s = self._last_loss_at_s
-        if last_at_s is None or now_s - last_at_s > _LOSS_LOG_INTERVAL_S:
+        if now_s - self._last_loss_at_s > _LOSS_LOG_INTERVAL_S:
             bus, reason = _LOST_BY_CLIENT if self._origin == "connect" else _LOST_BY_BUS
             _log.warning(
                 "sparklag: %s lost an event (%s) of query %s, recovered by polling: %s",
