@@ -27,7 +27,7 @@ from tests.listener.fakes import FailingEvent, FakeEvent
         ("ValueError: this batch breaks", False),
     ],
 )
-def test_it_is_known_by_its_text(exception: str, is_by_stop: bool) -> None:
+def test_a_stop_is_recognised_by_its_text(exception: str, is_by_stop: bool) -> None:
     assert bool(STOPPED.search(exception)) == is_by_stop
 
 
@@ -63,7 +63,7 @@ def received() -> RecordingListener:
         ),
     ],
 )
-def test_an_event_is_handed_over_with_what_it_reports(
+def test_an_event_is_passed_on(
     received: RecordingListener, callback: str, event: FakeEvent, expected: Any
 ) -> None:
     getattr(received.listener, callback)(event)
@@ -82,7 +82,7 @@ def test_an_event_is_handed_over_with_what_it_reports(
         lambda: TypeError("'JavaPackage' object is not callable"),
     ],
 )
-def test_an_event_that_fails_is_reported_and_not_raised_into_spark(
+def test_an_event_that_fails_is_not_raised_into_spark(
     received: RecordingListener, callback: str, make_error: Callable[[], Exception]
 ) -> None:
     getattr(received.listener, callback)(FailingEvent(make_error))

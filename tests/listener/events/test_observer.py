@@ -95,6 +95,12 @@ def observer(*sources: SourcePosition, checkpoint: str | None = "file:/checkpoin
     return made
 
 
+@pytest.fixture
+def watching() -> Observer:
+    """An observer whose query reads the topic `orders`."""
+    return observer(kafka_source("orders"))
+
+
 def received(observer: Observer, event: QueryEvent) -> Observation:
     observation = observer.observe(event)
     assert observation is not None
@@ -128,16 +134,14 @@ def test_a_progress_reports_the_position_and_its_batch() -> None:
 
 
 @pytest.mark.parametrize("activity", [None, "running", "waiting"])
-def test_a_refresh_reports_what_the_query_does_and_nothing_else_does(activity: Any) -> None:
-    watching = observer(kafka_source("orders"))
+def test_only_a_refresh_reports_the_activity(watching: Observer, activity: Any) -> None:
     assert received(watching, started()).activity is None
     assert received(watching, ActiveQuery(QUERY, RUN, 20, activity=activity)).activity == activity
     assert received(watching, progress(7, {"orders": {0: 5}})).activity is None
 
 
 @pytest.mark.parametrize("event", [idled(), refreshed(), terminated()])
-def test_what_is_no_progress_repeats_the_position(event: QueryEvent) -> None:
-    watching = observer(kafka_source("orders"))
+def test_what_is_no_progress_repeats_the_position(watching: Observer, event: QueryEvent) -> None:
     before = received(watching, progress(7, {"orders": {0: 5}}))
     observation = received(watching, event)
     assert observation.sources == before.sources
@@ -149,9 +153,8 @@ def test_what_is_no_progress_repeats_the_position(event: QueryEvent) -> None:
     assert observation.observation_id != before.observation_id
 
 
-def test_a_progress_of_no_batch_is_idle_and_reports_where_the_query_remains() -> None:
+def test_a_progress_without_a_batch_is_idle_at_the_same_position(watching: Observer) -> None:
     # Spark gives it the number of the batch to come. Before 3.5 it is an event.
-    watching = observer(kafka_source("orders"))
     before = received(watching, progress(7, {"orders": {0: 5}}))
     observation = received(watching, idle_progress(8, {"orders": {0: 5}}))
     assert (observation.cause, observation.batch_id, observation.batch) == ("idle", 7, None)
@@ -162,8 +165,7 @@ def test_a_progress_of_no_batch_is_idle_and_reports_where_the_query_remains() ->
     assert received(watching, progress(8, {"orders": {0: 6}})).batch_id == 8
 
 
-def test_started_again_without_new_data_a_query_reports_where_it_remains() -> None:
-    watching = observer(kafka_source("orders"))
+def test_a_restart_without_data_has_its_position(watching: Observer) -> None:
     received(watching, started())
     observation = received(watching, idle_progress(8, {"orders": {0: 5}}))
     assert processed(observation) == [{"orders": {0: 5}}]
@@ -237,8 +239,7 @@ def test_a_pattern_that_only_java_understands_is_assumed_to_match() -> None:
     assert observation.sources[0].topic_pattern == r"\p{Alpha}++"
 
 
-def test_the_only_source_there_is_is_it_whatever_its_topics() -> None:
-    watching = observer(kafka_source("orders"))
+def test_the_only_source_there_is_is_it_whatever_its_topics(watching: Observer) -> None:
     observation = received(watching, progress(1, {"renamed": {0: 1}}))
     assert observation.sources[0].bootstrap_servers == "broker:9092"
 
@@ -251,8 +252,9 @@ def test_a_source_nobody_described_still_has_its_position() -> None:
     assert source.bootstrap_servers is None
 
 
-def test_a_run_too_short_to_be_requested_reads_what_the_one_before_it_did() -> None:
-    watching = observer(kafka_source("orders"))
+def test_a_run_too_short_to_describe_has_the_description_of_the_one_before(
+    watching: Observer,
+) -> None:
     received(watching, terminated())
     watching.describe(QUERY, NEXT_RUN, QueryDescription())
     observation = received(watching, started(NEXT_RUN))
@@ -261,8 +263,7 @@ def test_a_run_too_short_to_be_requested_reads_what_the_one_before_it_did() -> N
     assert received(watching, terminated(NEXT_RUN)).checkpoint_location == "file:/checkpoint"
 
 
-def test_a_restart_after_its_end_begins_without_a_position() -> None:
-    watching = observer(kafka_source("orders"))
+def test_a_restart_after_its_end_begins_without_a_position(watching: Observer) -> None:
     received(watching, progress(7, {"orders": {0: 5}}))
     received(watching, terminated())
     watching.describe(QUERY, NEXT_RUN, QueryDescription((kafka_source("orders"),)))
@@ -328,16 +329,14 @@ def test_a_driver_of_many_short_queries_does_not_fill_its_memory() -> None:
     assert len(watching._ended_runs) <= 1_000
 
 
-def test_a_refresh_reports_what_goes_on_and_not_which_of_two_runs_is_the_later() -> None:
-    watching = observer(kafka_source("orders"))
+def test_a_refresh_of_another_run_is_ignored(watching: Observer) -> None:
     assert Observer("default").observe(refreshed()) is None
     assert watching.observe(refreshed(NEXT_RUN)) is None
     observation = received(watching, refreshed())
     assert (observation.cause, observation.run_id) == ("refresh", RUN)
 
 
-def test_the_runs_that_go_on_are_known_with_their_last_batch() -> None:
-    watching = observer(kafka_source("orders"))
+def test_the_runs_that_go_on_are_known_with_their_last_batch(watching: Observer) -> None:
     assert watching.runs() == {RUN: QUERY}
     assert watching.batch_of(QUERY, RUN) is None
     received(watching, progress(7, {"orders": {0: 5}}))
@@ -349,8 +348,7 @@ def test_the_runs_that_go_on_are_known_with_their_last_batch() -> None:
     assert watching.runs() == {}
 
 
-def test_observed_at_never_goes_back_though_the_clock_does() -> None:
-    watching = observer(kafka_source("orders"))
+def test_observed_at_never_goes_back_though_the_clock_does(watching: Observer) -> None:
     events: list[QueryEvent] = [
         started(at_ms=1_000),
         progress(1, {"orders": {0: 5}}, at_ms=400),
@@ -363,8 +361,7 @@ def test_observed_at_never_goes_back_though_the_clock_does() -> None:
     assert observed_at == [1_000, 1_000, 1_000, 1_001, 1_001, 1_001]
 
 
-def test_a_query_started_again_under_another_name_has_that_name() -> None:
-    watching = observer(kafka_source("orders"))
+def test_a_query_started_again_under_another_name_has_that_name(watching: Observer) -> None:
     received(watching, progress(7, {"orders": {0: 5}}))
     renamed = received(watching, Started(QUERY, NEXT_RUN, "orders-2", 10))
     assert (renamed.query_id, renamed.query) == (QUERY, "orders-2")
@@ -383,8 +380,7 @@ def test_assigned_partitions_are_part_of_what_a_source_reports() -> None:
     assert [source.assigned for source in observation.sources] == [{"a": [0, 2]}, None]
 
 
-def test_a_progress_that_cannot_be_read_is_an_error_and_changes_nothing() -> None:
-    watching = observer(kafka_source("orders"))
+def test_a_progress_that_cannot_be_read_is_an_error_and_changes_nothing(watching: Observer) -> None:
     received(watching, progress(7, {"orders": {0: 5}}))
     with pytest.raises(MalformedMessage):
         watching.observe(Progressed("{", 1))

@@ -209,7 +209,7 @@ def test_a_partition_that_only_one_side_names_reports_nothing() -> None:
     assert batch(sources=[kafka_source(end, latest)]).rate_limited is False
 
 
-def test_of_two_sources_either_may_be_limited_and_one_that_reports_nothing_is_left_out() -> None:
+def test_one_limited_source_is_enough_and_unknown_ones_are_left_out() -> None:
     full = kafka_source({"s1": {"0": 5}}, {"s1": {"0": 5}})
     limited = kafka_source({"s2": {"0": 5}}, {"s2": {"0": 6}})
     silent = kafka_source({"s3": {"0": 5}}, None)
