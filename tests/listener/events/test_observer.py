@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sparklag_listener.events.event_queue import (
     ActiveQuery,
@@ -197,59 +198,33 @@ def test_a_source_that_a_batch_skips_is_there_and_keeps_its_position() -> None:
     assert processed(later) == [{"a": {0: 5}}, {"b": {0: 12}}]
 
 
-def test_sources_numbered_otherwise_than_they_stand_are_reported_apart_by_their_topics() -> None:
-    watching = observer(
-        kafka_source("a", isolation_level="read_committed"),
-        kafka_source("b", index=1, bootstrap_servers="elsewhere:9092"),
-    )
-    observation = received(watching, progress(1, {"b": {0: 9}}, {"a": {0: 5}}))
-    assert processed(observation) == [{"b": {0: 9}}, {"a": {0: 5}}]
-    assert [
-        (source.source, source.isolation_level, source.bootstrap_servers)
-        for source in observation.sources
-    ] == [(0, "read_uncommitted", "elsewhere:9092"), (1, "read_committed", "broker:9092")]
+A, B = kafka_source("a"), kafka_source("b", index=1, bootstrap_servers="elsewhere:9092")
+PATTERN = kafka_source(index=1, pattern=r"orders-\d+")
+JAVA_PATTERN = kafka_source(pattern=r"\p{Alpha}++")
 
 
-def test_one_topic_read_twice_is_two_sources() -> None:
-    watching = observer(kafka_source("a"), kafka_source("a", index=1))
-    observation = received(watching, progress(1, {"a": {0: 9}}, {"a": {0: 5}}))
-    assert processed(observation) == [{"a": {0: 9}}, {"a": {0: 5}}]
-    assert [source.topics for source in observation.sources] == [["a"], ["a"]]
-
-
-def test_one_source_that_spark_reads_twice_describes_both() -> None:
-    watching = observer(kafka_source("a"))
-    observation = received(watching, progress(1, {"a": {0: 9}}, {"a": {0: 5}}))
-    assert [source.bootstrap_servers for source in observation.sources] == ["broker:9092"] * 2
-
-
-def test_topics_of_a_pattern_are_detected_by_it() -> None:
-    watching = observer(
-        kafka_source("other"), kafka_source(index=1, pattern=r"orders-\d+", topics=None)
-    )
-    observation = received(watching, progress(1, {"orders-1": {0: 1}, "orders-22": {0: 2}}))
-    (source,) = observation.sources
-    assert source.topic_pattern == r"orders-\d+"
-    assert source.topics is None
-
-
-def test_a_pattern_that_only_java_understands_is_assumed_to_match() -> None:
-    watching = observer(kafka_source(pattern=r"\p{Alpha}++", topics=None))
-    observation = received(watching, progress(1, {"orders": {0: 1}}))
-    assert observation.sources[0].topic_pattern == r"\p{Alpha}++"
-
-
-def test_the_only_source_there_is_is_it_whatever_its_topics(watching: Observer) -> None:
-    observation = received(watching, progress(1, {"renamed": {0: 1}}))
-    assert observation.sources[0].bootstrap_servers == "broker:9092"
-
-
-def test_a_source_nobody_described_still_has_its_position() -> None:
-    observation = received(Observer("default"), progress(1, {"orders": {0: 5}}))
-    (source,) = observation.sources
-    assert source.processed == {"orders": {0: 5}}
-    assert source.topics is None
-    assert source.bootstrap_servers is None
+@pytest.mark.parametrize(
+    ("sources", "ends", "matched"),
+    [
+        pytest.param([A, B], [{"b": {0: 9}}, {"a": {0: 5}}], [B, A], id="numbered otherwise"),
+        pytest.param([A, A], [{"a": {0: 9}}, {"a": {0: 5}}], [A, A], id="one topic, two sources"),
+        pytest.param([A], [{"a": {0: 9}}, {"a": {0: 5}}], [A, A], id="one source, read twice"),
+        pytest.param(
+            [A, PATTERN], [{"orders-1": {0: 1}, "orders-22": {0: 2}}], [PATTERN], id="regex"
+        ),
+        pytest.param([JAVA_PATTERN], [{"orders": {0: 1}}], [JAVA_PATTERN], id="valid in Java only"),
+        pytest.param([A], [{"renamed": {0: 1}}], [A], id="the only source"),
+        pytest.param([], [{"orders": {0: 5}}], [SourcePosition(source=0)], id="no description"),
+    ],
+)
+def test_sources_are_matched_by_their_topics(
+    sources: list[SourcePosition], ends: list[Any], matched: list[SourcePosition]
+) -> None:
+    observation = received(observer(*sources), progress(1, *ends))
+    assert observation.sources == [
+        replace(source, source=index, processed=end)
+        for index, (source, end) in enumerate(zip(matched, ends, strict=True))
+    ]
 
 
 def test_a_run_too_short_to_describe_has_the_description_of_the_one_before(

@@ -193,31 +193,33 @@ def test_every_sample_reports_its_state_and_its_event_time(name: str) -> None:
     assert (operators != []) == name.startswith("stateful"), "the samples have both kinds"
 
 
-def test_one_partition_that_had_more_is_enough() -> None:
-    end, latest = {"s1": {"0": 5, "1": 5}}, {"s1": {"1": 6, "0": 5}}
-    assert batch(sources=[kafka_source(end, latest)]).rate_limited is True
-    assert batch(sources=[kafka_source(json.dumps(end), json.dumps(latest))]).rate_limited is True
+FULL = kafka_source({"s1": {"0": 5}}, {"s1": {"0": 5}})
+LIMITED = kafka_source({"s2": {"0": 5}}, {"s2": {"0": 6}})
+UNKNOWN, IDLE = kafka_source({"s3": {"0": 5}}, None), kafka_source(None, {"s4": {"0": 5}})
+ENDS = {"s1": {"0": 5, "1": 5}}
+ONE_MORE = {"s1": {"1": 6, "0": 5}}
+OTHERS = {"s1": {"0": 5, "2": 9}, "s2": {"0": 1}}
 
 
-def test_the_order_in_which_spark_writes_the_partitions_reports_nothing() -> None:
-    end, latest = {"s1": {"0": 5, "1": 6}}, {"s1": {"1": 6, "0": 5}}
-    assert batch(sources=[kafka_source(end, latest)]).rate_limited is False
-
-
-def test_a_partition_that_only_one_side_names_reports_nothing() -> None:
-    end, latest = {"s1": {"0": 5, "7": 1}}, {"s1": {"0": 5, "2": 9}, "s2": {"0": 1}}
-    assert batch(sources=[kafka_source(end, latest)]).rate_limited is False
-
-
-def test_one_limited_source_is_enough_and_unknown_ones_are_left_out() -> None:
-    full = kafka_source({"s1": {"0": 5}}, {"s1": {"0": 5}})
-    limited = kafka_source({"s2": {"0": 5}}, {"s2": {"0": 6}})
-    silent = kafka_source({"s3": {"0": 5}}, None)
-    idle = kafka_source(None, {"s4": {"0": 5}})
-    assert batch(sources=[full, limited]).rate_limited is True
-    assert batch(sources=[full, silent, idle]).rate_limited is False
-    assert batch(sources=[silent, idle]).rate_limited is None
-    assert batch(sources=[]).rate_limited is None
+@pytest.mark.parametrize(
+    ("sources", "is_limited"),
+    [
+        pytest.param([kafka_source(ENDS, ONE_MORE)], True, id="one partition has more"),
+        pytest.param([kafka_source(json.dumps(ENDS), json.dumps(ONE_MORE))], True, id="as text"),
+        pytest.param([kafka_source({"s1": {"0": 5, "1": 6}}, ONE_MORE)], False, id="another order"),
+        pytest.param(
+            [kafka_source({"s1": {"0": 5, "7": 1}}, OTHERS)], False, id="other partitions"
+        ),
+        pytest.param([FULL, LIMITED], True, id="one source is enough"),
+        pytest.param([FULL, UNKNOWN, IDLE], False, id="unknown ones are left out"),
+        pytest.param([UNKNOWN, IDLE], None, id="nothing is known"),
+        pytest.param([], None, id="no source"),
+    ],
+)
+def test_a_batch_is_limited_where_more_records_were_available(
+    sources: list[Any], is_limited: bool | None
+) -> None:
+    assert batch(sources=sources).rate_limited is is_limited
 
 
 def test_state_of_several_operators_is_their_sum_and_memory_may_be_left_out() -> None:
