@@ -19,20 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ObserverHandle", "ending_offsets", "lag", "observe", "starting_offsets"]
 
-_MODULES = {
-    "ObserverHandle": "sparklag_listener",
-    "ending_offsets": "sparklag_listener",
-    "lag": "sparklag.query_lag",
-    "observe": "sparklag_listener",
-    "starting_offsets": "sparklag_listener",
-}
-
 
 def __getattr__(name: str) -> Any:
-    """Not with the package: who needs one name does not pay for the others."""
-    if name not in _MODULES:
+    # Imported by name: a program that needs one does not pay for the others.
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    module = import_module("sparklag.query_lag" if name == "lag" else "sparklag_listener")
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -44,7 +44,7 @@ def _patch(module: ModuleType) -> None:
 
 @contextmanager
 def _guest(what: str) -> Iterator[None]:
-    """What goes wrong inside is one warning: the driver runs as it would without sparklag."""
+    """Logs an error inside as one warning: the driver runs as it would without sparklag."""
     try:
         yield
     except KeyboardInterrupt:
@@ -80,7 +80,7 @@ _PATCHES: dict[str, Callable[[ModuleType], None]] = {
     "pyspark.sql.streaming.readwriter": _of_classic_writer,
     "pyspark.sql.connect.streaming.readwriter": _of_connect_writer,
 }
-"""By module of PySpark: what is done once it is imported."""
+"""The patch of each module of PySpark, applied once it is imported."""
 
 
 def _after(owner: type, name: str, session_of: Callable[..., Any]) -> None:
@@ -121,7 +121,7 @@ _importing: set[int] = set()
 
 
 class _JobFolderRefused(MetaPathFinder):
-    """What sparklag imports is never a file beside the job, which may be another job."""
+    """Refuses to import a file beside the job, which may be another job, for sparklag."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -25,7 +25,7 @@ _IN_CLUSTER: Final = (
     "--conf=spark.kubernetes.driverEnv.SPARKLAG_AUTO=1",
     "--conf=spark.yarn.appMasterEnv.SPARKLAG_AUTO=1",
 )
-"""What sets the variable where spark-submit starts the driver on another machine."""
+"""Options that set the variable where spark-submit starts the driver on another machine."""
 _HAS_HOOK: Final = (
     "import sys; sys.exit(0 if 'SparklagAuto' in map(lambda f: type(f).__name__, sys.meta_path)"
     " else 3)"
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _warn_without_hook(command: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Where the driver's Python is known and lacks sparklag, nothing would be observed."""
+    """Warn where the driver's Python is known and lacks sparklag: nothing would be observed."""
     name = PurePath(command[0]).name
     if name in ("spark-submit", "pyspark"):
         python = environ.get("PYSPARK_DRIVER_PYTHON") or environ.get("PYSPARK_PYTHON") or "python3"

@@ -1,13 +1,20 @@
-"""An event loop on a daemon thread, in a process that belongs to the user."""
+"""An event loop on a daemon thread of the user's process, and the closing of handles at its end."""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
+import signal
+import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any, Final, TypeVar
 
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 
@@ -15,6 +22,7 @@ _Result = TypeVar("_Result")
 
 _TASKS_END_S = 1.0
 _STOP_S = 1.0
+CLOSE_TIMEOUT_S: Final = 5.0
 
 
 class BackgroundLoop:
@@ -50,7 +58,7 @@ class BackgroundLoop:
                 raise
 
     def stop(self, timeout_s: float) -> bool:
-        """Cancel all tasks and stop the loop; whether its thread ended in time. Idempotent."""
+        """Cancel all tasks and stop the loop. Returns whether it ended in time. Idempotent."""
         # RuntimeError: stopped before. Its thread may still be running.
         with suppress(RuntimeError):
             self.call(self._stopping.set)
@@ -86,12 +94,80 @@ class BackgroundLoop:
 def run_on_own_loop(
     coroutine: Coroutine[Any, Any, _Result], timeout_s: float | None = None
 ) -> _Result:
-    """Its result, from a loop of its own: a notebook's thread runs one already.
+    """The result of `coroutine`, run on a loop of its own: a notebook's thread runs one already.
 
-    Raises what it raises, TimeoutError of `concurrent.futures`.
+    Raises what the coroutine raises, TimeoutError of `concurrent.futures`.
     """
     loop = BackgroundLoop()
     try:
         return loop.submit(coroutine).result(timeout_s)
     finally:
         loop.stop(_STOP_S)
+
+
+def unhandled_error() -> str | None:
+    """The exception that ends this program, without its frames. None: there is none, or it is
+    Ctrl-C, or the program is a prompt, which continues after its errors."""
+    error = getattr(sys, "last_value", None)
+    if hasattr(sys, "ps1") or not isinstance(error, Exception):
+        return None
+    return "".join(traceback.format_exception_only(type(error), error)).strip()
+
+
+Close = Callable[[float], None]
+"""Takes a timeout in seconds. Must not raise, and must be reentrant: a signal handler may call it
+while it runs on the same thread."""
+
+
+class ProcessExit:
+    """Closes handles when the process ends, by the interpreter's exit or by SIGTERM.
+
+    By default SIGTERM ends Python at once, without `atexit`. So it is handled while a handle is
+    open, unless the user handles it; only the main thread can set a handler.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._callbacks: list[Close] = []
+        self.by_sigterm = False
+        """True while the process ends by SIGTERM."""
+
+    def register(self, close: Close) -> None:
+        """Call `close` when the process ends."""
+        if not self._callbacks:
+            atexit.register(self._close_all)
+        self._callbacks.append(close)
+        if _in_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def unregister(self, close: Close) -> None:
+        """Undo `register`. Without callbacks, exit and SIGTERM are handled as before."""
+        if close in self._callbacks:
+            self._callbacks.remove(close)
+        if self._callbacks:
+            return
+        atexit.unregister(self._close_all)
+        # == and not `is`: each access makes a new bound method.
+        if _in_main_thread() and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _close_all(self) -> None:
+        deadline_s = time.monotonic() + self._timeout_s
+        for close in list(self._callbacks):
+            close(max(0.0, deadline_s - time.monotonic()))
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        self.by_sigterm = True
+        try:
+            self._close_all()
+        finally:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+process_exit: Final = ProcessExit(CLOSE_TIMEOUT_S)
+"""One for the process, as there is one SIGTERM."""

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from sparklag_listener.events.event_queue import (
+    ActiveQuery,
     EventQueue,
     PolledEvent,
     QueuedEvent,
-    Refreshed,
     Started,
     Terminated,
 )
@@ -45,10 +47,9 @@ _log = logging.getLogger("sparklag")
 _DESCRIBE_TIMEOUT_S = 5.0
 _RESTART_PAUSE_S = 5.0
 _LOSS_LOG_INTERVAL_S = 600.0
-"""After so long without one, a lost event is logged again."""
+"""A lost event is logged again after so long without one."""
 NO_BROKERS = "no query names its brokers: pass bootstrap_servers to observe()"
-_MAX_QUERIES = 200
-"""Whose ids are kept: the newest."""
+_MAX_QUERY_IDS = 200
 _LOST_BY_BUS = (
     "Spark's listener bus",
     "a listener is slow, or spark.scheduler.listenerbus.eventqueue.streams.capacity is too small",
@@ -76,7 +77,7 @@ class DriverPipeline:
         origin: Origin = "listener",
         record: Record | None = None,
     ) -> None:
-        """One of `sink` and `record` may be None."""
+        """`sink` or `record` may be None."""
         self._settings = settings
         self._session = session
         self._sink = sink
@@ -92,10 +93,10 @@ class DriverPipeline:
         )
         self._is_closed = False
         self._undescribed: dict[str, str] = {}
-        """Query, and its run that Spark did not describe in time."""
+        """The run of each query that Spark did not describe in time."""
         self._query_ids: dict[str, None] = {}
-        """Of the queries that were observed, the newest last."""
-        self._last_loss_at_s: float | None = None
+        """The observed queries, the newest last."""
+        self._last_loss_at_s = -math.inf
         self._events = EventQueue(settings.queue_size)
         self._poller = QueryPoller(
             session,
@@ -106,12 +107,12 @@ class DriverPipeline:
             None if self._has_events else settings.refresh_interval_s,
         )
         self._polling: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
         self._observations = _queue(settings)
         self._to_record = _queue(settings)
-        self._resolved: asyncio.Future[ResolvedSettings] = (
-            asyncio.get_running_loop().create_future()
-        )
-        """Once the brokers are known."""
+        loop = asyncio.get_running_loop()
+        self._resolved: asyncio.Future[ResolvedSettings] = loop.create_future()
+        """Done once the brokers are known."""
         if settings.bootstrap_servers:
             self._resolved.set_result(settings.resolved())
 
@@ -119,6 +120,10 @@ class DriverPipeline:
         """Thread-safe, never blocks. RuntimeError once the loop is closed."""
         if not self._is_closed:
             self._events.put(event)
+
+    async def start(self) -> None:
+        """Begin to `run`, until `shut_down`."""
+        self._running = asyncio.create_task(self.run())
 
     async def run(self) -> None:
         """Observe and publish until cancelled."""
@@ -139,25 +144,37 @@ class DriverPipeline:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def stop_polling(self) -> None:
-        """Stop all calls to Spark."""
-        if self._polling is not None:
-            self._polling.cancel()
-
     async def first_poll(self) -> None:
         """Wait until the events of queries that run already are polled, or Spark did not answer."""
         await self._poller.first_poll.wait()
 
-    async def poll_once(self, *, by_sigterm: bool) -> None:
-        """Poll for what has come since the last poll. After `stop_polling`."""
-        await self._poller.run_once(may_be_stopping=by_sigterm)
+    async def shut_down(
+        self, deadline_s: float, driver_end: DriverEnd, exception: str | None, *, by_sigterm: bool
+    ) -> None:
+        """Poll a last time, unregister the listener, publish what has come, and end `run`, each in
+        its share of the time until `deadline_s` (monotonic). Counts and logs what is lost.
 
-    async def observe_all(self) -> None:
-        """Wait until all events are observations."""
-        await self._events.join()
+        `driver_end`, `exception`: for the last observation of each query that still runs.
+        """
 
-    def end_runs(self, driver_end: DriverEnd, exception: str | None, *, by_sigterm: bool) -> None:
-        """The last observation of each query that still runs; none where the JVM was killed."""
+        def share_s(share: float) -> float:
+            return share * max(0.0, deadline_s - time.monotonic())
+
+        if self._polling is not None:
+            self._polling.cancel()
+        await _at_most(share_s(0.4), self._poller.run_once(may_be_stopping=by_sigterm))
+        unregister = asyncio.to_thread(self._session.stop_listening, share_s(0.4))
+        await _at_most(share_s(0.5), unregister)
+        await _at_most(share_s(0.3), self._events.join())
+        self._end_runs(driver_end, exception, by_sigterm=by_sigterm)
+        await _at_most(share_s(0.7), self.flush())
+        if self._running is not None:
+            self._running.cancel()
+            ending = asyncio.gather(self._running, return_exceptions=True)
+            await _at_most(share_s(0.9), ending)
+        self.drop_remaining()
+
+    def _end_runs(self, driver_end: DriverEnd, exception: str | None, *, by_sigterm: bool) -> None:
         # SIGTERM to both processes ends the JVM too, just before this one.
         is_killed = self._poller.is_lost if by_sigterm else self._poller.lost_connections > 0
         if is_killed and exception is None:
@@ -175,7 +192,7 @@ class DriverPipeline:
         await asyncio.gather(*pending)
 
     def drop_remaining(self) -> None:
-        """Nothing is published any more: count and log what is lost."""
+        """Count and log what is not published or recorded. Events are dropped from now on."""
         lost = self._unfinished()
         if lost:
             self._stats.dropped += lost
@@ -185,12 +202,12 @@ class DriverPipeline:
         self._is_closed = True
 
     def query_ids(self) -> list[str]:
-        """The queries that were observed, those that have ended too. Thread-safe."""
+        """The observed queries, those that have ended too. Thread-safe."""
         return list(self._query_ids)
 
     @property
     def resolved_settings(self) -> ResolvedSettings | None:
-        """None: which brokers carry sparklag's topics is not known yet. Thread-safe."""
+        """None while no query has named the brokers. Thread-safe."""
         return self._resolved.result() if self._resolved.done() else None
 
     def stats(self) -> Stats:
@@ -222,45 +239,40 @@ class DriverPipeline:
     async def _observe_event(self, queued: QueuedEvent) -> None:
         polled = queued if isinstance(queued, PolledEvent) else None
         event = queued.event if isinstance(queued, PolledEvent) else queued
-        from_spark = not isinstance(event, Refreshed) and not (self._has_events and polled)
-        self._stats.observed += from_spark
+        is_from_spark = not isinstance(event, ActiveQuery) and not (self._has_events and polled)
+        self._stats.observed += is_from_spark
         if isinstance(event, Started):
             # A listener's own start counts also where another was observed.
             if polled and self._observer.has_start(event.query_id, event.run_id):
                 return
             await self._load_description(event)
-        elif isinstance(event, Refreshed):
+        elif isinstance(event, ActiveQuery):
             if self._undescribed.get(event.query_id) == event.run_id:
                 await self._load_description(event)
         elif isinstance(event, Terminated):
             self._undescribed.pop(event.query_id, None)
         observation = self._observer.observe(event)
         if observation is None:
-            self._stats.ignored += from_spark
+            self._stats.ignored += is_from_spark
             return
         # The last progress of an idle query has no event of its own.
         if polled and polled.lost and observation.cause != "idle":
             self._count_lost(observation)
         self._poller.mark_observed(observation.query_id)
-        self._keep_query_id(observation.query_id)
+        self._query_ids.setdefault(observation.query_id)
+        if len(self._query_ids) > _MAX_QUERY_IDS:
+            del self._query_ids[next(iter(self._query_ids))]
         if self._record is not None:
             self._to_record.put_nowait(observation)
         if self._sink is not None:
             self._resolve(observation)
             self._observations.put_nowait(observation)
 
-    def _keep_query_id(self, query_id: str) -> None:
-        if query_id not in self._query_ids:
-            self._query_ids[query_id] = None
-            if len(self._query_ids) > _MAX_QUERIES:
-                del self._query_ids[next(iter(self._query_ids))]
-
     def _count_lost(self, observation: Observation) -> None:
-        """Log the first of a series."""
+        """Count a lost event, and log the first of a series."""
         self._stats.recovered += 1
         now_s = time.monotonic()
-        last_at_s = self._last_loss_at_s
-        if last_at_s is None or now_s - last_at_s > _LOSS_LOG_INTERVAL_S:
+        if now_s - self._last_loss_at_s > _LOSS_LOG_INTERVAL_S:
             bus, reason = _LOST_BY_CLIENT if self._origin == "connect" else _LOST_BY_BUS
             _log.warning(
                 "sparklag: %s lost an event (%s) of query %s, recovered by polling: %s",
@@ -271,7 +283,7 @@ class DriverPipeline:
             )
         self._last_loss_at_s = now_s
 
-    async def _load_description(self, event: Started | Refreshed) -> None:
+    async def _load_description(self, event: Started | ActiveQuery) -> None:
         """Request what the query reads: here, as the query's start must not wait for it."""
         query_id, run_id = event.query_id, event.run_id
         if isinstance(event, Started) and self._observer.has_start(query_id, run_id):
@@ -329,7 +341,7 @@ class DriverPipeline:
         return asyncio.create_task(self._restart_on_error(name, run))
 
     async def _restart_on_error(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """A guest survives an unforeseen error, and does not flood the driver's log."""
+        """Runs again after an unexpected error, and does not flood the driver's log."""
         logged = ""
         while True:
             try:
@@ -341,6 +353,11 @@ class DriverPipeline:
                     _log.exception("sparklag: %s failed, starting it again", name)
                 logged = failure
                 await asyncio.sleep(_RESTART_PAUSE_S)
+
+
+async def _at_most(timeout_s: float, awaitable: Awaitable[object]) -> None:
+    with suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(awaitable, timeout_s)
 
 
 def _queue(settings: Settings) -> NewestQueue[Observation]:

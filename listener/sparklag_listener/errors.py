@@ -23,7 +23,7 @@ from sparklag_schemas import SparklagError
 
 
 class ListenerError(SparklagError):
-    """Not possible with this session; the text has the reason, and what to do."""
+    """The call is not possible with this session; the text has the reason and the remedy."""
 
 
 class SessionStopped(ListenerError):
@@ -31,7 +31,7 @@ class SessionStopped(ListenerError):
 
 
 class UnsupportedSession(ListenerError):
-    """Not a Spark session, or not of the kind that `method` needs."""
+    """The object is no Spark session, or not of the kind that `method` needs."""
 
 
 class UnsupportedSpark(ListenerError):

@@ -6,27 +6,31 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparklag_listener.background_loop import BackgroundLoop
+from sparklag_listener.background_loop import (
+    CLOSE_TIMEOUT_S,
+    BackgroundLoop,
+    process_exit,
+    unhandled_error,
+)
 from sparklag_listener.driver_pipeline import NO_BROKERS, DriverPipeline, Record, Sink
 from sparklag_listener.errors import HandleClosed, LagUnavailable, NoListener
 from sparklag_listener.events.session import ObservedSession
-from sparklag_listener.lag.lags import Lags
-from sparklag_listener.lag.source import LAG_TIMEOUT_S, require_name
-from sparklag_listener.process_exit import CLOSE_TIMEOUT_S, process_exit, unhandled_error
+from sparklag_listener.lag import LAG_TIMEOUT_S, EmbeddedSource, require_name
+from sparklag_listener.lag.lags import REFRESH_TIMEOUT_S, Lags
 from sparklag_listener.stats import Stats
 from sparklag_schemas import DriverEnd, LagEvent, Origin, Settings
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.text.redaction import redact
 
 if TYPE_CHECKING:
+    from sparklag_listener.lag import EmbeddedService, LagSource
     from sparklag_listener.lag.lags import LiveTable
-    from sparklag_listener.lag.source import EmbeddedService, LagSource
 
 _Result = TypeVar("_Result")
 
@@ -37,7 +41,7 @@ _MIN_CLOSE_S = 0.5
 
 
 class ObserverHandle:
-    """Also a context manager."""
+    """A context manager, whose exit is `close`."""
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class ObserverHandle:
         self._loop = BackgroundLoop()
         try:
             self._method, self._pipeline = self._listen(sink, method)
-            self._running = self._on_loop(self._start())
+            self._on_loop(self._pipeline.start())
         except BaseException:
             self._loop.stop(_START_TIMEOUT_S)
             raise
@@ -89,16 +93,16 @@ class ObserverHandle:
 
     @property
     def label(self) -> str:
-        """What is observed, for people: the application, or the session."""
+        """The observed application or session, for people."""
         return self._label
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called, or this is a fork of the observing process."""
+        """True once `close` was called, and in a fork of the observing process."""
         return self._closed or self._is_fork()
 
     def observes(self, spark: Any) -> bool:
-        """Whether this handle is open and observes the session of `spark`."""
+        """True where this handle is open and observes the session of `spark`."""
         return not self.closed and self._session.is_same(spark)
 
     def stats(self) -> Stats:
@@ -120,7 +124,7 @@ class ObserverHandle:
         """The newest lag of each query that this handle observes, or has observed until it ended
         (the last 200), sorted by name. Queries without a lag yet are left out.
 
-        As `lag`. Raises LagUnavailable, HandleClosed.
+        The source is that of `lag`. Raises LagUnavailable, HandleClosed.
         """
         events = self._source().newest(self._pipeline.query_ids(), timeout_s)
         return Lags(sorted(events, key=lambda event: (event.display_name, event.query_id)))
@@ -167,7 +171,7 @@ class ObserverHandle:
         self.close()
 
     def __repr__(self) -> str:
-        """What is observed, where it goes, and how that goes. Calls neither Spark nor Kafka."""
+        """The session, the destination and the counts. Calls neither Spark nor Kafka."""
         stats = self.stats()
         parts = [
             f"{'closed' if self.closed else 'observing'} {self._label}, method {self._method}",
@@ -182,17 +186,20 @@ class ObserverHandle:
     def _repr_html_(self) -> str:
         from sparklag_listener.lag.lags import lag_html
 
-        return lag_html(self)
+        return lag_html(repr(self), self._lags_while_open)
 
     def _ipython_display_(self) -> None:
-        """In a notebook it is a table that refreshes itself."""
+        """Display a table that refreshes itself, in a notebook."""
         from sparklag_listener.lag.lags import LiveTable, kernel_shell
 
         shell = kernel_shell()
         if self._live_table is not None:
             self._live_table.stop("it is displayed again")
-        self._live_table = LiveTable(self, shell)
+        self._live_table = LiveTable(self.__repr__, self._lags_while_open, shell)
         self._live_table.show()
+
+    def _lags_while_open(self) -> Lags | None:
+        return None if self.closed else self.lags(timeout_s=REFRESH_TIMEOUT_S)
 
     def _source(self) -> LagSource:
         """Raises HandleClosed, LagUnavailable."""
@@ -207,7 +214,6 @@ class ObserverHandle:
     def _make_source(self) -> LagSource:
         # Not with the module: a driver that only observes imports no client of HTTP.
         from sparklag_listener.lag.rest_source import RestSource
-        from sparklag_listener.lag.source import EmbeddedSource
         from sparklag_listener.lag.topic_source import TopicSource
 
         if self._settings.service_url is not None and self._embedded is None:
@@ -221,41 +227,32 @@ class ObserverHandle:
 
     def _listen(self, sink: Sink | None, required: Origin | None) -> tuple[Origin, DriverPipeline]:
         """Register a listener, or fall back to polling."""
+
+        async def make(origin: Origin) -> DriverPipeline:
+            return DriverPipeline(
+                self._settings, self._session, sink, self._stats, origin, self._record
+            )
+
         if required != "poll":
             method = self._session.listener_method
-            self._pipeline = self._on_loop(self._make_pipeline(sink, method))
+            pipeline = self._on_loop(make(method))
             try:
-                self._session.listen(self._pipeline.receive, self._on_error)
-                return method, self._pipeline
+                self._session.listen(pipeline.receive, self._on_error)
+                return method, pipeline
             except NoListener as error:
                 if required is not None:
                     raise
                 interval_s = self._settings.refresh_interval_s
                 _log.warning("sparklag: polling Spark every %g s instead: %s", interval_s, error)
-        return "poll", self._on_loop(self._make_pipeline(sink, "poll"))
-
-    async def _make_pipeline(self, sink: Sink | None, method: Origin) -> DriverPipeline:
-        return DriverPipeline(
-            self._settings,
-            self._session,
-            sink,
-            self._stats,
-            method,
-            self._record,
-        )
-
-    async def _start(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self._pipeline.run())
+        return "poll", self._on_loop(make("poll"))
 
     def _on_loop(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
         return self._loop.submit(coroutine).result(_START_TIMEOUT_S)
 
     def _on_error(self, error: BaseException) -> None:
-        try:
+        # RuntimeError: closed in the meantime.
+        with suppress(RuntimeError):
             self._loop.call(self._stats.fail, f"callback: {type(error).__name__}: {error}")
-        except RuntimeError:
-            # Closed in the meantime.
-            return
 
     def _is_fork(self) -> bool:
         return os.getpid() != self._process_id
@@ -263,32 +260,8 @@ class ObserverHandle:
     async def _await_shutdown(self, deadline_s: float) -> None:
         """Shut down once. It continues when a signal interrupts the caller."""
         if self._shutdown is None:
-            self._shutdown = asyncio.create_task(self._shut_down(deadline_s))
+            shutdown = self._pipeline.shut_down(
+                deadline_s, self._driver_end, self._exception, by_sigterm=process_exit.by_sigterm
+            )
+            self._shutdown = asyncio.create_task(shutdown)
         await asyncio.shield(self._shutdown)
-
-    async def _shut_down(self, deadline_s: float) -> None:
-        self._pipeline.stop_polling()
-        poll = self._pipeline.poll_once(by_sigterm=process_exit.by_sigterm)
-        await _at_most(_share(deadline_s, 0.4), poll)
-        unregister = asyncio.to_thread(self._session.stop_listening, _share(deadline_s, 0.4))
-        await _at_most(_share(deadline_s, 0.5), unregister)
-        await _at_most(_share(deadline_s, 0.3), self._pipeline.observe_all())
-        self._pipeline.end_runs(
-            self._driver_end, self._exception, by_sigterm=process_exit.by_sigterm
-        )
-        await _at_most(_share(deadline_s, 0.7), self._pipeline.flush())
-        self._running.cancel()
-        await _at_most(
-            _share(deadline_s, 0.9), asyncio.gather(self._running, return_exceptions=True)
-        )
-        self._pipeline.drop_remaining()
-
-
-def _share(deadline_s: float, share: float) -> float:
-    """That share of the time left, in seconds."""
-    return share * max(0.0, deadline_s - time.monotonic())
-
-
-async def _at_most(timeout_s: float, awaitable: Awaitable[object]) -> None:
-    with suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(awaitable, timeout_s)

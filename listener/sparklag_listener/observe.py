@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -26,12 +27,10 @@ from sparklag_listener.errors import (
     UnsupportedSession,
 )
 from sparklag_listener.handle import ObserverHandle
-from sparklag_listener.lag.source import EmbeddedService
-from sparklag_listener.stats import Stats
-from sparklag_offsets.store.stores import OffsetStore, open_store
-from sparklag_schemas import Observation, ResolvedSettings, Settings, load_settings
+from sparklag_listener.lag import EmbeddedService
+from sparklag_offsets.store.stores import open_store
+from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.avro.formats import MessageFormats
-from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.text.locations import shown_url
 
 Method = Literal["listener", "connect", "poll"]
@@ -41,7 +40,7 @@ _log = logging.getLogger("sparklag")
 
 @dataclass(frozen=True)
 class _Arguments:
-    """Those of `observe`, but the session."""
+    """The arguments of `observe`, without the session."""
 
     bootstrap_servers: str | None = None
     embedded: bool = False
@@ -51,8 +50,8 @@ class _Arguments:
     config: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def names_of_others(self, other: _Arguments) -> list[str]:
-        """Names of the arguments that `other` has another value of."""
+    def different_from(self, other: _Arguments) -> list[str]:
+        """The names of the arguments that have another value in `other`."""
         ours, theirs = ({**vars(each), "settings": None, **each.settings} for each in (self, other))
         return sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
 
@@ -61,7 +60,6 @@ class _Observed(NamedTuple):
     handle: ObserverHandle
     arguments: _Arguments
     is_automatic: bool
-    """Whether `observe_automatically` made it."""
 
 
 # A session has one handle: the JVM would hold a listener for each registration.
@@ -108,15 +106,15 @@ def observe(
         _require_observable(spark, method)
         existing = _existing(spark)
         if existing is not None:
-            others = existing.arguments.names_of_others(arguments)
-            if others and not existing.is_automatic:
+            different = existing.arguments.different_from(arguments)
+            if not different:
+                return existing.handle
+            if not existing.is_automatic:
                 # Without the values: they may hold secrets.
                 raise AlreadyObserved(
                     "observe() was called before for this session with another"
-                    f" {', '.join(others)}: close() its handle first, or pass the same arguments"
+                    f" {', '.join(different)}: close() its handle first, or pass the same arguments"
                 )
-            if not others:
-                return existing.handle
             existing.handle.close()
         return _observe_anew(spark, arguments)
 
@@ -155,7 +153,8 @@ def _observe_anew(
     )
     record: Record | None = None
     if settings.store.url is not None:
-        record = partial(_record, open_store(settings.store.url, create=True), settings)
+        store = open_store(settings.store.url, create=True)
+        record = partial(_call_publishing, "record_offsets", store, settings)
     if not publish and (embedded or record is None):
         raise ListenerError(
             "observe(publish=False) only records: it needs store=, and no embedded=True"
@@ -171,7 +170,7 @@ def _observe_anew(
         # Raises MissingPackage here, to the user, and not later in the loop.
         MessageFormats(settings)
         service = _embedded_service() if embedded else None
-        sink = _publish if service is None else service.run
+        sink = service.run if service is not None else partial(_call_publishing, "publish_offsets")
     destination = _destination(settings, publish=publish, embedded=embedded)
     handle = ObserverHandle(session, settings, sink, arguments.method, record, service, destination)
     others = (other for other in _observed if not other.handle.closed)
@@ -180,36 +179,13 @@ def _observe_anew(
     return handle
 
 
-# Neither is imported before it is needed, and then on a thread of its own: aiokafka alone takes as
-# long as the rest of this package.
-async def _publish(
-    queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
-) -> None:
-    """A Sink."""
-
-    def load() -> Sink:
-        from sparklag_listener.publishing import publish_offsets
-
-        return publish_offsets
-
-    await (await asyncio.to_thread(load))(queue, settings, stats)
-
-
-async def _record(
-    store: OffsetStore, settings: Settings, queue: NewestQueue[Observation], stats: Stats
-) -> None:
-    """With the first two arguments, a Record."""
-
-    def load() -> Callable[..., Awaitable[None]]:
-        from sparklag_listener.publishing import record_offsets
-
-        return record_offsets
-
-    await (await asyncio.to_thread(load))(store, settings, queue, stats)
+async def _call_publishing(function: str, *arguments: Any) -> None:
+    # Imported when it is needed, on a thread: aiokafka takes as long as the rest of this package.
+    publishing = await asyncio.to_thread(import_module, "sparklag_listener.publishing")
+    await getattr(publishing, function)(*arguments)
 
 
 def _destination(settings: Settings, *, publish: bool, embedded: bool) -> str:
-    """Where observations go, in a sentence."""
     servers = settings.bootstrap_servers
     brokers = shown_url(servers) if servers else "the brokers of its queries"
     parts = []
@@ -225,7 +201,6 @@ def _destination(settings: Settings, *, publish: bool, embedded: bool) -> str:
 
 
 def _require_observable(spark: Any, method: Method | None) -> None:
-    """Raise ListenerError where `spark` cannot be observed by `method`."""
     if method is not None and method not in get_args(Method):
         raise ListenerError(
             f"observe(method={method!r}): method takes 'listener', 'connect', 'poll' or None"
@@ -247,7 +222,6 @@ def _require_observable(spark: Any, method: Method | None) -> None:
 
 
 def _embedded_service() -> EmbeddedService:
-    """The service, whose `run` is a Sink."""
     try:
         from sparklag_service import server
     except ModuleNotFoundError as error:

@@ -20,7 +20,12 @@ from sparklag_schemas.messages.topics import key_of, offsets_topic
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.timestamps import epoch_ms
 
+_log = logging.getLogger("sparklag")
 _MAX_CHUNK = 200
+_MAX_ROUND = 100
+_FIRST_PAUSE_S = 0.2
+_MAX_PAUSE_S = 3.0
+_FAILURES = (*KAFKA_FAILURES, SparklagError)
 
 
 async def record_offsets(
@@ -46,13 +51,6 @@ async def record_offsets(
         await writer.aclose()
 
 
-_log = logging.getLogger("sparklag")
-_FIRST_PAUSE_S = 0.2
-_MAX_PAUSE_S = 3.0
-_MAX_ROUND = 100
-_FAILURES = (*KAFKA_FAILURES, SparklagError)
-
-
 async def publish_offsets(
     queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
 ) -> None:
@@ -70,10 +68,7 @@ class OffsetsPublisher:
     """
 
     def __init__(
-        self,
-        queue: NewestQueue[Observation],
-        settings: ResolvedSettings,
-        stats: Stats,
+        self, queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
     ) -> None:
         self._queue = queue
         self._settings = settings
@@ -85,9 +80,9 @@ class OffsetsPublisher:
         self._writer = MessageFormats(settings).writer(Observation, settings.offsets_topic)
         self._producer: AcknowledgedProducer | None = None
         self._causes: dict[type[BaseException], str] = {}
-        """Of each kind of failure since the last success."""
+        """The cause of each kind of failure since the last success."""
         self._next: Observation | None = None
-        """Off the queue already, for the next round."""
+        """Taken off the queue already, for the next round."""
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -100,10 +95,9 @@ class OffsetsPublisher:
 
     async def _next_round(self) -> list[Observation]:
         """The oldest observation of each query that has one, in order."""
-        by_query = {}
         observation = self._next or await self._queue.get()
         self._next = None
-        by_query[observation.query_id] = observation
+        by_query = {observation.query_id: observation}
         while len(by_query) < _MAX_ROUND and not self._queue.empty():
             observation = self._queue.get_nowait()
             if observation.query_id in by_query:
@@ -139,7 +133,7 @@ class OffsetsPublisher:
             observations = failed
 
     async def _send(self, observations: list[Observation]) -> list[BaseException | None]:
-        """The error of each, or None. Raises unexpected errors."""
+        """Returns the error of each, or None. Raises unexpected errors."""
         try:
             if self._producer is None:
                 self._producer = AcknowledgedProducer(self._settings)
@@ -150,10 +144,9 @@ class OffsetsPublisher:
             return [error] * len(observations)
         sends = (self._send_one(producer, observation) for observation in observations)
         errors = await asyncio.gather(*sends, return_exceptions=True)
-        # CancelledError: of a message whose producer was abandoned.
-        expected = (*_FAILURES, asyncio.CancelledError)
+        # CancelledError: the producer of the message was abandoned.
         for result in errors:
-            if result is not None and not isinstance(result, expected):
+            if result and not isinstance(result, (*_FAILURES, asyncio.CancelledError)):
                 raise result
         return errors
 
@@ -187,16 +180,15 @@ class OffsetsPublisher:
 
     async def _report(self, error: BaseException) -> None:
         """Count every failure, log the first of a series with its cause."""
-        first = not self._causes
-        if type(error) not in self._causes:
+        is_first, cause = not self._causes, self._causes.get(type(error))
+        if cause is None:
             try:
                 cause = await explain_error(error, self._settings.access)
             except SparklagError as unexplained:
                 cause = str(unexplained)
             self._causes[type(error)] = cause
-        cause = self._causes[type(error)]
         self._stats.fail(cause)
-        if first:
+        if is_first:
             _log.warning(
                 "sparklag: cannot publish to topic %s (%s); the query is not affected, retrying",
                 self._settings.offsets_topic,

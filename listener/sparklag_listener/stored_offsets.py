@@ -25,16 +25,18 @@ from sparklag_offsets.restore.restoration import (
 )
 from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.topic_ids import TopicIds
-from sparklag_schemas import Observation, Settings, load_settings
+from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.timestamps import datetime_ms, epoch_ms, timestamp_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from sqlalchemy import Connection, Engine
 
-
 At = str | int | datetime | timedelta
 _log = logging.getLogger("sparklag")
+_TOPIC_IDS_S: Final = 1.0
+"""A batch waits so long for Kafka, at most every `metadata_interval_s`."""
+_CANCEL_S: Final = 0.2
 
 
 def starting_offsets(
@@ -127,25 +129,24 @@ def _restored_json(
     )
     if checkpoint is not None:
         restored = run_on_own_loop(from_checkpoint(checkpoint, options, loaded))
+    elif loaded.store.url is None:
+        raise RestoreError(f"{name} needs store=, or setting store.url: the offset store")
     else:
-        assert query is not None
-        restored = run_on_own_loop(_from_store(name, query, at_ms, options, loaded))
+        restoring = _from_store(loaded.store.url, query or "", at_ms, options, loaded)
+        restored = run_on_own_loop(restoring)
     for warning in restored.warnings:
         _log.warning("sparklag: %s", warning)
     return restored.json
 
 
 async def _from_store(
-    name: str, query: str, at_ms: int | None, options: RestoreOptions, settings: Settings
+    url: str, query: str, at_ms: int | None, options: RestoreOptions, settings: Settings
 ) -> RestoredOffsets:
-    if settings.store.url is None:
-        raise RestoreError(f"{name} needs store=, or setting store.url: the offset store")
-    async with aclosing(open_store(settings.store.url)) as store:
+    async with aclosing(open_store(url)) as store:
         return await from_store(store, query, at_ms, options, settings)
 
 
 def _at_ms(name: str, at: At | None) -> int | None:
-    """Epoch milliseconds."""
     if at is None or isinstance(at, int):
         return at
     if isinstance(at, datetime):
@@ -157,11 +158,6 @@ def _at_ms(name: str, at: At | None) -> int | None:
         return timestamp_ms(at, epoch_ms())
     except (ValueError, TypeError) as error:
         raise RestoreError(f"{name}: at={at!r}: {error}") from error
-
-
-_TOPIC_IDS_S: Final = 1.0
-"""A batch waits so long for Kafka, at most every `metadata_interval_s`."""
-_CANCEL_S: Final = 0.2
 
 
 def prepare_store(engine: Engine) -> None:
@@ -185,10 +181,13 @@ def keep_offsets(transaction: Connection, batch: DataFrame, batch_id: int) -> bo
     """
     sql = _sql()
     sql.require_connection(transaction)
-    context = _context()
-    observation = observe_batch(batch, batch_id, context.settings.cluster)
-    context.refresh_topic_ids(observation)
-    is_new: bool = sql.record_batch(transaction, observation, context.topic_ids.get)
+    settings, topic_ids = _process_settings()
+    observation = observe_batch(batch, batch_id, settings.cluster)
+    if topic_ids.needs_refresh([observation]):
+        # The batch is recorded without ids that come too late.
+        with suppress(FutureTimeoutError):
+            run_on_own_loop(topic_ids.refresh([observation]), _TOPIC_IDS_S + _CANCEL_S)
+    is_new: bool = sql.record_batch(transaction, observation, topic_ids.get)
     return is_new
 
 
@@ -203,21 +202,8 @@ def _sql() -> ModuleType:
     return transaction
 
 
-class _Context:
-    """Shared by all batches of this process."""
-
-    def __init__(self) -> None:
-        self.settings: Settings = load_settings()
-        self.topic_ids = TopicIds(self.settings, _TOPIC_IDS_S)
-
-    def refresh_topic_ids(self, observation: Observation) -> None:
-        """Request the ids of its topics, when due; the batch is recorded without late ones."""
-        if not self.topic_ids.needs_refresh([observation]):
-            return
-        with suppress(FutureTimeoutError):
-            run_on_own_loop(self.topic_ids.refresh([observation]), _TOPIC_IDS_S + _CANCEL_S)
-
-
 @lru_cache(maxsize=1)
-def _context() -> _Context:
-    return _Context()
+def _process_settings() -> tuple[Settings, TopicIds]:
+    """The settings and topic ids that all batches of this process share."""
+    settings = load_settings()
+    return settings, TopicIds(settings, _TOPIC_IDS_S)

@@ -53,12 +53,12 @@ class Driver:
         return {self.topic: self.client.end_offsets(self.topic)}
 
     def at_end(self) -> Callable[[Sequence[Observation]], bool]:
-        """Whether the newest observation is of the present end of the test's topic."""
+        """A check that the newest observation is at the present end of the test's topic."""
         end = self.end()
         return lambda received: received[-1].sources[0].processed == end
 
     def committed(self, batch_id: int, checkpoint: str = "query") -> dict[str, dict[int, int]]:
-        """Where a batch of the query's only source ended, by its checkpoint."""
+        """The end of a batch of the query's only source, by its checkpoint."""
         (saved,) = samples.committed_offsets(self.checkpoints / checkpoint, batch_id)
         return {topic: {int(n): end for n, end in ends.items()} for topic, ends in saved.items()}
 
@@ -99,7 +99,7 @@ def driver(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Driver]:
-    """With a topic of two partitions and ten records. Spark may answer as late as it must on a busy
+    """A driver with a topic of two partitions and ten records. Spark may answer late, as on a busy
     machine."""
     monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", DEADLINE_S)
     monkeypatch.setattr(query_poller, "_CALL_TIMEOUT_S", DEADLINE_S)

@@ -13,7 +13,7 @@ START_S = 200.0
 
 
 class ConnectServer:
-    """As long as it is open. Its JVM ends with it."""
+    """Runs while it is open. Its JVM ends with it."""
 
     def __init__(self, log_path: Path) -> None:
         self._process = ChildProcess(

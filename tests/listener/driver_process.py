@@ -19,7 +19,7 @@ from tests.waiting import wait_for
 START_S = 200.0
 """Spark's own start, on a busy machine."""
 END_S = 120.0
-"""From the last thing the driver does to its end, the JVM's included."""
+"""The time from the driver's last action to its end and its JVM's."""
 
 OUR_NOISE = (
     "was destroyed but it is pending",
@@ -74,7 +74,7 @@ class DriverProcess:
         self._process.send_signal(number)
 
     def ends(self) -> int | None:
-        """Its exit code, once its JVM has ended too."""
+        """The exit code, once its JVM has ended too."""
         assert self._process.wait(END_S), f"it goes on:\n{self.output()}"
         wait_for(lambda: not session_members(self._process.pid), "its JVM ends", END_S)
         return self._process.exit_code
@@ -87,7 +87,7 @@ class DriverProcess:
         return self._process.log_path.read_text(errors="replace")
 
     def noise(self) -> list[str]:
-        """What of ours disturbs the driver's log, but for what is said of a busy machine."""
+        """Our lines in the driver's log, without those of a busy machine."""
         return [
             line
             for line in self.lines
@@ -97,11 +97,11 @@ class DriverProcess:
 
     @property
     def query_id(self) -> str:
-        """Of its only query."""
+        """The observations of its only query."""
         return (self.checkpoint / "metadata").read_text().split('"')[3]
 
     def last(self) -> Observation:
-        """The newest observation of its only query, which stands where the checkpoint says."""
+        """The newest observation of its only query, whose position is the checkpoint's."""
         observation = self.published.observations(self.query_id)[-1]
         (source,) = observation.sources
         (saved,) = samples.committed_offsets(self.checkpoint)

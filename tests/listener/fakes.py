@@ -9,21 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from sparklag_listener.errors import NoListener
-from sparklag_listener.events.event_queue import Progressed, Terminated
+from sparklag_listener.events.event_queue import ActiveQuery, Progressed, Terminated
 from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_listener.events.session import (
-    ActiveQueries,
-    ActiveQuery,
-    ConnectionLost,
-    OnError,
-    OnEvent,
-)
+from sparklag_listener.events.session import ActiveQueries, ConnectionLost, OnError, OnEvent
 from sparklag_schemas import Activity, Origin
 
 
 @dataclass
 class FakeContext:
-    """The JVM's SparkContext, as far as it is asked."""
+    """The JVM's SparkContext, as far as it is used."""
 
     stopped: bool = False
 
@@ -33,7 +27,7 @@ class FakeContext:
 
 @dataclass
 class FakeConfiguration:
-    """Of a session: a RuntimeConfig and its map in one."""
+    """A session's RuntimeConfig and its map in one."""
 
     properties: dict[str, str] = field(default_factory=dict)
 
@@ -46,7 +40,7 @@ class FakeConfiguration:
 
 @dataclass
 class FakeJavaSession:
-    """The JVM's SparkSession, as far as it is asked."""
+    """The JVM's SparkSession, as far as it is used."""
 
     context: FakeContext = field(default_factory=FakeContext)
     configuration: FakeConfiguration = field(default_factory=FakeConfiguration)
@@ -78,7 +72,7 @@ class FakeMap(dict[str, str]):
 
 @dataclass
 class FakeEvent:
-    """Any of the JVM's listener events."""
+    """A listener event of any kind."""
 
     query_id: str = "query"
     run_id: str = "run"
@@ -118,10 +112,9 @@ class FakeQueries:
     def __init__(self) -> None:
         self.polls = 0
         self.texts_read = 0
-        self.asked = 0
-        """Statuses that were asked for."""
+        self.statuses_read = 0
         self.activities: dict[str, Activity] = {}
-        """What runs do, those that say so."""
+        """The activity of runs by their id."""
         self.is_session_stopped = False
         self.is_stopping = False
         self.stopping: set[str] = set()
@@ -129,7 +122,7 @@ class FakeQueries:
         self.fail: Callable[[], Exception] | None = None
         self.fail_once: Exception | None = None
         self.bus: bool | None = True
-        """Whether the listener bus is empty. None: it does not say."""
+        """True where the listener bus is empty. None: unknown."""
         self.answering = threading.Event()
         self.answering.set()
         self._active: dict[str, ActiveQuery] = {}
@@ -144,10 +137,10 @@ class FakeQueries:
         text: str | None = None,
         name: str | None = None,
     ) -> None:
-        """From now on it is active, with this last progress."""
+        """Make it active, with this last progress."""
         if batch_id is not None and text is not None:
             self._texts[run_id] = batch_id, text
-        self._active[run_id] = ActiveQuery(query_id, run_id, name, batch_id, at_ms=1)
+        self._active[run_id] = ActiveQuery(query_id, run_id, 1, name, batch_id)
 
     def ends(
         self,
@@ -156,7 +149,7 @@ class FakeQueries:
         batch_id: int | None = None,
         text: str | None = None,
     ) -> None:
-        """From now on it is not."""
+        """End it."""
         if batch_id is not None and text is not None:
             self._texts[run_id] = batch_id, text
         self._exceptions[run_id] = exception
@@ -171,7 +164,7 @@ class FakeQueries:
             )
             for run_id, query in self._active.items()
         )
-        self.asked += len(with_activity)
+        self.statuses_read += len(with_activity)
         self.polls += 1
         self.answering.wait(60)
         if self.fail is not None:
@@ -207,7 +200,7 @@ class FakeListener:
     def __init__(self, *, registered: bool = True, refusals: int = 0) -> None:
         self.registered = registered
         self.refusals = refusals
-        """So many first attempts are refused."""
+        """The number of first attempts that are refused."""
         self.attempts = 0
         self.answering = threading.Event()
         self.answering.set()

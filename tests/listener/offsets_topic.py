@@ -1,4 +1,4 @@
-"""What is on `processed-offsets`, read by a client that is not ours."""
+"""The messages of `processed-offsets`, read by a client that is not ours."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class OffsetsTopic:
         self._client = client
 
     def messages(self, query_id: object) -> list[Message]:
-        """Those keyed by the query."""
+        """The messages with the query's key."""
         wanted = str(query_id).encode()
         return [message for message in self._client.read_all(self.name) if message.key() == wanted]
 
     def observations(self, query_id: object) -> list[Observation]:
-        """Those of the query; each said once, whatever was repeated."""
+        """The query's observations, without repeated ones."""
         result: dict[str, Observation] = {}
         for message in self.messages(query_id):
             observation = decode_observation(message.value() or b"")

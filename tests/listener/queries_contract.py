@@ -1,4 +1,4 @@
-"""What a session of either kind answers about its queries, against what its client says of them."""
+"""The queries of a session of either kind, compared with its client's own objects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _assert_answers(queries: Queries, query: Any) -> None:
     (active,) = queries.list_active().queries
     assert (active.query_id, active.run_id, active.name) == (query.id, query.runId, "orders")
     assert active.batch_id == ran["batchId"]
-    assert active.activity is None, "it was not asked"
+    assert active.activity is None, "it was not requested"
     assert queries.list_active(with_activity={active.run_id}).queries[0].activity == "waiting"
     progress = queries.last_progress(active.run_id, None)
     assert progress is not None

@@ -1,4 +1,4 @@
-"""A driver that writes Avro: its registry may come late, and what is missing is said at once."""
+"""A driver that writes Avro: its registry may come late; a missing package is an error at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ except MissingPackage as missing:
 
 
 def _batch_id(value: bytes) -> Any:
-    """By Avro alone: the registry is gone by now."""
+    """Decode by Avro alone: the registry is gone by now."""
     result = fastavro.schemaless_reader(BytesIO(value[5:]), declared(Observation), None)
     assert isinstance(result, dict)
     return result["batch_id"]

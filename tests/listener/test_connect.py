@@ -1,4 +1,4 @@
-"""`observe` on a real Spark Connect server: its client is told, forgets, is away, and is asked."""
+"""`observe` on a real Spark Connect server, which drops its listener, is away, and is polled."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Client(Driver):
         return self.start(name, name, frame)
 
     def await_event(self, handle: ObserverHandle, query: Any) -> None:
-        """Send until a batch comes as an event: a busy machine may be asked for it before."""
+        """Send until a batch comes as an event: on a busy machine it may be polled before."""
 
         def comes_as_event() -> bool:
             recovered = handle.stats().recovered
@@ -126,7 +126,7 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
     with pytest.raises(NoBrokers, match="needs bootstrap_servers"):
         observe(client.spark)
     client.spark.conf.set("spark.sparklag.cluster", "of the session")
-    # Shorter than between two idle events: a query that says so itself is not asked about.
+    # Shorter than between two idle events: a query that reports so itself is not polled for it.
     handle = client.observe(method=None if method == "connect" else method, heartbeat_s=0.2)
     assert handle.method == method
     again = client.observe(method=None if method == "connect" else method, heartbeat_s=0.2)
@@ -142,7 +142,7 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
     assert causes(received)[-1] == "terminated"
     in_order(received)
     rows = [each.batch.rows for each in received if each.batch is not None]
-    # What is sent while a batch is planned comes in two; asked, Spark tells of the newer only.
+    # Records sent while a batch is planned come in two batches; a poll returns the newer only.
     assert all(rows)
     assert 10 < sum(rows) <= 20
     for each in received:
@@ -225,7 +225,7 @@ def test_closing_the_last_listener_in_a_flood_of_events_blocks_nobody(client: Cl
         handle.close()
         wait_for(lambda: bus._listener_bus == [], "ours is gone")
         assert bus._execution_thread is None
-        # It says to every listener that it starts.
+        # It reports its start to every listener.
         client.query(f"another-{number}").stop()
     query.stop()
 
@@ -253,7 +253,7 @@ def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
     client.published.until(query.id, client.at_end(), "the end of the topic")
     interrupt(client.proxy)
     failed = handle.stats().failed
-    wait_for(lambda: handle.stats().failed > failed, "it is told")
+    wait_for(lambda: handle.stats().failed > failed, "it is reported")
     before = polls
     wait_for(lambda: polls > before + 5, "it polls on")
     handle.close()
@@ -287,7 +287,7 @@ def test_a_session_that_is_stopped_reports_that_its_queries_ended(
     handle = client.observe()
     query = client.query()
     client.published.until(query.id, client.at_end(), "the end of the topic")
-    wait_for(lambda: handle.stats().published > 3, "Spark was asked")
+    wait_for(lambda: handle.stats().published > 3, "Spark was polled")
     client.spark.stop()
     ended = client.published.await_cause(query.id, "terminated")
     assert ended.exception is None
@@ -299,7 +299,7 @@ def test_a_session_that_is_stopped_reports_that_its_queries_ended(
         warnings.simplefilter("error")
         # As the session does when it is collected.
         client.spark.streams.close()
-    # A busy machine is asked before its events come.
+    # A busy machine is polled before its events come.
     assert [line for line in logged(caplog) if "recovered by polling" not in line] == []
 
 

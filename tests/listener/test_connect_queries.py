@@ -1,4 +1,4 @@
-"""What the queries of a Spark Connect session are said to be while the session is stopped."""
+"""The queries of a Spark Connect session while the session is stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklag_listener.events.session import ConnectionLost, SparkUnavailable
 
 
 class StubClient:
-    """Its requests raise `failure`: no real one can be stopped in mid-request at will."""
+    """A client whose requests raise `failure`: no real one can be stopped mid-request at will."""
 
     is_stopped = False
     ends_with_session = True

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 @dataclass(frozen=True)
 class End:
-    """What a driver does, what is done to it, and what has to be seen of it."""
+    """An ending of a driver, and what has to be observed of it."""
 
     action: str
     exit_code: int | None
@@ -35,7 +35,7 @@ class End:
     """None: it ends by itself."""
     prints: str = "read all"
     causes: tuple[str, ...] = ("terminated",)
-    """What the last observation may be of, where the driver has read all."""
+    """The allowed causes of the last observation, where the driver has read all."""
     is_quiet: bool = True
     """Nothing of ours is in the driver's log."""
     interpreter: tuple[str, ...] = ()

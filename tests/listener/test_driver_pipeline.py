@@ -1,4 +1,4 @@
-"""From events to a sink, on a loop: what fails inside is counted, and the rest goes on."""
+"""The pipeline from events to a sink: failures are counted, and the rest continues."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from sparklag_listener import driver_pipeline
 from sparklag_listener.driver_pipeline import DriverPipeline, Record, Sink
 from sparklag_listener.events.event_queue import (
+    ActiveQuery,
     Idled,
     PolledEvent,
     Progressed,
     QueuedEvent,
-    Refreshed,
     Started,
     Terminated,
 )
@@ -80,7 +80,7 @@ class FailsTwice(Taken):
     async def __call__(self, queue: Queue, settings: ResolvedSettings, stats: Stats) -> None:
         if len(self.bootstrap_servers) < 2:
             self.bootstrap_servers.append(settings.bootstrap_servers)
-            raise ZeroDivisionError("unforeseen")
+            raise ZeroDivisionError("unexpected")
         await super().__call__(queue, settings, stats)
 
 
@@ -102,35 +102,42 @@ async def running(
             await task
 
 
+@pytest.fixture
+def sink() -> Taken:
+    return Taken()
+
+
+@pytest.fixture
+async def pipeline(sink: Taken) -> AsyncIterator[DriverPipeline]:
+    async with running(sink) as made:
+        yield made
+
+
 async def receive(pipeline: DriverPipeline, *events: QueuedEvent) -> None:
-    """And wait until what comes of them is safe."""
+    """Pass events on, and wait until their observations are safe."""
     for event in events:
         pipeline.receive(event)
     await asyncio.wait_for(pipeline.flush(), DEADLINE_S)
 
 
-async def test_events_go_through_in_order_and_are_counted() -> None:
-    sink = Taken()
-    async with running(sink) as pipeline:
-        await receive(pipeline, STARTED, PROGRESS, Idled(QUERY_ID, RUN_ID, 30))
-        assert sink.causes() == ["started", "progress", "idle"]
-        stats = pipeline.stats()
+async def test_events_are_published_in_order(sink: Taken, pipeline: DriverPipeline) -> None:
+    await receive(pipeline, STARTED, PROGRESS, Idled(QUERY_ID, RUN_ID, 30))
+    assert sink.causes() == ["started", "progress", "idle"]
+    stats = pipeline.stats()
     assert (stats.observed, stats.published, stats.queued) == (3, 3, 0)
     assert (stats.ignored, stats.failed, stats.dropped) == (0, 0, 0)
     assert stats.last_error is None
 
 
 @pytest.mark.parametrize(("output", "used"), [(None, "broker:9092"), ("mine:9092", "mine:9092")])
-async def test_brokers_are_those_that_are_set_else_of_the_first_query_that_reports_them(
-    output: str | None, used: str
-) -> None:
+async def test_brokers_are_set_or_those_of_the_first_query(output: str | None, used: str) -> None:
     sink = Taken()
     async with running(sink, settings=Settings(bootstrap_servers=output)) as pipeline:
         await receive(pipeline, STARTED)
     assert sink.bootstrap_servers == [used]
 
 
-async def test_without_any_brokers_it_reports_so_once_and_does_not_wait_at_the_end(
+async def test_without_brokers_it_logs_once_and_does_not_wait(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sink = Taken()
@@ -147,20 +154,18 @@ async def test_without_any_brokers_it_reports_so_once_and_does_not_wait_at_the_e
     assert "closed with 2 observations" in output[1]
 
 
-async def test_an_event_that_cannot_be_read_is_counted_and_the_next_one_is_taken(
-    caplog: pytest.LogCaptureFixture,
+async def test_a_malformed_event_is_counted_and_skipped(
+    sink: Taken, pipeline: DriverPipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sink = Taken()
-    async with running(sink) as pipeline:
-        await receive(pipeline, STARTED, Progressed('{"id": 5}', 15), PROGRESS)
-        stats = pipeline.stats()
+    await receive(pipeline, STARTED, Progressed('{"id": 5}', 15), PROGRESS)
+    stats = pipeline.stats()
     assert sink.causes() == ["started", "progress"]
     assert stats.failed == 1
     assert stats.last_error is not None
     assert stats.last_error in caplog.text
 
 
-async def test_events_of_queries_that_read_no_kafka_are_ignored_and_counted() -> None:
+async def test_events_of_queries_without_kafka_are_ignored() -> None:
     sink = Taken()
     async with running(sink, lambda query_id: QueryDescription()) as pipeline:
         await receive(
@@ -194,7 +199,7 @@ async def test_a_run_whose_progress_came_before_its_start_is_described() -> None
     assert sink.observations[0].sources[0].processed == sink.observations[1].sources[0].processed
 
 
-async def test_a_jvm_that_does_not_answer_costs_the_description_alone_and_is_requested_again(
+async def test_a_description_that_comes_late_is_requested_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", 0.05)
@@ -205,7 +210,7 @@ async def test_a_jvm_that_does_not_answer_costs_the_description_alone_and_is_req
         return describes(query_id)
 
     sink = Taken()
-    refreshed = Refreshed(QUERY_ID, RUN_ID, 30)
+    refreshed = ActiveQuery(QUERY_ID, RUN_ID, 30)
     try:
         async with running(sink, describe, Settings(bootstrap_servers="broker:9092")) as pipeline:
             await receive(pipeline, STARTED, PROGRESS)
@@ -222,7 +227,7 @@ async def test_a_jvm_that_does_not_answer_costs_the_description_alone_and_is_req
     assert sink.observations[1].sources[0].bootstrap_servers == "broker:9092"
 
 
-async def test_a_part_that_fails_unforeseen_is_started_again(
+async def test_a_failed_task_is_started_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(driver_pipeline, "_RESTART_PAUSE_S", 0.01)
@@ -234,9 +239,7 @@ async def test_a_part_that_fails_unforeseen_is_started_again(
     assert "publisher failed, starting it again" in caplog.text
 
 
-async def test_while_nothing_leaves_the_newest_of_each_query_stays_and_the_rest_is_counted() -> (
-    None
-):
+async def test_a_clogged_sink_keeps_the_newest_of_each_query() -> None:
     sink = Clogged()
     settings = Settings(bootstrap_servers="broker:9092", queue_size=10)
     async with running(sink, settings=settings) as pipeline:
@@ -254,16 +257,14 @@ async def test_while_nothing_leaves_the_newest_of_each_query_stays_and_the_rest_
     assert newest == {"query-0": 49, "query-1": 49, "query-2": 49}
 
 
-async def test_what_was_detected_by_asking_counts_once_and_the_first_of_a_series_is_reported(
-    caplog: pytest.LogCaptureFixture,
+async def test_lost_events_count_once_and_the_first_is_logged(
+    sink: Taken, pipeline: DriverPipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sink = Taken()
     ended = Terminated(QUERY_ID, RUN_ID, "it broke", 40)
-    async with running(sink) as pipeline:
-        events = (STARTED, PROGRESS, ended)
-        # The bus brings them late.
-        await receive(pipeline, *[PolledEvent(event) for event in events], *events)
-        stats = pipeline.stats()
+    events = (STARTED, PROGRESS, ended)
+    # The bus brings them late.
+    await receive(pipeline, *[PolledEvent(event) for event in events], *events)
+    stats = pipeline.stats()
     assert sink.causes() == ["started", "progress", "terminated"]
     assert sink.observations[-1].exception == "it broke"
     assert (stats.recovered, stats.observed, stats.ignored, stats.published) == (3, 3, 3, 3)
@@ -272,32 +273,28 @@ async def test_what_was_detected_by_asking_counts_once_and_the_first_of_a_series
     assert "spark.scheduler.listenerbus.eventqueue.streams.capacity" in output
 
 
-async def test_what_came_after_all_is_not_counted_as_detected(
-    caplog: pytest.LogCaptureFixture,
+async def test_a_late_event_is_not_lost(
+    sink: Taken, pipeline: DriverPipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sink = Taken()
     ended = Terminated(QUERY_ID, RUN_ID, None, 40)
-    async with running(sink) as pipeline:
-        for event in (STARTED, PROGRESS, ended):
-            await receive(pipeline, event, PolledEvent(event))
-        stats = pipeline.stats()
+    for event in (STARTED, PROGRESS, ended):
+        await receive(pipeline, event, PolledEvent(event))
+    stats = pipeline.stats()
     assert sink.causes() == ["started", "progress", "terminated"]
     assert (stats.recovered, stats.observed, stats.ignored) == (0, 3, 0)
     assert logged(caplog) == []
 
 
-async def test_a_refresh_is_no_event_of_sparks_and_of_no_other_query_an_observation() -> None:
-    sink = Taken()
-    async with running(sink) as pipeline:
-        await receive(
-            pipeline, STARTED, Refreshed(QUERY_ID, RUN_ID, 30), Refreshed("another", "run", 30)
-        )
-        stats = pipeline.stats()
+async def test_a_refresh_is_no_event_of_spark(sink: Taken, pipeline: DriverPipeline) -> None:
+    await receive(
+        pipeline, STARTED, ActiveQuery(QUERY_ID, RUN_ID, 30), ActiveQuery("another", "run", 30)
+    )
+    stats = pipeline.stats()
     assert sink.causes() == ["started", "refresh"]
     assert (stats.observed, stats.published, stats.ignored) == (1, 2, 0)
 
 
-async def test_of_a_flood_while_the_observer_is_held_up_the_newest_of_each_query_stays() -> None:
+async def test_a_flood_of_events_keeps_the_newest_of_each_query() -> None:
     held = threading.Event()
 
     def describe(query_id: str) -> QueryDescription:
@@ -329,7 +326,7 @@ async def test_an_event_after_its_end_is_not_kept() -> None:
         assert pipeline._events.qsize() == 0
 
 
-async def test_what_is_left_at_the_end_is_dropped_counted_and_reported(
+async def test_unpublished_observations_are_counted_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sink = Clogged()
@@ -343,7 +340,7 @@ async def test_what_is_left_at_the_end_is_dropped_counted_and_reported(
 
 
 class Recorded:
-    """What records everything and keeps it; `store` says when it may."""
+    """A record that keeps everything, once its store is there."""
 
     def __init__(self) -> None:
         self.observations: list[Observation] = []
@@ -358,7 +355,7 @@ class Recorded:
             queue.task_done()
 
 
-async def test_a_store_that_is_away_does_not_hold_up_publishing_and_is_waited_for() -> None:
+async def test_a_store_that_is_away_does_not_hold_up_publishing() -> None:
     sink, record = Taken(), Recorded()
     async with running(sink, record=record) as pipeline:
         pipeline.receive(STARTED)
@@ -374,7 +371,7 @@ async def test_a_store_that_is_away_does_not_hold_up_publishing_and_is_waited_fo
         assert pipeline.stats().recorded == 2
 
 
-async def test_without_a_sink_nothing_is_published_and_no_brokers_are_requested_for() -> None:
+async def test_without_a_sink_no_brokers_are_needed() -> None:
     record = Recorded()
     record.store_is_there.set()
     async with running(None, record=record) as pipeline:

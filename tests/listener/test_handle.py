@@ -25,9 +25,7 @@ def our_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "sparklag"]
 
 
-def test_all_threads_that_close_return_once_what_spark_has_not_handed_over_yet_is_flushed(
-    driver: Driver,
-) -> None:
+def test_all_threads_that_close_return_once_all_is_published(driver: Driver) -> None:
     handle = driver.observe(driver.servers)
     assert listeners(driver.spark) == 1
     query = driver.start()
@@ -67,7 +65,7 @@ def test_closed_inside_a_batch_the_query_goes_on(driver: Driver) -> None:
     driver.published.await_cause(query.id, "started")
 
 
-def test_with_kafka_away_the_query_does_not_notice_and_closing_is_bounded_and_reported(
+def test_with_kafka_away_closing_is_bounded_and_logged(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "sparklag")

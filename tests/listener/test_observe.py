@@ -183,7 +183,7 @@ def test_a_query_that_reads_no_kafka_is_ignored_and_counted(driver: Driver) -> N
 def test_no_secret_of_a_query_leaves_the_driver(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Py4J's own debug log shows what this test tells Spark.
+    # Py4J's own debug log shows what this test sends to Spark.
     caplog.set_level(logging.INFO)
     caplog.set_level(logging.DEBUG, "sparklag")
     handle = driver.observe(driver.servers)
@@ -275,7 +275,7 @@ def test_an_available_now_query_is_described_however_short_it_is(driver: Driver)
     queries = [driver.start(trigger={"availableNow": True})]
     while queries[-1].awaitTermination(int(DEADLINE_S)) and len(queries) < 3:
         queries.append(driver.start(trigger={"availableNow": True}))
-    # An end that comes after the next start says nothing any more.
+    # An end that comes after the next start is ignored.
     observations = driver.published.until(
         queries[0].id,
         lambda received: (

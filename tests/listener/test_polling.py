@@ -1,4 +1,4 @@
-"""`observe` without a listener, on real Spark: what its queries do is found by asking."""
+"""`observe` without a listener, on real Spark: its queries are observed by polling."""
 
 from __future__ import annotations
 

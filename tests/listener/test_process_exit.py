@@ -1,4 +1,4 @@
-"""What is open is closed when the process ends, whichever way."""
+"""Open handles are closed when the process ends, in any way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.scripts import run_script
 
 CLOSERS = """
 import os, signal, sys, threading, time
-from sparklag_listener.process_exit import ProcessExit
+from sparklag_listener.background_loop import ProcessExit
 
 end = ProcessExit(timeout_s=10)
 
@@ -70,7 +70,7 @@ def test_outside_the_main_thread_no_signal_handler_is_set() -> None:
     ended = run_script(
         """
         import signal, threading
-        from sparklag_listener.process_exit import ProcessExit
+        from sparklag_listener.background_loop import ProcessExit
 
         end = ProcessExit(timeout_s=10)
         watch = lambda: end.register(lambda timeout_s: print("closed"))

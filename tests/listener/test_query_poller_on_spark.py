@@ -1,4 +1,4 @@
-"""A real Spark that says too little: what it leaves out is asked for."""
+"""A real Spark that loses events: polling recovers them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 def activities(observations: Sequence[Observation]) -> list[str | None]:
-    """Of the refreshes."""
+    """The activities of the refreshes."""
     return [each.activity for each in observations if each.cause == "refresh"]
 
 

@@ -1,4 +1,4 @@
-"""What Spark makes of the offsets that it is given back."""
+"""Spark starts at the offsets that it is given back."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def places(frame: DataFrame) -> Counter[tuple[int, int]]:
 
 
 def window(driver: Driver, starting: str, ending: str) -> Counter[tuple[int, int]]:
-    """What a bounded read of the topic gives."""
+    """The result of a bounded read of the topic."""
     read = driver.spark.read.format("kafka").option("kafka.bootstrap.servers", driver.servers)
     read = read.option("subscribe", driver.topic).option("startingOffsets", starting)
     return places(read.option("endingOffsets", ending).load())

@@ -46,7 +46,7 @@ def start(spark: SparkSession, tmp_path: Path) -> Iterator[Start]:
 
 
 def running(queries: ClassicQueries, query: StreamingQuery) -> RunningBatch | None:
-    """What is told of it now."""
+    """The newest running batch of the query."""
     active = queries.list_active(with_activity={str(query.runId)}).queries
     return next(each.running_batch for each in active if each.run_id == query.runId)
 
@@ -68,7 +68,7 @@ def until(
 
 
 @pytest.mark.slow
-def test_the_end_of_a_batch_of_even_tasks_is_foretold(spark: SparkSession, start: Start) -> None:
+def test_the_end_of_a_batch_of_even_tasks_is_estimated(spark: SparkSession, start: Start) -> None:
     queries = ClassicQueries(spark)
     query = start(20, "1000")
     received: list[RunningBatch] = []
@@ -86,9 +86,9 @@ def test_the_end_of_a_batch_of_even_tasks_is_foretold(spark: SparkSession, start
     times = [(batch.started_at, batch.progressed_at, batch.observed_at) for batch in received]
     assert times == [tuple(sorted(each)) for each in times]
     assert all(batch.straggler is None and batch.tasks_failed == 0 for batch in received)
-    foretold = [batch for batch in received if 5 <= batch.tasks_done <= 14]
-    assert foretold
-    for batch in foretold:
+    estimated = [batch for batch in received if 5 <= batch.tasks_done <= 14]
+    assert estimated
+    for batch in estimated:
         left = 20 - batch.tasks_done
         # One core: at the batch's own pace, and no faster than its tasks.
         pace_s = (batch.observed_at - batch.started_at) / 1000 / batch.tasks_done

@@ -1,4 +1,4 @@
-"""What is said of real queries that hang, go back, and lose data; the service is in the driver."""
+"""The status of real queries that hang, go back, and lose data; the service is in the driver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Event = dict[str, Any]
 
 
 class Gate:
-    """A foreachBatch function that waits wherever it is told to."""
+    """A foreachBatch function that waits in the given batches."""
 
     def __init__(self) -> None:
         self.is_open = threading.Event()
@@ -38,7 +38,7 @@ class Gate:
 
 
 class Watched:
-    """A query, and what the service says of it."""
+    """A query, and its lag events from the service."""
 
     def __init__(self, driver: Driver, handle: ObserverHandle, gate: Gate) -> None:
         self._driver = driver

@@ -91,7 +91,7 @@ def fails(query: StreamingQuery) -> str:
 
 
 def uncommit(driver: Driver, batch_id: int) -> None:
-    """As if the driver had died before Spark noted that the batch is complete."""
+    """Simulate a driver that died before Spark committed the batch."""
     for name in (str(batch_id), f".{batch_id}.crc"):
         (driver.checkpoints / "query" / "commits" / name).unlink()
 
@@ -255,15 +255,15 @@ def test_a_kafka_that_does_not_answer_does_not_hold_a_batch_up(
         await asyncio.sleep(3600)
         return {}
 
-    # As one does that takes the connection and says nothing.
+    # A broker that accepts the connection and never answers does so.
     monkeypatch.setattr("sparklag_offsets.topic_ids.read_topic_ids", hang)
     monkeypatch.setenv("SPARKLAG_METADATA_INTERVAL_S", "600")
-    stored_offsets._context.cache_clear()
+    stored_offsets._process_settings.cache_clear()
     query = driver.start(write=results.write)
     query.processAllAvailable()
     driver.send(6)
     read_all(query)
-    stored_offsets._context.cache_clear()
+    stored_offsets._process_settings.cache_clear()
     assert [count for _, count in results.written()] == [10, 6]
-    assert requested == 1, "it was asked a moment ago"
+    assert requested == 1, "it was requested a moment ago"
     assert all(json.loads(record.ranges)[0][2] is None for record in results.records())

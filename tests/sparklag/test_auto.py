@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[2]
 HOOK = ROOT / "sparklag_auto" / "sparklag-auto.pth"
 PARTS = ("schemas", "kafka", "offsets", "listener")
 Files = dict[str, str | None]
-"""By path, below `site/` (where packages are) or `job/`: their text. None: removed."""
+"""The text of files by path, below `site/` (where packages are) or `job/`. None: removed."""
 
 
 def run_python(*arguments: str, **variables: str) -> tuple[str, str]:
-    """What it prints, and what it logs. It ends well."""
+    """Run it to its successful end. Returns what it prints and logs."""
     done = run_program(sys.executable, *arguments, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
@@ -54,7 +54,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_job(installed: Path, folder: Path, name: str, job: str, broken: Files) -> list[str]:
-    """What is logged of a job that runs to its end, once, in an environment with these files."""
+    """The log of a job that runs to its end, once, in an environment with these files."""
     environment = shutil.copytree(installed, folder / "venv", symlinks=True)
     places = {"job": folder, "site": next(environment.glob("lib/*/site-packages"))}
     for path, text in broken.items():

@@ -15,7 +15,7 @@ SHOW = "import os, sys; print(os.environ['SPARKLAG_AUTO'], sys.argv[1:]); sys.ex
 
 
 def run_program(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """With these variables of the environment."""
+    """Run it with these variables of the environment."""
     return subprocess.run(
         command,
         capture_output=True,

@@ -1,12 +1,14 @@
-"""Spark's listener interface: in Python through Py4J, or composed inside the JVM."""
+"""Spark's listener in Python, composed inside the JVM where it can be; and text that is read from
+the JVM in chunks."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
-from sparklag_listener.classic.py4j_text import CHUNK_CHARS, ProgressReader, read_text
-from sparklag_listener.classic.queries import fails_by_stop
+from py4j.protocol import Py4JError
+
 from sparklag_listener.events.event_queue import (
     MAX_EXCEPTION_CHARS,
     Idled,
@@ -16,7 +18,81 @@ from sparklag_listener.events.event_queue import (
     Terminated,
 )
 from sparklag_listener.events.session import OnError, OnEvent
+from sparklag_schemas.text.redaction import redact
 from sparklag_schemas.timestamps import epoch_ms
+
+UNAVAILABLE: Final = (Py4JError, OSError, AttributeError, TypeError)
+"""Py4J's errors where the JVM is gone, Spark is stopping, or this Spark has other internals."""
+STOPPED: Final = re.compile(
+    "stopped SparkContext|SparkContext (?:was|is|has been) (?:already )?(?:shut ?down|stopped)"
+)
+"""The text of an exception where Spark was stopped while a batch ran, which then failed."""
+_CHUNK_CHARS: Final = 7_500
+"""A Py4J reply above 8 KiB leaves in two packets and waits some 40 ms between them (Nagle's
+algorithm on one side, delayed acknowledgement on the other)."""
+
+
+class ProgressReader:
+    """Reads the JSON of Spark's progress objects, in chunks where it is long."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._jvm = jvm
+        self._to_builder: Any = None
+        self._as_arguments: Any = None
+        self._is_long = False
+        self._can_chunk = True
+
+    def read(self, progress: Any) -> str:
+        """The text. A Py4J command, or 3 and one for each chunk."""
+        text = self._read_chunks(progress) if self._is_long and self._can_chunk else None
+        if text is None:
+            text = str(progress.json())
+        self._is_long = len(text) > _CHUNK_CHARS
+        return text
+
+    def _read_chunks(self, progress: Any) -> str | None:
+        # Py4J converts every Java String at once. Only a method handle, composed inside the JVM,
+        # leaves the text there, as a StringBuilder.
+        try:
+            if self._to_builder is None:
+                self._to_builder = self._compose(progress.getClass())
+                # Cached: each part of a class's name costs a command.
+                self._as_arguments = self._jvm.java.util.Collections.singletonList
+            return read_text(self._to_builder.invokeWithArguments(self._as_arguments(progress)))
+        except (Py4JError, TypeError):
+            # This JVM does not allow the handle: read slowly.
+            self._can_chunk = False
+            return None
+
+    def _compose(self, progress_class: Any) -> Any:
+        lang = self._jvm.java.lang
+        handles, method_type = lang.invoke.MethodHandles, lang.invoke.MethodType.methodType
+        string, builder = (
+            lang.Class.forName(f"java.lang.{n}") for n in ("String", "StringBuilder")
+        )
+        public = handles.publicLookup()
+        return handles.filterReturnValue(
+            public.findVirtual(progress_class, "json", method_type(string)),
+            public.findConstructor(builder, method_type(lang.Void.TYPE, string)),
+        )
+
+
+def read_text(builder: Any) -> str:
+    """The text in Java's StringBuilder or StringBuffer: a Py4J command, and one for each chunk. A
+    String is text already."""
+    if isinstance(builder, str):
+        return builder
+    length = builder.length()
+    return "".join(
+        builder.substring(start, min(start + _CHUNK_CHARS, length))
+        for start in range(0, length, _CHUNK_CHARS)
+    )
+
+
+def brief(error: BaseException) -> str:
+    """The texts of Py4J and Java, without the stack frames."""
+    lines = [line.strip(": ") for line in str(error).splitlines()[:2]]
+    return redact(": ".join(line for line in lines if line)) or type(error).__name__
 
 
 class Py4jListener:
@@ -26,8 +102,7 @@ class Py4jListener:
     callback makes Spark's listener bus drop events of every listener.
     """
 
-    def __init__(self, jvm: Any, on_event: OnEvent, on_error: OnError) -> None:
-        self._progress_reader = ProgressReader(jvm, "progress", "json")
+    def __init__(self, on_event: OnEvent, on_error: OnError) -> None:
         self._on_event = on_event
         self._on_error = on_error
 
@@ -35,16 +110,12 @@ class Py4jListener:
         self._dispatch(lambda at_ms: Started(*_ids(event), event.name(), at_ms))
 
     def accept(self, progress: Any) -> None:
-        """For `text_listener`: JSON, or a StringBuilder with it."""
-        self._dispatch(
-            lambda at_ms: Progressed(
-                progress if isinstance(progress, str) else read_text(progress), at_ms
-            )
-        )
+        """Called by `text_listener`, with JSON or a StringBuilder of it."""
+        self._dispatch(lambda at_ms: Progressed(read_text(progress), at_ms))
 
     def onQueryProgress(self, event: Any) -> None:
-        """Where `text_listener` is not allowed."""
-        self._dispatch(lambda at_ms: Progressed(self._progress_reader.read(event), at_ms))
+        """Called where `text_listener` is not allowed."""
+        self._dispatch(lambda at_ms: Progressed(str(event.progress().json()), at_ms))
 
     def onQueryIdle(self, event: Any) -> None:
         self._dispatch(lambda at_ms: Idled(*_ids(event), at_ms))
@@ -53,8 +124,8 @@ class Py4jListener:
         def read(at_ms: int) -> Terminated | None:
             exception = event.exception()
             text = str(exception.get()) if exception.isDefined() else None
-            if text and fails_by_stop(text):
-                # A poll finds out who stopped Spark.
+            if text and STOPPED.search(text):
+                # A poll reports it, and knows who stopped Spark.
                 return None
             return Terminated(*_ids(event), text and text[:MAX_EXCEPTION_CHARS], at_ms)
 
@@ -80,15 +151,13 @@ def _ids(event: Any) -> tuple[str, str]:
     return event.id().toString(), event.runId().toString()
 
 
-_SPARK: Final = "org.apache.spark.sql.streaming."
-
-
 def text_listener(gateway: Any, listener: Any) -> Any:
     """A PythonStreamingQueryListener in the JVM: `listener.accept` gets the JSON of each progress,
     as a StringBuilder where it is long, and `listener` every other event.
 
     Raises Py4JError or TypeError where this JVM or this Spark does not allow it.
     """
+    spark = "org.apache.spark.sql.streaming"
     lang = gateway.jvm.java.lang
     handles, method_type = lang.invoke.MethodHandles, lang.invoke.MethodType.methodType
     find = handles.publicLookup().findVirtual
@@ -98,17 +167,15 @@ def text_listener(gateway: Any, listener: Any) -> Any:
     handler = load("java.lang.reflect.InvocationHandler")
     takes = handler.getMethods()[0].getParameterTypes()  # proxy, method, arguments
 
-    event, progress = (
-        load(f"{_SPARK}{name}")
-        for name in ("StreamingQueryListener$QueryProgressEvent", "StreamingQueryProgress")
-    )
+    event = load(f"{spark}.StreamingQueryListener$QueryProgressEvent")
+    progress = load(f"{spark}.StreamingQueryProgress")
     text = handles.filterReturnValue(
         find(event, "progress", method_type(progress)),
         find(progress, "json", method_type(string)),
     )
     is_long = handles.insertArguments(
         find(string, "startsWith", method_type(boolean, [string, lang.Integer.TYPE])),
-        *(1, _array(gateway, lang.Object, "", CHUNK_CHARS + 1)),
+        *(1, _array(gateway, lang.Object, "", _CHUNK_CHARS + 1)),
     )
     builder = handles.publicLookup().findConstructor(
         load("java.lang.StringBuilder"), method_type(nothing, string)
@@ -134,7 +201,7 @@ def text_listener(gateway: Any, listener: Any) -> Any:
         handles.dropArguments(deliver, 0, [takes[0], takes[1]]),
         others.bindTo(lang.reflect.Proxy.getInvocationHandler(listener)),
     )
-    interface = load(f"{_SPARK}PythonStreamingQueryListener")
+    interface = load(f"{spark}.PythonStreamingQueryListener")
     return lang.reflect.Proxy.newProxyInstance(
         interface.getClassLoader(),
         _array(gateway, lang.Class, interface),

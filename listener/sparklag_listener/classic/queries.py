@@ -1,11 +1,11 @@
-"""The queries of a classic session, by requests through the JVM."""
+"""The queries of a classic session: their state and what they read, by requests to the JVM."""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,29 +13,32 @@ from typing import Any
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from sparklag_listener.classic.description import describe_query
-from sparklag_listener.classic.py4j_text import ProgressReader, brief
-from sparklag_listener.classic.running_batch import ActiveJobs
-from sparklag_listener.events.batch_tasks import BatchTasks, Job, Stage
-from sparklag_listener.events.event_queue import MAX_EXCEPTION_CHARS, Progressed, Terminated
+from sparklag_listener.classic.active_jobs import ActiveJobs, BatchTasks, Job, Stage
+from sparklag_listener.classic.listener import STOPPED, UNAVAILABLE, ProgressReader, brief
+from sparklag_listener.events.event_queue import (
+    MAX_EXCEPTION_CHARS,
+    ActiveQuery,
+    Progressed,
+    Terminated,
+)
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.session import (
     ActiveQueries,
-    ActiveQuery,
     ConnectionLost,
     SparkUnavailable,
     activity_of,
 )
-from sparklag_schemas import Activity, RunningBatch
+from sparklag_schemas import Activity, RunningBatch, SourcePosition
 from sparklag_schemas.codec import NOT_JSON
+from sparklag_schemas.text.locations import redact_location
 from sparklag_schemas.timestamps import epoch_ms
 
 _log = logging.getLogger("sparklag")
-_STOPPED = re.compile(
-    "stopped SparkContext|SparkContext (?:was|is|has been) (?:already )?(?:shut ?down|stopped)"
+_AFTER_STOP = re.compile(rf"{STOPPED.pattern}|\[INTERNAL_ERROR\]|NullPointerException")
+"""The failures of a batch that is planned while Spark stops. They have no event."""
+_OPTIONS = frozenset(
+    ("subscribe", "subscribepattern", "assign", "kafka.bootstrap.servers", "kafka.isolation.level")
 )
-_AFTER_STOP = re.compile(rf"{_STOPPED.pattern}|\[INTERNAL_ERROR\]|NullPointerException")
-"""A batch that is planned while Spark stops misses parts of it. No event comes of these."""
 
 
 class _Status(msgspec.Struct):
@@ -53,11 +56,10 @@ class _Run:
     name: str | None
     java: Any
     progress_at: str | None = None
-    """Timestamp of the last progress that was read. Each trigger has its own."""
+    """The timestamp of the last progress that was read. Each trigger has its own."""
     batch_id: int | None = None
-    """The last completed, by that progress."""
+    """The last completed batch, by that progress."""
     tasks: BatchTasks | None = None
-    """Of the running batch, as far as it was observed."""
 
 
 class ClassicQueries:
@@ -72,7 +74,7 @@ class ClassicQueries:
         self._session = spark._jsparkSession
         self._context = spark._jsparkSession.sparkContext()
         self._jvm = spark._jvm
-        self._progress_reader = ProgressReader(spark._jvm, "json")
+        self._progress_reader = ProgressReader(spark._jvm)
         self._runs: dict[str, _Run] = {}
         self._streams: Any = None
         self._equals: Any = None
@@ -91,7 +93,7 @@ class ClassicQueries:
         with _errors_translated():
             is_stopped = bool(self._context.isStopped())
             is_stopping = is_stopped and not self._is_stopped_by_driver
-            # Without a context a query runs no batch any more, but stays active without data.
+            # Without a context a query runs no batch any more, but is listed as active.
             runs = [] if is_stopped else self._list_runs()
             active = tuple(self._active_query(run, with_activity) for run in runs)
         active = self._with_running_batches(active)
@@ -106,9 +108,9 @@ class ClassicQueries:
             if query is None:
                 return QueryDescription()
             self._track(query)
-        except (Py4JError, OSError, AttributeError, TypeError):
+            return describe_execution(query.streamingQuery())
+        except UNAVAILABLE:
             return QueryDescription()
-        return describe_query(query)
 
     def await_events(self, timeout_s: float) -> bool | None:
         """None where this Spark has no such method: it is not public.
@@ -122,8 +124,7 @@ class ClassicQueries:
         except Py4JJavaError:
             # Too many events, or one that takes too long.
             return False
-        except (Py4JError, OSError, AttributeError, TypeError):
-            # The JVM is gone, or a Spark with other internals.
+        except UNAVAILABLE:
             return None
 
     def last_progress(self, run_id: str, after: int | None) -> Progressed | None:
@@ -162,7 +163,7 @@ class ClassicQueries:
 
     @property
     def _is_stopped_by_driver(self) -> bool:
-        """Whether `spark.stop()` has returned; Spark itself may stop too."""
+        # True once `spark.stop()` has returned; Spark itself may stop too.
         return self._spark.sparkContext._jsc is None
 
     def _list_runs(self) -> list[_Run]:
@@ -190,7 +191,7 @@ class ClassicQueries:
         except Py4JJavaError:
             # A failure of one query must not hide the others.
             batch_id = activity = None
-        return ActiveQuery(run.query_id, run.run_id, run.name, batch_id, epoch_ms(), activity)
+        return ActiveQuery(run.query_id, run.run_id, epoch_ms(), run.name, batch_id, activity)
 
     def _with_running_batches(self, queries: tuple[ActiveQuery, ...]) -> tuple[ActiveQuery, ...]:
         if all(query.activity != "running" for query in queries):
@@ -201,14 +202,13 @@ class ClassicQueries:
             jobs, stages = self._active_jobs.read()
             look = partial(self._running_batch, self._active_jobs, jobs, stages)
             return tuple(
-                replace(query, running_batch=look(query.run_id))
-                if query.activity == "running"
-                else query
-                for query in queries
+                replace(each, running_batch=look(each.run_id))
+                if each.activity == "running"
+                else each
+                for each in queries
             )
         except Exception as error:
-            # A Spark with other internals, or one that is stopping. PySpark has own types of Java's
-            # errors.
+            # PySpark has own types of Java's errors.
             if not self._are_tasks_unknown:
                 self._are_tasks_unknown = True
                 _log.debug("sparklag: cannot read Spark's active jobs: %s", brief(error))
@@ -224,7 +224,7 @@ class ClassicQueries:
         if tasks.batch_id is None:
             tasks.batch_id = _planned_batch(run)
         of_run = [job for job in jobs if job.job_group == run_id]
-        # Many short jobs may all fall between two looks.
+        # Many short jobs may all begin and end between two requests.
         newest = max(job.job_id for job in of_run) if of_run else active.newest_job(run_id)
         return tasks.observe(of_run, stages, active.oldest_task, now_ms, newest)
 
@@ -244,21 +244,15 @@ class ClassicQueries:
         return str(writer.toString())[:MAX_EXCEPTION_CHARS]
 
 
-def fails_by_stop(exception: str) -> bool:
-    """Whether Spark was stopped while a batch ran, which then failed."""
-    return _STOPPED.search(exception) is not None
-
-
 @contextmanager
 def _errors_translated() -> Iterator[None]:
     try:
         yield
-    except (Py4JError, OSError, AttributeError, TypeError) as error:
+    except UNAVAILABLE as error:
         # A broken connection is a bare Py4JError; Java's exceptions have a trace.
         is_bare = type(error) is Py4JError and "Trace" not in str(error)
         if is_bare or isinstance(error, Py4JNetworkError | OSError):
             raise ConnectionLost(brief(error)) from error
-        # A Spark with other internals, or a session that is stopping.
         raise SparkUnavailable(brief(error)) from error
 
 
@@ -291,3 +285,50 @@ def _activity(run: _Run) -> Activity | None:
 
 def _ran_a_batch(progress: Any) -> bool:
     return bool(progress.durationMs().containsKey("addBatch"))
+
+
+def describe_execution(execution: Any) -> QueryDescription:
+    """Describes Java's StreamExecution; empty where Spark does not give it."""
+    try:
+        checkpoint = redact_location(str(execution.resolvedCheckpointRoot()))
+        return QueryDescription(_kafka_sources(execution), checkpoint)
+    except UNAVAILABLE:
+        return QueryDescription()
+
+
+def _kafka_sources(execution: Any) -> tuple[SourcePosition, ...]:
+    leaves = execution.analyzedPlan().collectLeaves()
+    return tuple(
+        _kafka_source(index, leaf.extraOptions().asCaseSensitiveMap())
+        for index in range(leaves.size())
+        if (leaf := leaves.apply(index)).nodeName() in ("StreamingRelationV2", "StreamingRelation")
+        and leaf.sourceName() == "kafka"
+    )
+
+
+def _kafka_source(index: int, java_options: Any) -> SourcePosition:
+    # Option names are case-insensitive, values are not. Only these are read.
+    options = {
+        name.lower(): str(java_options.get(name))
+        for name in (str(key) for key in java_options.keySet())
+        if name.lower() in _OPTIONS
+    }
+    topics: list[str] | None = None
+    assigned = None
+    if "subscribe" in options:
+        topics = [topic.strip() for topic in options["subscribe"].split(",") if topic.strip()]
+    elif "assign" in options:
+        topics = sorted(set(re.findall(r'"([^"]+)"\s*:\s*\[', options["assign"])))
+    if "assign" in options:
+        # Text that is no JSON: Spark parses it otherwise, or fails the query itself.
+        with suppress(*NOT_JSON):
+            assigned = msgspec.json.decode(options["assign"], type=dict[str, list[int]])
+    committed_only = options.get("kafka.isolation.level", "").lower() == "read_committed"
+    return SourcePosition(
+        source=index,
+        topics=topics,
+        topic_pattern=options.get("subscribepattern"),
+        bootstrap_servers=options.get("kafka.bootstrap.servers"),
+        isolation_level="read_committed" if committed_only else "read_uncommitted",
+        assigned=assigned,
+    )

@@ -1,4 +1,4 @@
-"""The batch that runs in foreachBatch, and Spark's active jobs and stages."""
+"""The batch that runs in foreachBatch, and its offsets in the checkpoint."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from threading import Lock
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
-import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from sparklag_listener.classic.description import describe_execution
-from sparklag_listener.classic.py4j_text import brief, read_text
+from sparklag_listener.classic.listener import UNAVAILABLE, brief, read_text
+from sparklag_listener.classic.queries import describe_execution
 from sparklag_listener.errors import NotInBatch, UnsupportedSession, UnsupportedSpark
-from sparklag_listener.events.batch_tasks import Job, OldestTask, Stage
-from sparklag_listener.events.kafka_source import reads, source_positions
+from sparklag_listener.events.kafka_source import described, reads
 from sparklag_offsets.checkpoints.offset_log import (
     OffsetFile,
     parse_initial_offsets,
@@ -26,80 +24,13 @@ from sparklag_schemas import Observation, Offsets, SourcePosition
 from sparklag_schemas.text.locations import redact_location
 from sparklag_schemas.timestamps import epoch_ms
 
-# Long parts of Spark's JSON that are not read.
-_IGNORED: Final = (
-    *("name", "description", "details", "jobTags", "rddIds", "accumulatorUpdates", "tasks"),
-    *("executorSummary", "peakExecutorMetrics", "killedTasksSummary", "schedulingPool"),
-    *("taskMetricsDistributions", "executorMetricsDistributions", "speculationSummary"),
-)
-_jobs = msgspec.json.Decoder(list[Job])
-_stages = msgspec.json.Decoder(list[Stage])
-
-
-class ActiveJobs:
-    """Of a classic session's SparkContext. Raises what Py4J, PySpark and msgspec raise."""
-
-    def __init__(self, jvm: Any, context: Any) -> None:
-        self._store = context.statusStore()
-        self._scheduler = context.taskScheduler()
-        self._job_ids = context.statusTracker().getJobIdsForGroup
-        self._stream = jvm.java.util.Arrays.stream
-        self._running = jvm.java.util.List.of(jvm.org.apache.spark.JobExecutionStatus.RUNNING)
-        self._ordering = getattr(getattr(jvm.scala.math, "Ordering$Long$"), "MODULE$")
-        self._json = _mapper(jvm).writeValueAsString
-
-    def read(self) -> tuple[list[Job], list[Stage]]:
-        """4 Py4J commands. Not in chunks: above 8 KiB, some ten stages, this thread waits 40 ms for
-        the rest, which costs nothing and holds up nobody."""
-        jobs = _jobs.decode(self._json(self._store.jobsList(self._running)))
-        stages = _stages.decode(self._json(self._store.activeStages())) if jobs else []
-        return jobs, stages
-
-    def newest_job(self, run_id: str) -> int:
-        """The id of the run's last job, also where that has ended. 4 Py4J commands. -1: none."""
-        return int(self._stream(self._job_ids(run_id)).max().orElse(-1))
-
-    def oldest_task(self, stage: Stage) -> OldestTask | None:
-        """11 Py4J commands. None where it has just ended, or this Spark does not tell."""
-        try:
-            tasks = self._scheduler.taskSetManagerForAttempt(stage.stage_id, stage.attempt_id).get()
-            # Task ids rise with the launches.
-            info = tasks.taskInfos().apply(tasks.runningTasksSet().min(self._ordering))
-            return OldestTask(
-                index=info.index(),
-                attempt=info.attemptNumber(),
-                executor_id=str(info.executorId()),
-                host=str(info.host()),
-                launched_at_ms=info.launchTime(),
-            )
-        except Exception:
-            # Read beside the scheduler, without its lock. PySpark has own types of Java's errors.
-            return None
-
-
-def _mapper(jvm: Any) -> Any:
-    jackson = jvm.com.fasterxml.jackson
-    mapper = jackson.databind.ObjectMapper()
-    scala_module = getattr(jackson.module.scala, "DefaultScalaModule$")
-    mapper.registerModule(getattr(scala_module, "MODULE$"))
-    ignored = jvm.java.util.HashSet()
-    for name in _IGNORED:
-        ignored.add(name)
-    properties = getattr(jackson.annotation, "JsonIgnoreProperties$Value")
-    api = "org.apache.spark.status.api.v1"
-    for kind in ("JobData", "StageData"):
-        config = mapper.configOverride(jvm.java.lang.Class.forName(f"{api}.{kind}"))
-        config.setIgnorals(properties.forIgnoredProperties(ignored))
-    return mapper
-
-
 # Spark's names; local properties of the thread that runs the batch.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _FILE_NOT_FOUND: Final = "java.io.FileNotFoundException"
 _Parsed = TypeVar("_Parsed")
 _runs: dict[str, _Run] = {}
-"""By query id, cached for all batches of a run."""
+"""The run of each query id, cached for all its batches."""
 _runs_lock = Lock()
 
 
@@ -112,7 +43,7 @@ def observe_batch(batch: Any, batch_id: int, cluster: str) -> Observation:
     spark = _session_of(batch)
     try:
         run = _run_of(spark, batch_id)
-    except (Py4JError, OSError, AttributeError, TypeError) as error:
+    except UNAVAILABLE as error:
         raise UnsupportedSpark(
             f"keep_offsets(): Spark {spark.version} does not expose the query of this batch:"
             f" {brief(error)}"
@@ -201,19 +132,19 @@ class _Run:
             before = self._read(f"offsets/{batch_id - 1}", parse_offsets)
         tracked = NO_SOURCES.after(before) if before is not None else NO_SOURCES
         self._previous = batch_id, planned
-        began: dict[int, Offsets | None] = {}
-        ends: dict[int, Offsets | None] = {}
+        positions = []
         for source in tracked.positions(planned)[0]:
             if source.planned is None or not self._is_kafka(source.planned):
                 continue
-            ends[source.source], began[source.source] = source.planned, source.processed
-            if source.processed is None:
-                folder = planned.names[source.source] if planned.names else source.source
-                began[source.source] = self._read(f"sources/{folder}/0", parse_initial_offsets)
-        return source_positions(ends, began, self.description) if ends else []
+            began, number = source.processed, source.source
+            if began is None:
+                folder = planned.names[number] if planned.names else number
+                began = self._read(f"sources/{folder}/0", parse_initial_offsets)
+            positions.append(SourcePosition(source=number, processed=source.planned, began=began))
+        return described(positions, self.description) if positions else []
 
     def _is_kafka(self, offsets: Offsets) -> bool:
-        """Whether a described source reads them; other sources may have the same JSON shape."""
+        # Other sources may have offsets of the same JSON shape.
         sources = self.description.sources
         return not sources or any(reads(source, set(offsets)) for source in sources)
 

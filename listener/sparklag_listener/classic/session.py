@@ -10,8 +10,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from sparklag_listener.classic.listener import Py4jListener, text_listener
-from sparklag_listener.classic.py4j_text import brief
+from sparklag_listener.classic.listener import UNAVAILABLE, Py4jListener, brief, text_listener
 from sparklag_listener.classic.queries import ClassicQueries
 from sparklag_listener.errors import (
     NoListener,
@@ -29,12 +28,11 @@ _BETWEEN = "\x1e"
 
 
 class ClassicSession:
-    """See ObservedSession."""
+    """A session whose listener Spark does not drop. See ObservedSession."""
 
     listener_method: Origin = "listener"
     ends_with_process = True
     listener = None
-    """Spark does not drop it."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
@@ -47,11 +45,11 @@ class ClassicSession:
         return f"application {context.appName} ({context.applicationId})"
 
     def is_same(self, spark: Any) -> bool:
-        """Also of another Python object, as `SparkSession.getActiveSession()` returns."""
-        if spark is self._spark:
-            return True
+        # `SparkSession.getActiveSession()` returns another Python object.
         try:
-            return bool(spark._jsparkSession.equals(self._spark._jsparkSession))
+            return spark is self._spark or bool(
+                spark._jsparkSession.equals(self._spark._jsparkSession)
+            )
         except (Py4JError, OSError, AttributeError):
             return False
 
@@ -70,7 +68,7 @@ class ClassicSession:
     def listen(self, on_event: OnEvent, on_error: OnError) -> None:
         if _version(self._spark) < _OLDEST_WITH_LISTENER:
             raise NoListener(f"listeners need Spark 3.4 or newer, this is {self._spark.version}")
-        listener = Py4jListener(self._spark._jvm, on_event, on_error)
+        listener = Py4jListener(on_event, on_error)
         self._wrapper = add_listener(self._spark, listener)
 
     def stop_listening(self, timeout_s: float) -> None:
@@ -78,8 +76,8 @@ class ClassicSession:
             return
         # First: a query's last events may still be on their way to the listener.
         self.queries.await_events(timeout_s)
-        # Any of these: the session or the JVM is gone, or stop() has cleared pyspark's state.
-        with suppress(Py4JError, OSError, AttributeError, TypeError):
+        # The session or the JVM may be gone, or stop() have cleared pyspark's state.
+        with suppress(*UNAVAILABLE):
             self._spark._jsparkSession.streams().removeListener(self._wrapper)
 
 

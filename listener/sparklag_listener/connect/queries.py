@@ -9,17 +9,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sparklag_listener.events.event_queue import MAX_EXCEPTION_CHARS, Progressed, Terminated
+from sparklag_listener.events.event_queue import (
+    MAX_EXCEPTION_CHARS,
+    ActiveQuery,
+    Progressed,
+    Terminated,
+)
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.progress import parse_progress
 from sparklag_listener.events.session import (
     ActiveQueries,
-    ActiveQuery,
     ConnectionLost,
     SparkUnavailable,
     activity_of,
 )
-from sparklag_schemas import Activity, MalformedMessage
+from sparklag_schemas import MalformedMessage
 from sparklag_schemas.text.redaction import redact
 from sparklag_schemas.timestamps import epoch_ms
 
@@ -43,7 +47,7 @@ class ConnectClient:
         self._spark = spark
         self._make_command: Any = proto.Command
         self._make_operation: Any = proto.ConfigRequest.Operation
-        # Others: the channel is closed, or the response has another form.
+        # Not only these: the channel may be closed, or the response have another form.
         others = (OSError, ValueError, AttributeError, TypeError, LookupError)
         self._failures: tuple[type[Exception], ...] = (RpcError, PySparkException, *others)
         # A shallow copy: it shares the channel, and has its own settings.
@@ -56,12 +60,12 @@ class ConnectClient:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the user has stopped the session."""
+        """True once the user has stopped the session."""
         return bool(self._spark.is_stopped)
 
     @property
     def ends_with_session(self) -> bool:
-        """Whether stopping the session ends its queries on the server too."""
+        """True where stopping the session ends its queries on the server too."""
         return bool(getattr(self._spark, "release_session_on_close", True))
 
     def command(self) -> Any:
@@ -69,8 +73,8 @@ class ConnectClient:
         return self._make_command()
 
     def send(self, command: Any, result: str | None = None) -> Any:
-        """The result of that name, if any. Raises SparkUnavailable, or ConnectionLost where the
-        session is gone."""
+        """Returns the result of that name, if any. Raises SparkUnavailable, or ConnectionLost where
+        the session is gone."""
         with self.errors_translated():
             results = self._client.execute_command(command)[1]
             return results[result] if result is not None else None
@@ -104,7 +108,6 @@ def _brief(error: Exception) -> str:
 class _Run:
     query_id: str
     progress: str | None = None
-    """The last one."""
     batch_id: int | None = None
 
 
@@ -115,7 +118,6 @@ class ConnectQueries:
         self._client = client
         self._runs: dict[str, _Run] = {}
         self._is_answering = False
-        """Whether the server answered the last request."""
 
     def list_active(
         self, retain: Collection[str] = (), with_activity: Collection[str] = ()
@@ -133,11 +135,9 @@ class ConnectQueries:
             active = tuple(
                 self._active_query(query, with_activity) for query in result.active.active_queries
             )
-        except ConnectionLost:
-            # The session was stopped in the meantime: that is no server that is away.
-            raise
-        except SparkUnavailable:
-            self._is_answering = False
+        except SparkUnavailable as error:
+            # ConnectionLost: the session was stopped in the meantime, the server is not away.
+            self._is_answering = self._is_answering and isinstance(error, ConnectionLost)
             raise
         self._is_answering = True
         retained = {query.run_id for query in active}.union(retain)
@@ -145,12 +145,11 @@ class ConnectQueries:
         return ActiveQueries(active, is_session_stopped=False)
 
     def describe(self, query_id: str) -> QueryDescription:
-        """Empty: the observer takes the sources from its progress."""
+        # The observer takes the sources from its progress.
         return QueryDescription()
 
     def await_events(self, timeout_s: float) -> bool | None:
-        """None: the server has no such request."""
-        return None
+        return None  # the server has no such request
 
     def last_progress(self, run_id: str, after: int | None) -> Progressed | None:
         text = self._last_progress(run_id)
@@ -180,17 +179,15 @@ class ConnectQueries:
         text = self._last_progress(run_id)
         if text != run.progress:
             run.progress, run.batch_id = text, _batch_of(text)[0]
-        activity = self._activity(run_id, run) if run_id in with_activity else None
-        name = query.name or None
-        return ActiveQuery(query_id, run_id, name, run.batch_id, epoch_ms(), activity)
-
-    def _activity(self, run_id: str, run: _Run) -> Activity | None:
-        status = self._request(run_id, "status").status
-        return activity_of(
-            trigger_active=status.is_trigger_active,
-            data_available=status.is_data_available,
-            any_progress=run.progress is not None,
-        )
+        activity = None
+        if run_id in with_activity:
+            status = self._request(run_id, "status").status
+            activity = activity_of(
+                trigger_active=status.is_trigger_active,
+                data_available=status.is_data_available,
+                any_progress=run.progress is not None,
+            )
+        return ActiveQuery(query_id, run_id, epoch_ms(), query.name or None, run.batch_id, activity)
 
     def _last_progress(self, run_id: str) -> str | None:
         if run_id not in self._runs or self._client.is_stopped:
@@ -207,7 +204,7 @@ class ConnectQueries:
 
 
 def _batch_of(text: str | None) -> tuple[int | None, bool]:
-    """The last completed batch, and whether `text` is of it."""
+    """The last completed batch, and whether `text` is the progress of it."""
     if text is None:
         return None, False
     try:

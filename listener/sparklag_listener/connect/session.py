@@ -1,4 +1,10 @@
-"""A Spark Connect session: its queries run on a server, and there is no JVM here."""
+"""A Spark Connect session, whose queries run on a server, and its listener, as PySpark 4 has them.
+
+PySpark's client has a list of listeners, and one thread that reads the server's stream of events
+for all of them. Two of its bugs are worked around here (SPARK-59623): when the stream is
+interrupted, the list is emptied with a Python warning; and removing the last listener joins that
+thread, which may wait for a lock that the removal holds: then every later `start()` hangs.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +15,25 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from sparklag_listener.connect.listener import ConnectListener
 from sparklag_listener.connect.queries import ConnectClient, ConnectQueries
 from sparklag_listener.errors import NoListener, ServerAway, SessionStopped
+from sparklag_listener.events.event_queue import (
+    MAX_EXCEPTION_CHARS,
+    Idled,
+    Progressed,
+    QueryEvent,
+    Started,
+    Terminated,
+)
 from sparklag_listener.events.session import OnError, OnEvent, SparkUnavailable, own_settings
 from sparklag_schemas import Origin
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 from sparklag_schemas.settings.reading import SPARK_PREFIX
+from sparklag_schemas.timestamps import epoch_ms
 
 # A server that is busy with other sessions takes long to open this one.
 _ANSWER_TIMEOUT_S = 60.0
+_LOCK_TIMEOUT_S = 2.0
 
 
 class ConnectSession:
@@ -77,7 +92,7 @@ class ConnectSession:
 
 @contextmanager
 def _requests() -> Iterator[Callable[[Callable[[], Any]], Any]]:
-    """What makes requests in a daemon thread, with one deadline for all. Raises ServerAway."""
+    """Makes requests in a daemon thread, with one deadline for all. Raises ServerAway."""
     deadline_s = time.monotonic() + _ANSWER_TIMEOUT_S
     threads = DaemonThreads()
 
@@ -97,7 +112,7 @@ def _requests() -> Iterator[Callable[[Callable[[], Any]], Any]]:
 
 
 def is_connect_session(spark: Any) -> bool:
-    """Whether it is one of PySpark's, of any version. Imports nothing."""
+    """True for a session of PySpark's client, of any version. Imports nothing."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -105,3 +120,156 @@ def require_connect_session(spark: Any) -> None:
     """Raise ListenerError where `spark` cannot be observed."""
     if spark.is_stopped:
         raise SessionStopped("observe() was called on a Spark Connect session that is stopped")
+
+
+class ConnectListener:
+    """A registration with a session's client.
+
+    All methods but `is_registered` block until the server answers. Call them in daemon threads: the
+    client's own thread inherits that from the thread that registers.
+    """
+
+    def __init__(
+        self, spark: Any, client: ConnectClient, on_event: OnEvent, on_error: OnError
+    ) -> None:
+        """Raises NoListener where this client has no listeners of its own."""
+        self._spark = spark
+        self._client = client
+        self._bus: Any = getattr(spark.streams, "_sqlb", None)
+        parts = ("append", "remove", "_lock", "_listener_bus", "_execution_thread")
+        if self._bus is None or not all(hasattr(self._bus, part) for part in parts):
+            raise NoListener(
+                "this Spark Connect client has no listeners of its own, PySpark 4 has"
+                f" (the server's version is {spark.version})"
+            )
+        self._closed = False
+        self._on_event = on_event
+        self._listener = _make_listener(self._pass_on, on_error)
+
+    def is_registered(self) -> bool:
+        """See Listener. True in a stopped session."""
+        if self._client.is_stopped:
+            return True
+        thread = self._bus._execution_thread
+        return thread is not None and thread.is_alive() and self._is_listed()
+
+    def register(self) -> None:
+        """See Listener. Raises NoListener where the client does not take it."""
+        if self._closed:
+            return
+        dropped = []
+        with self._client_lock():
+            thread = self._bus._execution_thread
+            if thread is None or not thread.is_alive():
+                # Listeners that are left in the list receive no events any more.
+                dropped = self._clear_listeners()
+            elif self._is_listed():
+                return
+        try:
+            if not self._bus._listener_bus:
+                # The server still has the interrupted stream, and allows no second one.
+                self._end_stream()
+            with self._client.errors_translated():
+                for each in (self._listener, *dropped):
+                    self._spark.streams.addListener(each)
+        except (SparkUnavailable, Warning, AssertionError) as error:
+            # Warning: where warnings are errors.
+            text = " ".join(str(error).split())
+            raise NoListener(f"Spark's client does not take a listener: {text}") from error
+        if not self._is_listed():
+            raise NoListener("Spark's client does not take a listener, its warning says why")
+        if self._closed:
+            # In the meantime, in another thread.
+            self.remove()
+
+    def close(self) -> None:
+        """Drop all further events."""
+        self._closed = True
+
+    def remove(self) -> None:
+        """Remove it as the client does, but join the client's thread without the lock."""
+        with self._client_lock():
+            if not self._is_listed():
+                return
+            thread = self._bus._execution_thread
+            has_ended = thread is None or not thread.is_alive() or self._client.is_stopped
+            if has_ended or len(self._bus._listener_bus) > 1:
+                self._bus._listener_bus.remove(self._listener)
+                if has_ended and not self._bus._listener_bus:
+                    self._bus._execution_thread = None
+                return
+        try:
+            self._end_stream()
+        except SparkUnavailable:
+            # The client drops it once its retries end.
+            return
+        thread.join()
+        with self._client_lock():
+            others = self._clear_listeners()
+        # Registered in the meantime, without receiving events.
+        for each in others:
+            self._spark.streams.addListener(each)
+
+    def _end_stream(self) -> None:
+        """Make the server end its stream of events, if any. Raises SparkUnavailable."""
+        command = self._client.command()
+        command.streaming_query_listener_bus_command.remove_listener_bus_listener = True
+        self._client.send(command)
+
+    def _is_listed(self) -> bool:
+        return any(each is self._listener for each in self._bus._listener_bus)
+
+    def _clear_listeners(self) -> list[Any]:
+        """Empty the client's list. Returns the listeners of others."""
+        others = [each for each in self._bus._listener_bus if each is not self._listener]
+        self._bus._listener_bus.clear()
+        self._bus._execution_thread = None
+        return others
+
+    @contextmanager
+    def _client_lock(self) -> Iterator[None]:
+        """Holds the client's own lock, which a removal by the user may hold for ever."""
+        if not self._bus._lock.acquire(timeout=_LOCK_TIMEOUT_S):
+            raise NoListener("Spark's client is stuck in removing a listener (SPARK-59623)")
+        try:
+            yield
+        finally:
+            self._bus._lock.release()
+
+    def _pass_on(self, event: QueryEvent) -> None:
+        if not self._closed:
+            self._on_event(event)
+
+
+def _make_listener(on_event: OnEvent, on_error: OnError) -> Any:
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    def dispatch(read: Callable[[], QueryEvent]) -> None:
+        try:
+            on_event(read())
+        except Exception as error:
+            # Raised, the client would warn of each event.
+            on_error(error)
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's names
+            dispatch(lambda: Started(*_ids(event), event.name, epoch_ms()))
+
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+            dispatch(lambda: Progressed(event.progress.json, epoch_ms()))
+
+        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+            dispatch(lambda: Idled(*_ids(event), epoch_ms()))
+
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+            dispatch(lambda: Terminated(*_ids(event), _exception(event), epoch_ms()))
+
+    return Listener()
+
+
+def _ids(event: Any) -> tuple[str, str]:
+    return str(event.id), str(event.runId)
+
+
+def _exception(event: Any) -> str | None:
+    return event.exception[:MAX_EXCEPTION_CHARS] if event.exception else None

@@ -1,1 +1,1 @@
-"""From Spark's query events to observations, whatever kind of session they come from."""
+"""Turns the query events of a Spark session, classic or Connect, into observations."""

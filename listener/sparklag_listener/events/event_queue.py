@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sparklag_schemas import Activity, DriverEnd, RunningBatch
 
 MAX_EXCEPTION_CHARS = 8_000
-"""Of an exception's text; the rest is cut off."""
+"""An exception's text is cut off after these."""
 
 
 @dataclass(frozen=True)
@@ -43,42 +43,46 @@ class Idled:
 
 
 @dataclass(frozen=True)
-class Refreshed:
+class ActiveQuery:
     """A run was active when Spark was polled. No listener has this event."""
 
     query_id: str
     run_id: str
     at_ms: int
+    name: str | None = None
+    batch_id: int | None = None
+    """The last completed. None before the first, and for a continuous query."""
     activity: Activity | None = None
-    """From its status. None: not known."""
+    """None: not requested, or not known."""
     running_batch: RunningBatch | None = None
 
 
 @dataclass(frozen=True)
 class Terminated:
-    """A run ended. `exception` is None where it was stopped."""
+    """A run ended. `exception` is None where it was stopped. `driver_end`: the end of its driver
+    ended it, or (`closed`) the handle was closed, and the run continues."""
 
     query_id: str
     run_id: str
     exception: str | None
     at_ms: int
     driver_end: DriverEnd | None = None
-    """Where its driver's end is the run's, or (`closed`) the handle's end: the run goes on."""
 
 
-QueryEvent = Started | Progressed | Idled | Refreshed | Terminated
+QueryEvent = Started | Progressed | Idled | ActiveQuery | Terminated
 
 
 @dataclass(frozen=True)
 class PolledEvent:
-    """The equivalent of an event that did not arrive, built by polling Spark."""
+    """The equivalent of an event that did not arrive, built by polling Spark. `lost`: a listener
+    should have received it, since the session runs."""
 
     event: Started | Progressed | Terminated
     lost: bool = True
-    """The listener should have received it: it polls beside a listener, and the session runs."""
 
 
 QueuedEvent = QueryEvent | PolledEvent
+
 _RUN = re.compile(r'"runId"\s*:\s*"([^"]+)"')
 _MAX_CHARS = 32_000_000
 
@@ -130,20 +134,20 @@ class EventQueue:
             await self._available.wait()
 
     def task_done(self) -> None:
-        """As of asyncio.Queue."""
+        """See asyncio.Queue."""
         with self._lock:
             self._unfinished -= 1
             if not self._unfinished:
                 self._finished.set()
 
     async def join(self) -> None:
-        """As of asyncio.Queue."""
+        """See asyncio.Queue."""
         while self._unfinished:
             self._finished.clear()
             await self._finished.wait()
 
     def qsize(self) -> int:
-        """As of asyncio.Queue."""
+        """See asyncio.Queue."""
         return len(self._events)
 
     def _compact(self) -> None:
@@ -160,12 +164,12 @@ class EventQueue:
 
 
 def _slot(event: QueuedEvent) -> Hashable:
-    """The last event in a slot replaces those before it."""
+    """The key of an event: the last event of a slot replaces those before it."""
     if isinstance(event, Progressed):
         # Near the text's beginning. Only searched when the queue is full.
         run = _RUN.search(event.text)
         return Progressed, run and run.group(1)
-    if isinstance(event, Idled | Refreshed):
+    if isinstance(event, Idled | ActiveQuery):
         return type(event), event.run_id
     return id(event)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -13,50 +12,50 @@ from sparklag_schemas import Offsets, SourcePosition
 from sparklag_schemas.messages.bounds import MAX_PARTITION, MAX_TEXT, MAX_TOPIC_NAME
 
 _STRATEGY = re.compile(r"Kafka\w*\[(Subscribe|SubscribePattern|Assign)\[(.*)\]\]\s*", re.DOTALL)
+_UNKNOWN = SourcePosition(source=0)
 _PARTITION = re.compile(r"(.+)-(\d{1,10})")
 
 
 @dataclass(frozen=True)
 class QueryDescription:
-    """What a query reads, and where its checkpoint is."""
+    """A query's Kafka sources, without offsets, and its checkpoint."""
 
     sources: tuple[SourcePosition, ...] = ()
-    """Its Kafka sources, without offsets."""
     checkpoint_location: str | None = None
 
 
 def reads(source: SourcePosition, topics: set[str]) -> bool:
-    """Whether all of `topics` can be this source's."""
+    """Returns whether this source can be the one that reads all of `topics`."""
     if source.topics is not None:
         return topics <= set(source.topics)
     if source.topic_pattern is None:
         return False
-    try:
-        # Spark takes a topic in which the pattern occurs anywhere.
-        return all(re.search(source.topic_pattern, topic) for topic in topics)
-    except re.error:
-        # Valid in Java only: assume that it matches.
-        return True
+    pattern = _compiled(source.topic_pattern)
+    # A pattern that is valid in Java only is assumed to match.
+    return pattern is None or all(map(pattern.search, topics))
 
 
 def matched_topics(source: SourcePosition, topics: Iterable[str]) -> list[str]:
-    """Those of `topics` that this source's pattern matches. Java's own patterns match none."""
+    """The topics that this source's pattern matches; none where it is valid in Java only."""
+    pattern = _compiled(source.topic_pattern) if source.topic_pattern is not None else None
+    return sorted(filter(pattern.search, topics)) if pattern is not None else []
+
+
+def _compiled(topic_pattern: str) -> re.Pattern[str] | None:
     try:
-        pattern = re.compile(source.topic_pattern) if source.topic_pattern is not None else None
+        # Spark takes a topic in which the pattern occurs anywhere.
+        return re.compile(topic_pattern)
     except re.error:
-        return []
-    return [] if pattern is None else sorted(filter(pattern.search, topics))
-
-
-def parse_source_description(index: int, description: str) -> SourcePosition | None:
-    """The source in a progress' `description`, such as `KafkaV2[Subscribe[orders, returns]]`.
-
-    None where it names no topics. Brokers and isolation level are not in it.
-    """
-    match = _STRATEGY.fullmatch(description)
-    if match is None:
         return None
-    strategy, value = match.groups()
+
+
+def parse_source(
+    index: int, description: str, processed: Offsets | None = None, began: Offsets | None = None
+) -> SourcePosition:
+    """The source in a progress' `description`, such as `KafkaV2[Subscribe[orders, returns]]`, at
+    these offsets. It has no topics where the description names none, and never brokers."""
+    match = _STRATEGY.fullmatch(description)
+    strategy, value = match.groups() if match is not None else ("", "")
     topics: list[str] | None = None
     assigned: dict[str, list[int]] | None = None
     if strategy == "Subscribe":
@@ -64,15 +63,15 @@ def parse_source_description(index: int, description: str) -> SourcePosition | N
     elif strategy == "Assign":
         assigned = _parse_partitions(value)
         topics = list(assigned) if assigned is not None else None
-    elif len(value) > MAX_TEXT:
-        return None
     if any(len(topic) > MAX_TOPIC_NAME for topic in topics or ()):
-        return None
+        topics = assigned = None
     return SourcePosition(
         source=index,
         topics=topics,
-        topic_pattern=value if strategy == "SubscribePattern" else None,
+        topic_pattern=value if strategy == "SubscribePattern" and len(value) <= MAX_TEXT else None,
         assigned=assigned,
+        processed=processed,
+        began=began,
     )
 
 
@@ -87,31 +86,30 @@ def _parse_partitions(text: str) -> dict[str, list[int]] | None:
     return {topic: sorted(numbers) for topic, numbers in sorted(partitions.items())}
 
 
-def source_positions(
-    processed: Mapping[int, Offsets | None],
-    began: Mapping[int, Offsets | None],
-    description: QueryDescription,
-    from_progress: Mapping[int, SourcePosition] = MappingProxyType({}),
+def described(
+    positions: Iterable[SourcePosition], description: QueryDescription
 ) -> list[SourcePosition]:
-    """By the number of each source; without offsets, the described sources alone. `from_progress`:
-    sources parsed from a progress, used where there is no description."""
-    if not processed:
-        return list(description.sources)
+    """The positions in the order of the sources' numbers, each with what its described source
+    reads; unchanged where there is no description. Without positions: the described sources."""
+    if not description.sources:
+        return sorted(positions, key=_number)
     # Spark may number the sources otherwise than in the plan (where a source is read twice), so
     # they are matched by their topics.
-    unmatched = list(description.sources)
-    positions = []
-    for index, offsets in sorted(processed.items()):
-        topics = set(offsets or ())
-        source = next((source for source in unmatched if reads(source, topics)), None)
+    sources, unmatched = description.sources, list(description.sources)
+    result = []
+    for position in sorted(positions, key=_number):
+        topics = set(position.processed or ())
+        source = next((each for each in unmatched if reads(each, topics)), None)
         if source is not None:
             unmatched.remove(source)
-        elif len(description.sources) == 1:
-            source = description.sources[0]
+        elif len(sources) == 1:
+            source = sources[0]
         else:
-            source = next((s for s in description.sources if reads(s, topics)), None)
-        if not description.sources:
-            source = from_progress.get(index)
-        source = source or SourcePosition(source=index)
-        positions.append(replace(source, source=index, processed=offsets, began=began.get(index)))
-    return positions
+            source = next((each for each in sources if reads(each, topics)), _UNKNOWN)
+        number, processed, began = position.source, position.processed, position.began
+        result.append(replace(source, source=number, processed=processed, began=began))
+    return result or list(sources)
+
+
+def _number(position: SourcePosition) -> int:
+    return position.source

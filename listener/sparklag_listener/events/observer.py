@@ -4,51 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
-from sparklag_listener.events.event_queue import Idled, Progressed, QueryEvent, Refreshed, Started
-from sparklag_listener.events.kafka_source import QueryDescription, source_positions
+from msgspec.structs import replace
+
+from sparklag_listener.events.event_queue import ActiveQuery, Idled, Progressed, QueryEvent, Started
+from sparklag_listener.events.kafka_source import QueryDescription, described
 from sparklag_listener.events.progress import Progress, parse_progress
 from sparklag_schemas import (
-    Activity,
-    Batch,
     Cause,
-    DriverEnd,
     Observation,
-    Offsets,
     Origin,
-    RunningBatch,
     SourcePosition,
 )
 from sparklag_schemas.messages.bounds import MAX_NAME
 from sparklag_schemas.text.redaction import PublishExceptions, exception_line
 
 _CACHE_SIZE = 1_000
-"""Of ended runs, and of descriptions of ended queries."""
+"""The limit of ended runs, and of descriptions of ended queries."""
 
 _Value = TypeVar("_Value")
 
 
 @dataclass
 class _TrackedQuery:
+    query_id: str
     run_id: str
     started_run_id: str | None = None
-    """The run whose start was observed: where it runs already, its progress may come before."""
+    """The run whose start was observed. The progress of a run may arrive before its start."""
     name: str | None = None
     description: QueryDescription = field(default_factory=QueryDescription)
-    processed: dict[int, Offsets | None] = field(default_factory=dict)
-    sources: dict[int, SourcePosition] = field(default_factory=dict)
-    """From its progress, for where there is no description."""
+    positions: dict[int, SourcePosition] = field(default_factory=dict)
+    """The Kafka sources by their index, without `began`."""
     batch_id: int | None = None
     batch_run_id: str | None = None
-    """The run that `batch_id` is of: a later one may begin with an earlier batch."""
+    """The run of `batch_id`: a later run may begin with an earlier batch."""
     batch_started_at_ms: int | None = None
     processed_at_ms: int | None = None
 
     def is_past(self, progress: Progress) -> bool:
-        """Whether this progress was processed before, or a later batch was."""
+        """Returns whether this progress, or one of a later batch, was processed before."""
         if self.batch_id is None or progress.batch_id is None:
             return False
         if self.batch_run_id == progress.run_id:
@@ -63,8 +59,8 @@ class Observer:
     """The position of every query of one session.
 
     Each observation is complete: that of an idle or ended query repeats its position. Events of a
-    run may still arrive after a later run has started, as Spark sends the start at once: of those
-    only a batch's position counts. `observed_at` never decreases, also when the clock is set back.
+    run may still arrive after a later run has started, since Spark sends the start at once; then
+    only the position of a batch counts. `observed_at` never decreases, whatever the clock does.
     """
 
     def __init__(
@@ -81,7 +77,7 @@ class Observer:
         self._queries: dict[str, _TrackedQuery] = {}
         self._ended_runs: dict[str, None] = {}
         self._descriptions: dict[str, QueryDescription] = {}
-        """Of ended queries: the next run may be too short to request it."""
+        """The descriptions of ended queries: the next run may be too short to request its own."""
         self._newest_ms = 0
 
     def runs(self) -> dict[str, str]:
@@ -94,12 +90,12 @@ class Observer:
         return query.batch_id if query is not None and query.batch_run_id == run_id else None
 
     def has_run(self, query_id: str, run_id: str) -> bool:
-        """Whether this run is tracked, or has ended."""
+        """True where this run is tracked, or has ended."""
         query = self._queries.get(query_id)
         return run_id in self._ended_runs or (query is not None and query.run_id == run_id)
 
     def has_start(self, query_id: str, run_id: str) -> bool:
-        """Whether the start of this run was observed, or it has ended."""
+        """True where the start of this run was observed, or it has ended."""
         query = self._queries.get(query_id)
         return run_id in self._ended_runs or (query is not None and query.started_run_id == run_id)
 
@@ -120,48 +116,42 @@ class Observer:
             return self._progressed(parse_progress(event.text), event.at_ms)
         if event.run_id in self._ended_runs:
             return None
-        if isinstance(event, Refreshed):
-            return self._refreshed(event)
+        if isinstance(event, ActiveQuery):
+            tracked = self._queries.get(event.query_id)
+            if tracked is None or tracked.run_id != event.run_id:
+                # It is unknown which of the two runs is the later one.
+                return None
+            return self._observation(
+                *(tracked, "refresh", event.at_ms),
+                activity=event.activity,
+                running_batch=event.running_batch,
+            )
         query = self._track(event.query_id, event.run_id)
         if isinstance(event, Started):
             query.name = event.name[:MAX_NAME] if event.name else event.name
             query.started_run_id = event.run_id
-            return self._observation(event.query_id, query, "started", event.at_ms)
+            return self._observation(query, "started", event.at_ms)
         if isinstance(event, Idled):
-            return self._observation(event.query_id, query, "idle", event.at_ms)
+            return self._observation(query, "idle", event.at_ms)
         # The service retains the position for a restart; a driver that starts many short queries
         # must not.
         del self._queries[event.query_id]
         _cache(self._ended_runs, event.run_id, None)
         if query.description.sources:
             _cache(self._descriptions, event.query_id, query.description)
+        cause: Cause = "closed" if event.driver_end == "closed" else "terminated"
+        exception = event.exception and exception_line(event.exception, self._publish_exceptions)
         return self._observation(
-            event.query_id,
-            query,
-            "closed" if event.driver_end == "closed" else "terminated",
-            event.at_ms,
-            driver_end=event.driver_end,
-            exception=exception_line(event.exception, self._publish_exceptions)
-            if event.exception
-            else None,
-        )
-
-    def _refreshed(self, event: Refreshed) -> Observation | None:
-        query = self._queries.get(event.query_id)
-        if query is None or query.run_id != event.run_id:
-            # It does not tell which one of two runs is the later.
-            return None
-        return self._observation(
-            *(event.query_id, query, "refresh", event.at_ms),
-            activity=event.activity,
-            running_batch=event.running_batch,
+            query, cause, event.at_ms, driver_end=event.driver_end, exception=exception or None
         )
 
     def _track(self, query_id: str, run_id: str) -> _TrackedQuery:
         query = self._queries.get(query_id)
         if query is None:
             description = self._descriptions.get(query_id, QueryDescription())
-            query = self._queries[query_id] = _TrackedQuery(run_id, description=description)
+            query = self._queries[query_id] = _TrackedQuery(
+                query_id, run_id, description=description
+            )
         if query.run_id != run_id:
             _cache(self._ended_runs, query.run_id, None)
             query.run_id = run_id
@@ -186,39 +176,37 @@ class Observer:
             query.processed_at_ms = query.batch_started_at_ms = None
         query.batch_id = progress.batch_id
         query.batch_run_id = progress.run_id
-        query.sources.update(progress.sources)
-        for source, offsets in progress.processed.items():
-            if offsets is not None or source not in query.processed:
-                query.processed[source] = offsets
+        batch_positions = dict(query.positions)
+        for index, position in progress.sources.items():
+            before = query.positions.get(index)
+            if position.processed is None and before is not None:
+                position = replace(position, processed=before.processed)
+            batch_positions[index] = position
+            query.positions[index] = replace(position, began=None)
         if progress.idle:
-            return self._observation(progress.query_id, query, "idle", at_ms)
-        return self._observation(
-            progress.query_id, query, "progress", at_ms, batch=progress.batch, began=progress.began
-        )
+            return self._observation(query, "idle", at_ms)
+        return self._observation(query, "progress", at_ms, batch_positions, batch=progress.batch)
 
     def _observation(
         self,
-        query_id: str,
         query: _TrackedQuery,
         cause: Cause,
         at_ms: int,
-        *,
-        batch: Batch | None = None,
-        began: Mapping[int, Offsets | None] = MappingProxyType({}),
-        exception: str | None = None,
-        activity: Activity | None = None,
-        running_batch: RunningBatch | None = None,
-        driver_end: DriverEnd | None = None,
+        positions: Mapping[int, SourcePosition] | None = None,
+        **details: Any,
     ) -> Observation | None:
-        sources = source_positions(query.processed, began, query.description, query.sources)
+        """`positions`: other than the query's. `details`: fields that only this cause has."""
+        positions = query.positions if positions is None else positions
+        sources = described(positions.values(), query.description)
         if not sources:
             return None
         self._newest_ms = max(self._newest_ms, at_ms)
+        location = query.description.checkpoint_location if self._publish_locations else None
         return Observation(
             observation_id=str(uuid4()),
             cluster=self._cluster,
             origin=self._origin,
-            query_id=query_id,
+            query_id=query.query_id,
             run_id=query.run_id,
             query=query.name,
             cause=cause,
@@ -226,14 +214,8 @@ class Observer:
             batch_id=query.batch_id,
             processed_at=query.processed_at_ms,
             sources=sources,
-            batch=batch,
-            activity=activity,
-            running_batch=running_batch,
-            driver_end=driver_end,
-            checkpoint_location=(
-                query.description.checkpoint_location if self._publish_locations else None
-            ),
-            exception=exception,
+            checkpoint_location=location,
+            **details,
         )
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Raw, Struct, field
 
-from sparklag_listener.events.kafka_source import parse_source_description
+from sparklag_listener.events.kafka_source import parse_source
 from sparklag_schemas import Batch, MalformedMessage, Offsets, SourcePosition
 from sparklag_schemas.codec import NOT_JSON, bounded_json
 from sparklag_schemas.messages.bounds import (
@@ -62,7 +62,7 @@ class _Progress(Struct, rename="camel"):
 
 
 class Progress(Struct, frozen=True):
-    """One progress event. `processed` has the Kafka sources by their index."""
+    """One progress event."""
 
     query_id: str
     run_id: str
@@ -73,13 +73,10 @@ class Progress(Struct, frozen=True):
     """No batch was run. Spark then reports the next batch's number."""
     completed_at_ms: int
     batch: Batch
-    processed: dict[int, Offsets | None]
-    """None: this source had no data in this batch, and its position is unchanged; or it is one of
-    other offsets than topics and partitions, whatever it calls itself."""
-    began: dict[int, Offsets | None]
-    """Start offsets of this batch. None: the query's first, or no data."""
     sources: dict[int, SourcePosition]
-    """Parsed from their descriptions, where possible."""
+    """The Kafka sources by their index, with what their descriptions name and the offsets of this
+    batch. `processed` None: no data in this batch, so the position is unchanged; or offsets that
+    are not topics and partitions. `began` None: the query's first batch, or no data."""
 
 
 _progress = msgspec.json.Decoder(_Progress)
@@ -113,12 +110,20 @@ def parse_progress(text: str) -> Progress:
         rows = sum(source.numInputRows for source in progress.sources)
     idle = bool(progress.duration_ms) and "addBatch" not in progress.duration_ms and not rows
     batch_id = progress.batch_id - idle
-    kafka = {
-        index: source
+    kafka = [
+        (index, source)
         for index, source in enumerate(progress.sources)
         if source.description.startswith("Kafka")
+    ]
+    sources = {
+        index: parse_source(
+            index,
+            source.description,
+            _parse_offsets(source.endOffset),
+            _parse_offsets(source.startOffset),
+        )
+        for index, source in kafka
     }
-    processed = {index: _parse_offsets(source.endOffset) for index, source in kafka.items()}
     state_rows, state_memory_bytes = _state_size(progress.state_operators)
     watermark_at, max_event_time_at = _event_times(progress.event_time)
     return Progress(
@@ -134,26 +139,20 @@ def parse_progress(text: str) -> Progress:
             duration_ms=duration,
             phases_ms=phases,
             rate_limited=_is_rate_limited(
-                (processed[index], _parse_offsets(source.latestOffset))
-                for index, source in kafka.items()
+                (sources[index].processed, _parse_offsets(source.latestOffset))
+                for index, source in kafka
             ),
             state_rows=state_rows,
             state_memory_bytes=state_memory_bytes,
             watermark_at=watermark_at,
             max_event_time_at=max_event_time_at,
         ),
-        processed=processed,
-        began={index: _parse_offsets(source.startOffset) for index, source in kafka.items()},
-        sources={
-            index: parsed
-            for index, source in kafka.items()
-            if (parsed := parse_source_description(index, source.description)) is not None
-        },
+        sources=sources,
     )
 
 
 def _parse_offsets(raw: Raw) -> Offsets | None:
-    """A Kafka source's offsets: an object, or in Connect its text. None: null, or another form."""
+    """Parse an object, or in Connect its text. None: null, or another form."""
     content = bytes(raw)
     try:
         if content.startswith(b'"'):
@@ -164,10 +163,10 @@ def _parse_offsets(raw: Raw) -> Offsets | None:
 
 
 def _is_rate_limited(sources: Iterable[tuple[Offsets | None, Offsets | None]]) -> bool | None:
-    """Whether more records were available than the batch took, when it was planned.
+    """True where more records were available than the batch took, when planned. None: unknown.
 
-    `sources`: of each Kafka source the end of the batch, and the log end offsets. A source without
-    data in this batch has no end. None: not known of any source.
+    `sources`: the end of the batch and the log end offsets of each Kafka source. A source without
+    data in this batch has no end.
     """
     comparable = [
         (ends, latest) for ends, latest in sources if ends is not None and latest is not None
@@ -208,6 +207,6 @@ def _event_times(raw: Raw) -> tuple[int | None, int | None]:
 
 
 def _epoch_ms(timestamp: str) -> int:
-    """Of a time in Spark's format. Raises ValueError."""
+    """The epoch milliseconds of a time in Spark's format. Raises ValueError."""
     # Python 3.10 does not take the Z.
     return datetime_ms(datetime.fromisoformat(timestamp.replace("Z", "+00:00")))

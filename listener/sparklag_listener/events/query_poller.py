@@ -17,17 +17,16 @@ from typing import Any, TypeVar
 
 from sparklag_listener.errors import ListenerError
 from sparklag_listener.events.event_queue import (
+    ActiveQuery,
     PolledEvent,
     Progressed,
     QueuedEvent,
-    Refreshed,
     Started,
     Terminated,
 )
 from sparklag_listener.events.observer import Observer
 from sparklag_listener.events.session import (
     ActiveQueries,
-    ActiveQuery,
     ConnectionLost,
     ObservedSession,
     SparkUnavailable,
@@ -52,7 +51,7 @@ class _Run:
     active: ActiveQuery | None
     """None: it has ended."""
     is_new: bool
-    """Its start has not been observed either."""
+    """The start is not observed either."""
     observed_batch: int | None
 
 
@@ -60,8 +59,8 @@ class QueryPoller:
     """Runs on the loop, and calls Spark in a thread: one call at a time, however long it takes.
 
     While Spark does not answer there are no heartbeats: the queries may have ended. Without a
-    listener polled events are ordinary ones. Only the newest batch of each query is seen: one that
-    takes less than the interval may be missed, and the next contains its offsets.
+    listener polled events are ordinary ones. Only the newest batch of each query is polled: one
+    that takes less than the interval may be missed, and the next contains its offsets.
     """
 
     def __init__(
@@ -90,22 +89,22 @@ class QueryPoller:
         self.first_poll = asyncio.Event()
         """Set once Spark was polled for the queries that run already."""
         self._has_polled = False
-        """Whether it has answered. Before, an event that did not arrive was not lost."""
+        """Spark has answered. An event that did not arrive before that was not lost."""
         self.lost_connections = 0
         """Polls since the last that reached Spark, where the JVM or the session may be gone."""
         self._stopping_until_s: float | None = None
-        """Until then the driver may be the one that stops Spark. None: it does not stop."""
+        """Until this time the driver may be what stops Spark. None: it does not stop."""
         self._is_failing = False
         self._refusals = 0
-        """Of the listener, since it was registered last."""
+        """Refusals to register the listener again, since it was registered last."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether the JVM, or the session on the server, must be gone."""
+        """True where the JVM, or the session on the server, must be gone."""
         return self.lost_connections >= _MAX_LOST_CONNECTIONS
 
     def mark_observed(self, query_id: str) -> None:
-        """The query was observed just now: its heartbeat is not due."""
+        """Start the time until the next heartbeat of the query."""
         self._observed_at_s[query_id] = time.monotonic()
 
     async def run(self) -> None:
@@ -122,8 +121,8 @@ class QueryPoller:
             self._cancel_pending()
 
     async def run_once(self, *, may_be_stopping: bool) -> None:
-        """Poll a last time, after `run` was cancelled. `may_be_stopping`: as the process ends in
-        order, its Spark may be just stopping too."""
+        """Poll a last time, after `run` was cancelled. `may_be_stopping`: Spark may be stopping
+        too, since the process ends."""
         self._stopping_until_s = None if may_be_stopping else 0.0
         try:
             await self._poll()
@@ -136,7 +135,7 @@ class QueryPoller:
             self._pending.cancel()
 
     async def _poll(self) -> bool:
-        """Whether to poll again."""
+        """Poll once. Returns whether to poll again."""
         tracked = self._observer.runs()
         # No query goes without an observation for more than a heartbeat and half an interval.
         before_s = time.monotonic() - max(0.0, self._heartbeat_s - self._interval_s / 2)
@@ -165,11 +164,12 @@ class QueryPoller:
             self._polled_batches.update(
                 (run.run_id, run.active.batch_id) for run in behind if run.active
             )
-            lost = self._has_listener and self._has_polled and not snapshot.is_session_stopped
-            # The listener has the failures before: what fails as Spark is stopped fails by that.
-            is_by_stop = self._has_listener and snapshot.is_session_stopped
+            is_stopped = snapshot.is_session_stopped
+            lost = self._has_listener and self._has_polled and not is_stopped
+            # The listener has received earlier failures: these are caused by the stop.
+            is_by_stop = self._has_listener and is_stopped and not snapshot.is_stopping
             for event in events:
-                if isinstance(event, Terminated) and is_by_stop and not snapshot.is_stopping:
+                if isinstance(event, Terminated) and is_by_stop:
                     event = replace(event, exception=None)
                 self._put(PolledEvent(event, lost=lost))
         self._has_polled = True
@@ -183,11 +183,8 @@ class QueryPoller:
             await asyncio.sleep(self._grace_s)
 
     async def _keep_registered(self) -> None:
-        """Register the listener again where Spark's client has dropped it.
-
-        Spark Connect's does when the stream of its events is interrupted for longer than it
-        retries, with a Python warning only.
-        """
+        """Register the listener again where Spark's client has dropped it, since the stream of its
+        events was interrupted for longer than it retries."""
         listener = self._session.listener
         if listener is None or listener.is_registered():
             return
@@ -215,12 +212,7 @@ class QueryPoller:
         for query in snapshot.queries:
             is_tracked = self._observer.has_run(query.query_id, query.run_id)
             if is_tracked and self._is_due(query.query_id, before_s):
-                self._put(
-                    Refreshed(
-                        *(query.query_id, query.run_id, query.at_ms),
-                        *(query.activity, query.running_batch),
-                    )
-                )
+                self._put(query)
         active = {query.query_id for query in snapshot.queries}
         for query_id in self._observed_at_s.keys() - active:
             del self._observed_at_s[query_id]
@@ -230,18 +222,20 @@ class QueryPoller:
         self._polled_batches = {
             run_id: batch for run_id, batch in self._polled_batches.items() if run_id in runs
         }
-        active = {query.run_id for query in snapshot.queries}
-        candidates = [self._run(query.query_id, query.run_id, query) for query in snapshot.queries]
-        candidates += [
-            self._run(query_id, run_id, None)
-            for run_id, query_id in tracked.items()
-            if run_id not in active
-        ]
+        polled: dict[str, tuple[str, ActiveQuery | None]] = {
+            query.run_id: (query.query_id, query) for query in snapshot.queries
+        }
+        for run_id, query_id in tracked.items():
+            polled.setdefault(run_id, (query_id, None))
+        candidates = (
+            _Run(
+                *(query_id, run_id, active),
+                is_new=not self._observer.has_start(query_id, run_id),
+                observed_batch=self._observer.batch_of(query_id, run_id),
+            )
+            for run_id, (query_id, active) in polled.items()
+        )
         return [run for run in candidates if self._is_behind(run)]
-
-    def _run(self, query_id: str, run_id: str, active: ActiveQuery | None) -> _Run:
-        is_new = not self._observer.has_start(query_id, run_id)
-        return _Run(query_id, run_id, active, is_new, self._observer.batch_of(query_id, run_id))
 
     def _is_behind(self, run: _Run) -> bool:
         if run.active is None:
@@ -258,7 +252,7 @@ class QueryPoller:
         return observed is None or observed < batch_id
 
     def _read_events(self, behind: list[_Run]) -> list[Started | Progressed | Terminated]:
-        """The missing events. In a thread: calls Spark."""
+        """Read the missing events from Spark. Blocks."""
         events: list[Started | Progressed | Terminated] = []
         for run in behind:
             if run.active is not None and run.is_new:
@@ -274,9 +268,9 @@ class QueryPoller:
         return events
 
     async def _call(self, function: Callable[[], _Result]) -> _Result | None:
-        """Its result, from a thread. None where Spark does not answer, or not in time."""
+        """Run `function` in a thread. None where Spark does not answer, or not in time."""
         if self._pending is not None and not self._pending.done():
-            # The call before still waits.
+            # The previous call still waits.
             return None
         pending = asyncio.get_running_loop().run_in_executor(None, function)
         pending.add_done_callback(_retrieve_exception)

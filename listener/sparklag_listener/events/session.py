@@ -1,4 +1,4 @@
-"""The interface to a Spark session of either kind: its listener, and requests about its queries."""
+"""The interface to a Spark session, classic or Connect: its listener and its queries."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sparklag_listener.events.event_queue import Progressed, QueryEvent, Terminated
+from sparklag_listener.events.event_queue import ActiveQuery, Progressed, QueryEvent, Terminated
 from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_schemas import Activity, Origin, RunningBatch, SparklagError
+from sparklag_schemas import Activity, Origin, SparklagError
 from sparklag_schemas.settings.reading import SPARK_PREFIX
 
 OnEvent = Callable[[QueryEvent], None]
@@ -25,29 +25,13 @@ class ConnectionLost(SparkUnavailable):
 
 
 @dataclass(frozen=True)
-class ActiveQuery:
-    """A run that is active."""
-
-    query_id: str
-    run_id: str
-    name: str | None
-    batch_id: int | None
-    """The last completed. None before the first, and for a continuous query."""
-    at_ms: int
-    activity: Activity | None = None
-    """None: not requested, or not known."""
-    running_batch: RunningBatch | None = None
-    """With the activity `running`. None: not known."""
-
-
-@dataclass(frozen=True)
 class ActiveQueries:
     """All runs that are active; none in a session that is stopped."""
 
     queries: tuple[ActiveQuery, ...]
     is_session_stopped: bool
     is_stopping: bool = False
-    """Spark stops, and not yet is it known whether its driver has stopped it."""
+    """Spark stops, and it is not known yet whether its driver has stopped it."""
 
 
 class Queries(Protocol):
@@ -66,14 +50,11 @@ class Queries(Protocol):
         """Wait until the listener bus is empty, and return whether it is; None if not known."""
 
     def last_progress(self, run_id: str, after: int | None) -> Progressed | None:
-        """The last progress of a run, where it is of a batch later than `after`.
-
-        The last progress of an idle query is of no batch: then the last one of a batch, if it is
-        among Spark's recent ones.
-        """
+        """The last progress of a run, if its batch is later than `after`. An idle query's last
+        progress has no batch: then the last one with a batch, if Spark still has it."""
 
     def is_active(self, run_id: str) -> bool:
-        """Whether a run that was active still is."""
+        """Returns whether a run that was active still is."""
 
     def termination(self, query_id: str, run_id: str) -> Terminated:
         """The event of the end of a run that is no longer active."""
@@ -83,7 +64,7 @@ class Listener(Protocol):
     """A registration that Spark's client may drop silently."""
 
     def is_registered(self) -> bool:
-        """Whether events still arrive. No I/O."""
+        """Returns whether events still arrive. No I/O."""
 
     def register(self) -> None:
         """Register again. Blocks until Spark answers. Raises ListenerError."""
@@ -98,33 +79,33 @@ class ObservedSession(Protocol):
 
     @property
     def ends_with_process(self) -> bool:
-        """Whether its queries end with this process."""
+        """True where its queries end with this process."""
 
     @property
     def label(self) -> str:
-        """What it is called in the log."""
+        """The session's name in the log."""
 
     @property
     def queries(self) -> Queries:
-        """Its queries."""
+        """The session's queries."""
 
     @property
     def listener(self) -> Listener | None:
-        """Once registered: the listener, if Spark may drop it."""
+        """The registered listener, if Spark may drop it."""
 
     def is_same(self, spark: Any) -> bool:
-        """Whether `spark` is another object of this session."""
+        """Returns whether `spark` is an object of this session."""
 
     def listen(self, on_event: OnEvent, on_error: OnError) -> None:
         """Register a listener. Raises NoListener where Spark takes none. Blocks until Spark
         answers."""
 
     def stop_listening(self, timeout_s: float) -> None:
-        """Unregister, if registered. Blocks until Spark answers. Raises nothing."""
+        """Unregister the listener, if any. Blocks until Spark answers. Raises nothing."""
 
 
 def own_settings(properties: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Those of Spark's properties that are sparklag's, without their prefix."""
+    """The sparklag settings among Spark's properties, without their prefix."""
     return {
         name.removeprefix(SPARK_PREFIX): value
         for name, value in properties
@@ -135,10 +116,10 @@ def own_settings(properties: Iterable[tuple[str, str]]) -> dict[str, str]:
 def activity_of(
     *, trigger_active: bool, data_available: bool, any_progress: bool
 ) -> Activity | None:
-    """The activity of a query, from its status.
+    """The activity of a query, from its status. None: unknown.
 
-    A trigger that finds no data, or less than `minOffsetsPerTrigger`, is active too. Without any
-    progress an inactive status may be of a continuous query, which never has another.
+    A trigger that finds no data, or less than `minOffsetsPerTrigger`, is active too. A continuous
+    query has no progress, and its status is never active.
     """
     if trigger_active and data_available:
         return "running"

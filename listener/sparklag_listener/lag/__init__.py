@@ -1,1 +1,137 @@
-"""The lag of queries in the driver itself: read, as tables, and shown in a notebook."""
+"""The sources of a handle's lag: the embedded service, a service by REST, or `consumer-lag`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, Final, Protocol, TypeVar
+
+from sparklag_listener.background_loop import run_on_own_loop
+from sparklag_listener.errors import (
+    AmbiguousQueryName,
+    LagUnavailable,
+    ListenerError,
+    QueryNotFound,
+)
+from sparklag_listener.stats import Stats
+from sparklag_schemas import LagEvent, Observation, ResolvedSettings
+from sparklag_schemas.messages.query_names import ambiguity
+from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.text.printable import printable
+
+_Result = TypeVar("_Result")
+
+LAG_TIMEOUT_S: Final = 10.0
+
+
+class LagSource(Protocol):
+    """Each call blocks, for at most `timeout_s`. Raises LagUnavailable."""
+
+    def find(self, query: str, timeout_s: float) -> LagEvent:
+        """The newest event of a query, by name, id or the first characters of the id.
+
+        Raises QueryNotFound, AmbiguousQueryName.
+        """
+
+    def newest(self, query_ids: Collection[str], timeout_s: float) -> list[LagEvent]:
+        """The newest event of each of these queries that has one."""
+
+
+class EmbeddedService(Protocol):
+    """The service in this process."""
+
+    def run(
+        self, queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
+    ) -> Awaitable[None]:
+        """Run on the driver's queue until cancelled."""
+
+    async def find(self, query: str) -> list[LagEvent]:
+        """The query that is meant; several where that is ambiguous. Waits for its view."""
+
+    async def newest(self, query_ids: Collection[str]) -> list[LagEvent]:
+        """See LagSource. Waits for its view."""
+
+    def not_ready(self) -> str:
+        """The reason why it waits."""
+
+
+class EmbeddedSource:
+    """Reads the view of the embedded service, on the loop that it runs on."""
+
+    def __init__(
+        self,
+        service: EmbeddedService,
+        submit: Callable[[Coroutine[Any, Any, list[LagEvent]]], Future[list[LagEvent]]],
+    ) -> None:
+        """`submit` runs a coroutine on that loop."""
+        self._service = service
+        self._submit = submit
+
+    def find(self, query: str, timeout_s: float) -> LagEvent:
+        """See LagSource."""
+        return the_one(query, self._result(self._service.find(query), timeout_s))
+
+    def newest(self, query_ids: Collection[str], timeout_s: float) -> list[LagEvent]:
+        """See LagSource."""
+        return self._result(self._service.newest(query_ids), timeout_s)
+
+    def _result(
+        self, events: Coroutine[Any, Any, list[LagEvent]], timeout_s: float
+    ) -> list[LagEvent]:
+        try:
+            future = self._submit(events)
+        except RuntimeError:
+            raise LagUnavailable("the embedded service is closed") from None
+        try:
+            return future.result(timeout_s)
+        except CancelledError:
+            raise LagUnavailable("the embedded service is closed") from None
+        except FutureTimeoutError:
+            reason = self._service.not_ready()
+            raise LagUnavailable(
+                f"the embedded service is not ready within {timeout_s:g} s: {reason}"
+            ) from None
+        finally:
+            future.cancel()
+
+
+def require_name(query: object) -> None:
+    """Raise ListenerError where it cannot be the name or id of a query."""
+    try:
+        if isinstance(query, str) and query.encode():
+            return
+    except UnicodeEncodeError:
+        # Half of a surrogate pair.
+        pass
+    raise ListenerError("lag() takes the name or id of a query, as text")
+
+
+def await_within(timeout_s: float, coroutine: Coroutine[Any, Any, _Result], what: str) -> _Result:
+    """The result of `coroutine`, run on a loop of its own: the handle's loop is not held up.
+
+    Raises LagUnavailable where `what` does not answer in time.
+    """
+    try:
+        return run_on_own_loop(coroutine, timeout_s)
+    except FutureTimeoutError:
+        raise LagUnavailable(f"{what} did not answer within {timeout_s:g} s") from None
+
+
+def the_one(query: str, events: Collection[LagEvent]) -> LagEvent:
+    """The only one of `events`, which `query` means. Raises QueryNotFound, AmbiguousQueryName."""
+    if not events:
+        raise not_found(query)
+    if len(events) > 1:
+        ids = ", ".join(event.query_id for event in events)
+        raise AmbiguousQueryName(printable(f"{ambiguity(query, events)}: {ids}", 1_000))
+    return next(iter(events))
+
+
+def not_found(query: str) -> QueryNotFound:
+    """The error where `query` means none."""
+    shown = printable(repr(query), 200)
+    return QueryNotFound(
+        f"no query has the name or id {shown}, or its lag is not published yet;"
+        " a handle's lags() has those that it observes"
+    )

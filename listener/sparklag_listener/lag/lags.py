@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from sparklag_schemas import LagEvent, SparklagError
 from sparklag_schemas.presentation.rows import CELLS, severity
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
     from sparklag_listener.lag.tables import Table
 
-
+_log = logging.getLogger("sparklag")
+REFRESH_TIMEOUT_S: Final = 5.0
+"""The time that reading for one refresh may take. The first one holds up the cell."""
+INTERVAL_S: Final = 2.0
+MAX_LIVE_S: Final = 1_800.0
+_MAX_PAUSE_S: Final = 15.0
+_MAX_SHARE: Final = 0.1
+"""The share of the time that reading may take: after a slow refresh the pause is longer."""
 _MAX_ROWS: Final = 50
 _MAX_NAME: Final = 80
 _MAX_REASON: Final = 300
@@ -37,7 +44,7 @@ _BORDER: Final = "border-bottom:1px solid rgba(128,128,128,.35)"
 
 
 def lag_table(events: Sequence[LagEvent], now_ms: int) -> str:
-    """A row for each query, the worst status first."""
+    """An HTML table: a row for each query, the worst status first."""
     if not events:
         return paragraph("no lag is published yet of the queries that are observed")
     ranked = sorted(events, key=lambda event: severity(event.status))
@@ -53,7 +60,7 @@ def lag_table(events: Sequence[LagEvent], now_ms: int) -> str:
 
 
 def paragraph(text: str) -> str:
-    """A line of any text."""
+    """A line of any text, as HTML."""
     return f'<div style="opacity:.8">{escape(printable(text, 1_000))}</div>'
 
 
@@ -91,7 +98,7 @@ class Lags(tuple[LagEvent, ...]):
         return self._table(partitions).to_pandas()
 
     def to_spark(self, spark: Any, *, partitions: bool = False) -> Any:
-        """The same as a DataFrame of that Spark session, where it is null."""
+        """The rows of `to_pandas` as a DataFrame of `spark`. What is unknown is null."""
         return self._table(partitions).to_spark(spark)
 
     def _table(self, partitions: bool) -> Table:
@@ -101,8 +108,6 @@ class Lags(tuple[LagEvent, ...]):
         return partition_table(self) if partitions else query_table(self)
 
     def _repr_html_(self) -> str:
-        from sparklag_listener.lag.lags import lag_table
-
         return lag_table(self, epoch_ms())
 
     def __repr__(self) -> str:
@@ -114,30 +119,13 @@ class Lags(tuple[LagEvent, ...]):
         return f"<Lags: {first_few(texts) or 'no query'}>"
 
 
-_log = logging.getLogger("sparklag")
-INTERVAL_S: Final = 2.0
-_MAX_PAUSE_S: Final = 15.0
-_MAX_SHARE: Final = 0.1
-"""Of the time that reading should take: after a slow refresh the pause is longer."""
-MAX_LIVE_S: Final = 1_800.0
-_TIMEOUT_S: Final = 5.0
-"""Of reading for one refresh. The first holds up the cell."""
+ReadLags = Callable[[], Lags | None]
+"""Returns None once the handle is closed. Raises SparklagError."""
 
 
-class ShownHandle(Protocol):
-    """Its `repr` is the line above the table."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing is observed any more."""
-
-    def lags(self, *, timeout_s: float) -> Lags:
-        """Raises SparklagError."""
-
-
-def lag_html(handle: ShownHandle) -> str:
-    """The handle and its queries, now."""
-    return _document(handle, "" if handle.closed else _read_table(handle), "")
+def lag_html(title: str, read: ReadLags) -> str:
+    """The line `title` and a table of the queries, now."""
+    return _document(title, _read_table(read) or "", "")
 
 
 def kernel_shell() -> Any:
@@ -153,9 +141,10 @@ def kernel_shell() -> Any:
 class LiveTable:
     """The output of a handle in one cell."""
 
-    def __init__(self, handle: ShownHandle, shell: Any) -> None:
-        """`shell`: see `kernel_shell`."""
-        self._handle = handle
+    def __init__(self, title: Callable[[], str], read: ReadLags, shell: Any) -> None:
+        """`title`: the line above the table. `shell`: see `kernel_shell`."""
+        self._title = title
+        self._read = read
         self._shell = shell
         self._stop_reason: str | None = None
         self._stopped = threading.Event()
@@ -165,11 +154,11 @@ class LiveTable:
         from IPython.display import display
 
         show: Any = display  # it has no types
-        if self._handle.closed:
+        began_s = time.monotonic()
+        table = _read_table(self._read)
+        if table is None:
             show(self._bundle("", ""), raw=True)
             return
-        began_s = time.monotonic()
-        table = _read_table(self._handle)
         took_s = time.monotonic() - began_s
         shown = show(self._bundle(table, ""), raw=True, display_id=True)
         self._shell.events.register("post_run_cell", self._stop_on_interrupt)
@@ -189,13 +178,13 @@ class LiveTable:
         try:
             while not self._stopped.wait(_pause_s(took_s)):
                 began_s = time.monotonic()
-                if self._handle.closed:
+                newest = _read_table(self._read) if began_s <= deadline_s else table
+                if newest is None:
                     self.stop("the handle is closed")
                 elif began_s > deadline_s:
                     self.stop(f"it was live for {MAX_LIVE_S / 60:g} min; display it again")
                 else:
-                    table = _read_table(self._handle)
-                    took_s = time.monotonic() - began_s
+                    table, took_s = newest, time.monotonic() - began_s
                     shown.update(self._bundle(table, ""), raw=True)
             note = f"not refreshed any more: {self._stop_reason}"
             shown.update(self._bundle(table, note), raw=True)
@@ -207,8 +196,8 @@ class LiveTable:
                 self._shell.events.unregister("post_run_cell", self._stop_on_interrupt)
 
     def _bundle(self, table: str, note: str) -> dict[str, str]:
-        html = _document(self._handle, table, note)
-        return {"text/html": html, "text/plain": repr(self._handle)}
+        title = self._title()
+        return {"text/html": _document(title, table, note), "text/plain": title}
 
     def _stop_on_interrupt(self, result: Any) -> None:
         if isinstance(getattr(result, "error_in_exec", None), KeyboardInterrupt):
@@ -219,13 +208,16 @@ def _pause_s(took_s: float) -> float:
     return min(max(INTERVAL_S, took_s / _MAX_SHARE), _MAX_PAUSE_S)
 
 
-def _read_table(handle: ShownHandle) -> str:
+def _read_table(read: ReadLags) -> str | None:
     try:
-        table = lag_table(handle.lags(timeout_s=_TIMEOUT_S), epoch_ms())
+        lags = read()
+        if lags is None:
+            return None
+        table = lag_table(lags, epoch_ms())
     except SparklagError as error:
         table = paragraph(str(error))
     return f"{table}{paragraph(datetime.now().strftime('as of %H:%M:%S'))}"
 
 
-def _document(handle: ShownHandle, table: str, note: str) -> str:
-    return f"{paragraph(repr(handle))}{table}{paragraph(note) if note else ''}"
+def _document(title: str, table: str, note: str) -> str:
+    return f"{paragraph(title)}{table}{paragraph(note) if note else ''}"

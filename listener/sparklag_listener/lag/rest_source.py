@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Final
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sparklag_listener.errors import AmbiguousQueryName, LagUnavailable, QueryNotFound
-from sparklag_listener.lag.source import await_within, not_found
+from sparklag_listener.lag import await_within, not_found
 from sparklag_schemas import ContractError, LagEvent, decode_lag_event
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES, NOT_JSON
 from sparklag_schemas.rest_interface import ReceivedProblem, path_segment
@@ -24,45 +24,41 @@ _CHUNK_BYTES: Final = 256 * 1024
 
 
 class RestSource:
-    """Follows no redirect and takes no proxy: the service is where the setting says."""
+    """Follows no redirect and takes no proxy: the service is at the URL of the setting."""
 
     def __init__(self, service_url: str) -> None:
-        """As setting `service_url` takes it."""
         self._url = urlsplit(service_url)
         self._shown = f"the service at {shown_url(service_url)}"
 
     def find(self, query: str, timeout_s: float) -> LagEvent:
         """See LagSource."""
-        return self._within(timeout_s, [query])[0]
+        return self._request([query], timeout_s)[0]
 
     def newest(self, query_ids: Collection[str], timeout_s: float) -> list[LagEvent]:
         """See LagSource."""
-        return self._within(timeout_s, query_ids, is_missing_allowed=True)
+        return self._request(query_ids, timeout_s, is_missing_allowed=True)
 
-    def _within(
-        self, timeout_s: float, queries: Collection[str], *, is_missing_allowed: bool = False
+    def _request(
+        self, queries: Collection[str], timeout_s: float, *, is_missing_allowed: bool = False
     ) -> list[LagEvent]:
         deadline_s = time.monotonic() + timeout_s
 
         def request_all() -> list[LagEvent]:
-            return list(self._events(queries, deadline_s, is_missing_allowed))
+            kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
+            left_s = max(0.1, deadline_s - time.monotonic())
+            events = []
+            host, port = self._url.hostname or "", self._url.port
+            with closing(kind(host, port, timeout=left_s)) as connection:
+                for query in queries:
+                    try:
+                        events.append(self._event(connection, query, deadline_s))
+                    except QueryNotFound:
+                        if not is_missing_allowed:
+                            raise
+            return events
 
         # In a thread: to resolve a host name may take longer than any timeout of a socket.
         return await_within(timeout_s, asyncio.to_thread(request_all), self._shown)
-
-    def _events(
-        self, queries: Collection[str], deadline_s: float, is_missing_allowed: bool
-    ) -> Iterator[LagEvent]:
-        kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
-        timeout_s = max(0.1, deadline_s - time.monotonic())
-        host, port = self._url.hostname or "", self._url.port
-        with closing(kind(host, port, timeout=timeout_s)) as connection:
-            for query in queries:
-                try:
-                    yield self._event(connection, query, deadline_s)
-                except QueryNotFound:
-                    if not is_missing_allowed:
-                        raise
 
     def _event(self, connection: HTTPConnection, query: str, deadline_s: float) -> LagEvent:
         try:

@@ -32,7 +32,7 @@ _PANDAS_TYPES: Final[Mapping[str, str]] = {
     "double": "Float64",
     "timestamp": "datetime64[ns, UTC]",
 }
-"""By Spark's types. Nullable: unknown is neither 0 nor NaN."""
+"""The pandas type of each Spark type. Nullable: unknown is neither 0 nor NaN."""
 
 
 @dataclass(frozen=True)

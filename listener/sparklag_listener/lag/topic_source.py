@@ -14,7 +14,7 @@ from sparklag_kafka.clients.consumer import ContractConsumer, RecentRecords, rea
 from sparklag_kafka.clients.contract_records import ContractRecords, safe
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_listener.errors import LagUnavailable
-from sparklag_listener.lag.source import await_within, the_one
+from sparklag_listener.lag import await_within, the_one
 from sparklag_schemas import LagEvent, RegistryError, ResolvedSettings
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.errors import WrongPlace
@@ -38,32 +38,23 @@ class TopicSource:
         """See LagSource."""
 
         def may_be_meant(event: LagEvent) -> bool:
-            return event.query == query or bool(
-                event.query_id == query or ids_with_prefix(query, [event.query_id])
-            )
+            is_named = query in (event.query, event.query_id)
+            return is_named or bool(ids_with_prefix(query, [event.query_id]))
 
-        events = self._within(timeout_s, lambda query_id: True, may_be_meant)
+        events = await_within(timeout_s, self._read(may_be_meant), self._shown)
         return the_one(query, find_query(query, events))
 
     def newest(self, query_ids: Collection[str], timeout_s: float) -> list[LagEvent]:
         """See LagSource."""
-        wanted = frozenset(query_ids)
-        if not wanted:
+        if not query_ids:
             return []
-        return list(self._within(timeout_s, wanted.__contains__, lambda event: True).values())
-
-    def _within(
-        self,
-        timeout_s: float,
-        is_read: Callable[[str], bool],
-        is_wanted: Callable[[LagEvent], bool],
-    ) -> dict[str, LagEvent]:
-        return await_within(timeout_s, self._read(is_read, is_wanted), self._shown)
+        events = self._read(lambda event: True, frozenset(query_ids))
+        return list(await_within(timeout_s, events, self._shown).values())
 
     async def _read(
-        self, is_read: Callable[[str], bool], is_wanted: Callable[[LagEvent], bool]
+        self, is_wanted: Callable[[LagEvent], bool], query_ids: Collection[str] | None = None
     ) -> dict[str, LagEvent]:
-        """By query id: of those that `is_read` takes by their id, those that `is_wanted` takes."""
+        """The wanted events by query id, decoded only where `query_ids` has the id or is None."""
         settings = self._settings
         newest: dict[str, LagEvent] = {}
         records = ContractRecords(
@@ -87,7 +78,8 @@ class TopicSource:
                 wanted = [
                     record
                     for record in batch
-                    if (query_id := records.query_id(record)) is not None and is_read(query_id)
+                    if (query_id := records.query_id(record)) is not None
+                    and (query_ids is None or query_id in query_ids)
                 ]
                 async for chunk in records.chunks(wanted):
                     for record in chunk:
@@ -133,7 +125,7 @@ class TopicSource:
 
 
 class _LoggedOnce:
-    """Refused messages: the first of each kind is logged. The service counts them all."""
+    """Logs the first refused message of each kind. The service counts them all."""
 
     def __init__(self) -> None:
         self._kinds: set[str] = set()

@@ -1,4 +1,4 @@
-"""Which sessions can be observed, and what each of the others is told."""
+"""The sessions that can be observed, and the error of each of the others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sparklag_listener import (
     UnsupportedSpark,
     observe,
 )
-from sparklag_listener.classic.description import _kafka_source
-from sparklag_listener.classic.py4j_text import brief
+from sparklag_listener.classic.listener import brief
+from sparklag_listener.classic.queries import _kafka_source
 from sparklag_listener.classic.session import ClassicSession, require_classic_session
 from sparklag_listener.events.kafka_source import reads
 from sparklag_schemas import SettingsError, SourcePosition

@@ -10,8 +10,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from sparklag_listener.classic import session
-from sparklag_listener.classic.listener import Py4jListener
-from sparklag_listener.classic.py4j_text import ProgressReader
+from sparklag_listener.classic.listener import ProgressReader, Py4jListener
 from sparklag_listener.classic.session import wrapped
 from sparklag_listener.events.event_queue import Progressed, QueryEvent, Started
 from tests.listener.java_events import QUERY_ID, RUN_ID, progress_event, started_event
@@ -31,7 +30,7 @@ class RecordingListener:
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         self.events: list[QueryEvent] = []
         self.errors: list[BaseException] = []
-        self.listener = Py4jListener(spark._jvm, self.events.append, self.errors.append)
+        self.listener = Py4jListener(self.events.append, self.errors.append)
         self.wrapper = wrapped(gateway, self.listener)
 
 
@@ -59,14 +58,10 @@ def test_text_that_is_read_in_slices_or_whole_is_sparks_own(
     if not can_be_sliced:
         monkeypatch.setattr(ProgressReader, "_compose", refuse)
     short, long = (progress_event(spark, f"progress_cost_{n}p") for n in (1, 2000))
-    reader, of_progress = (
-        ProgressReader(spark._jvm, "progress", "json"),
-        ProgressReader(spark._jvm, "json"),
-    )
+    reader = ProgressReader(spark._jvm)
     # How one is taken is decided by the one before: each follows each.
     for event in (short, long, long, short, short, long):
-        text = event.progress().json()
-        assert (reader.read(event), of_progress.read(event.progress())) == (text, text)
+        assert reader.read(event.progress()) == event.progress().json()
 
 
 def test_text_that_is_not_ascii_is_passed_as_it_is(spark: SparkSession) -> None:

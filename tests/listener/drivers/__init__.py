@@ -51,7 +51,7 @@ def start_query(
     output_mode: str = "append",
     **trigger: Any,
 ) -> StreamingQuery:
-    """To foreachBatch with `write`, or to the noop sink."""
+    """Start a query to foreachBatch with `write`, or to the noop sink."""
     writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).outputMode(output_mode)
     writer = writer.format("noop") if write is None else writer.foreachBatch(write)
     if name is not None:

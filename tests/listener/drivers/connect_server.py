@@ -14,7 +14,7 @@ def main() -> None:
             "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": "0",
-            # A query that fails says where.
+            # A query that fails has a stack trace.
             "spark.sql.connect.serverStacktrace.enabled": "true",
         }
     )

@@ -1,4 +1,4 @@
-"""A driver whose query has read everything, and that then ends in the way it is told to.
+"""A driver whose query has read everything, and that then ends in the requested way.
 
 Arguments: the ending, the brokers to publish to, the topic to read, the topic to publish to, a
 checkpoint, and the brokers to read from.
@@ -24,12 +24,12 @@ from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_listener import ObserverHandle, observe
-from sparklag_listener.process_exit import process_exit
+from sparklag_listener.background_loop import process_exit
 from tests.listener.drivers import build_session, read_kafka, start_query, tell
 from tests.waiting import wait_for
 
 CLOSE_S = 60.0
-"""For what can be published: the five seconds of a driver are too few beside busy processes."""
+"""The time to publish: the five seconds of a driver are too few beside busy processes."""
 ENDINGS: dict[str, Callable[[Driver], None]] = {}
 
 
@@ -199,7 +199,7 @@ def loses_its_jvm_and_returns(driver: Driver) -> None:
 
 
 def observed(spark: SparkSession) -> Driver:
-    """With the arguments of this process."""
+    """Run with the arguments of this process."""
     _, publish_to, topic, offsets_topic, checkpoint, read_from = sys.argv[1:]
     handle = observe(spark, publish_to, offsets_topic=offsets_topic, topic_partitions=1)
     return Driver(spark, handle, read_kafka(spark, read_from, subscribe=topic), checkpoint)

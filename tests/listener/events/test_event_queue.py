@@ -9,12 +9,12 @@ from collections.abc import Iterable
 import pytest
 
 from sparklag_listener.events.event_queue import (
+    ActiveQuery,
     EventQueue,
     Idled,
     PolledEvent,
     Progressed,
     QueuedEvent,
-    Refreshed,
     Started,
     Terminated,
 )
@@ -43,7 +43,7 @@ async def taken(queue: EventQueue) -> list[QueuedEvent]:
     return events
 
 
-async def test_what_other_threads_put_wakes_the_reader_and_none_is_lost() -> None:
+async def test_events_of_other_threads_wake_the_reader() -> None:
     queue = EventQueue(1_000_000)
     got: list[QueuedEvent] = []
 
@@ -96,18 +96,16 @@ async def test_starts_and_ends_stay_and_what_is_left_keeps_its_order() -> None:
         assert left.index(Started(*run_ids(run), "orders", 1)) < left.index(progress(run, 49))
 
 
-async def test_of_what_only_reports_that_a_run_goes_on_the_newest_stays() -> None:
+async def test_the_newest_idle_event_of_a_run_stays() -> None:
     queue = EventQueue(4)
     for at_ms in range(50):
-        put_all(queue, [Idled(*run_ids(1), at_ms), Refreshed(*run_ids(2), at_ms)])
+        put_all(queue, [Idled(*run_ids(1), at_ms), ActiveQuery(*run_ids(2), at_ms)])
     left = await taken(queue)
     assert len(left) <= 4
-    assert left[-2:] == [Idled(*run_ids(1), 49), Refreshed(*run_ids(2), 49)]
+    assert left[-2:] == [Idled(*run_ids(1), 49), ActiveQuery(*run_ids(2), 49)]
 
 
-async def test_where_nothing_is_superfluous_it_grows_and_does_not_look_each_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_it_grows_without_a_scan_for_each_event(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = 0
     make_room = EventQueue._compact
 
@@ -130,7 +128,7 @@ async def test_a_text_that_reports_no_run_is_bounded_too() -> None:
     assert queue.qsize() <= 10
 
 
-async def test_it_is_joined_once_what_was_taken_is_done_though_some_gave_way() -> None:
+async def test_join_returns_once_all_events_are_done() -> None:
     queue = EventQueue(2)
     await asyncio.wait_for(queue.join(), DEADLINE_S)
     put_all(queue, [progress(1, batch) for batch in range(10)])

@@ -1,4 +1,4 @@
-"""What a source's description says that it reads."""
+"""The topics in a source's description."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklag_listener.events.kafka_source import parse_source_description, reads
+from sparklag_listener.events.kafka_source import parse_source, reads
 from sparklag_schemas import SourcePosition
 from tests import samples
 
@@ -20,8 +20,7 @@ def test_every_kafka_source_of_the_samples_is_named() -> None:
     for name in samples.PROGRESS:
         for index, source in enumerate(samples.progress_document(name)["sources"]):
             if source["description"].startswith("Kafka"):
-                result = parse_source_description(index, source["description"])
-                assert result is not None, source["description"]
+                result = parse_source(index, source["description"])
                 assert result.source == index
                 assert (result.topics is None) == (result.topic_pattern is not None)
                 if source["endOffset"]:
@@ -33,7 +32,7 @@ def test_every_kafka_source_of_the_samples_is_named() -> None:
 @pytest.mark.parametrize("kind", ["KafkaV2", "KafkaSource"])  # the second of older Sparks
 @given(topics=TOPICS)
 def test_subscribed_topics_are_read(kind: str, topics: list[str]) -> None:
-    result = parse_source_description(3, f"{kind}[Subscribe[{', '.join(topics)}]]")
+    result = parse_source(3, f"{kind}[Subscribe[{', '.join(topics)}]]")
     assert result == SourcePosition(source=3, topics=topics)
 
 
@@ -42,16 +41,14 @@ def test_assigned_partitions_are_read_whatever_their_order(
     topics: list[str], partitions: list[int]
 ) -> None:
     output = ", ".join(f"{topic}-{number}" for number in partitions for topic in topics)
-    result = parse_source_description(0, f"KafkaV2[Assign[{output}]]")
-    assert result is not None
+    result = parse_source(0, f"KafkaV2[Assign[{output}]]")
     assert result.assigned == {topic: sorted(partitions) for topic in topics}
     assert set(result.topics or ()) == set(topics)
 
 
 @pytest.mark.parametrize("pattern", ["orders.*", "a[bc]d, e", "x]]", "(?i)o.{2,3}"])
 def test_a_pattern_is_taken_as_it_is(pattern: str) -> None:
-    result = parse_source_description(0, f"KafkaV2[SubscribePattern[{pattern}]]")
-    assert result is not None
+    result = parse_source(0, f"KafkaV2[SubscribePattern[{pattern}]]")
     assert (result.topics, result.topic_pattern, result.assigned) == (None, pattern, None)
 
 
@@ -61,10 +58,9 @@ def test_a_pattern_is_taken_as_it_is(pattern: str) -> None:
      "KafkaV2[Subscribe[a]", "FileStreamSource[file:/KafkaV2[Subscribe[a]]]"],
 )  # fmt: skip
 def test_what_names_no_topic_is_left_alone(description: str) -> None:
-    assert parse_source_description(0, description) is None
+    assert parse_source(0, description) == SourcePosition(source=0)
 
 
 def test_partitions_that_cannot_be_reported_apart_name_nothing() -> None:
-    result = parse_source_description(0, "KafkaV2[Assign[orders]]")
-    assert result is not None
+    result = parse_source(0, "KafkaV2[Assign[orders]]")
     assert (result.topics, result.assigned) == (None, None)

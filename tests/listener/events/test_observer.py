@@ -1,4 +1,4 @@
-"""From Spark's events to observations: each whole, none that takes a position back."""
+"""Spark's events as observations: each complete, none that takes a position back."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sparklag_listener.events.event_queue import (
+    ActiveQuery,
     Idled,
     Progressed,
     QueryEvent,
-    Refreshed,
     Started,
     Terminated,
 )
@@ -66,7 +67,7 @@ def progress(
 
 
 def idle_progress(batch_id: int, *ends: dict[str, dict[int, int]] | None) -> Progressed:
-    """What Spark says of a trigger that found nothing."""
+    """Spark's progress of a trigger without data."""
     document = json.loads(progress(batch_id, *ends, timestamp="2026-11-21T08:01:32.600Z").text)
     document |= {"numInputRows": 0, "durationMs": {"latestOffset": 3, "triggerExecution": 4}}
     return Progressed(json.dumps(document), 55)
@@ -80,8 +81,8 @@ def idled(run_id: str = RUN, at_ms: int = 60) -> Idled:
     return Idled(QUERY, run_id, at_ms)
 
 
-def refreshed(run_id: str = RUN, at_ms: int = 65) -> Refreshed:
-    return Refreshed(QUERY, run_id, at_ms)
+def refreshed(run_id: str = RUN, at_ms: int = 65) -> ActiveQuery:
+    return ActiveQuery(QUERY, run_id, at_ms)
 
 
 def terminated(run_id: str = RUN, exception: str | None = None, at_ms: int = 70) -> Terminated:
@@ -93,6 +94,12 @@ def observer(*sources: SourcePosition, checkpoint: str | None = "file:/checkpoin
     made = Observer("default")
     made.describe(QUERY, RUN, QueryDescription(sources, checkpoint))
     return made
+
+
+@pytest.fixture
+def watching() -> Observer:
+    """An observer whose query reads the topic `orders`."""
+    return observer(kafka_source("orders"))
 
 
 def received(observer: Observer, event: QueryEvent) -> Observation:
@@ -128,16 +135,14 @@ def test_a_progress_reports_the_position_and_its_batch() -> None:
 
 
 @pytest.mark.parametrize("activity", [None, "running", "waiting"])
-def test_a_refresh_reports_what_the_query_does_and_nothing_else_does(activity: Any) -> None:
-    watching = observer(kafka_source("orders"))
+def test_only_a_refresh_reports_the_activity(watching: Observer, activity: Any) -> None:
     assert received(watching, started()).activity is None
-    assert received(watching, Refreshed(QUERY, RUN, 20, activity)).activity == activity
+    assert received(watching, ActiveQuery(QUERY, RUN, 20, activity=activity)).activity == activity
     assert received(watching, progress(7, {"orders": {0: 5}})).activity is None
 
 
 @pytest.mark.parametrize("event", [idled(), refreshed(), terminated()])
-def test_what_is_no_progress_repeats_the_position(event: QueryEvent) -> None:
-    watching = observer(kafka_source("orders"))
+def test_what_is_no_progress_repeats_the_position(watching: Observer, event: QueryEvent) -> None:
     before = received(watching, progress(7, {"orders": {0: 5}}))
     observation = received(watching, event)
     assert observation.sources == before.sources
@@ -145,13 +150,12 @@ def test_what_is_no_progress_repeats_the_position(event: QueryEvent) -> None:
     assert observation.processed_at == before.processed_at
     assert observation.checkpoint_location == before.checkpoint_location
     assert observation.query == "orders"
-    assert observation.batch is None, "the batch is told once"
+    assert observation.batch is None, "the batch is reported once"
     assert observation.observation_id != before.observation_id
 
 
-def test_a_progress_of_no_batch_is_idle_and_reports_where_the_query_remains() -> None:
+def test_a_progress_without_a_batch_is_idle_at_the_same_position(watching: Observer) -> None:
     # Spark gives it the number of the batch to come. Before 3.5 it is an event.
-    watching = observer(kafka_source("orders"))
     before = received(watching, progress(7, {"orders": {0: 5}}))
     observation = received(watching, idle_progress(8, {"orders": {0: 5}}))
     assert (observation.cause, observation.batch_id, observation.batch) == ("idle", 7, None)
@@ -162,8 +166,7 @@ def test_a_progress_of_no_batch_is_idle_and_reports_where_the_query_remains() ->
     assert received(watching, progress(8, {"orders": {0: 6}})).batch_id == 8
 
 
-def test_started_again_without_new_data_a_query_reports_where_it_remains() -> None:
-    watching = observer(kafka_source("orders"))
+def test_a_restart_without_data_has_its_position(watching: Observer) -> None:
     received(watching, started())
     observation = received(watching, idle_progress(8, {"orders": {0: 5}}))
     assert processed(observation) == [{"orders": {0: 5}}]
@@ -195,64 +198,38 @@ def test_a_source_that_a_batch_skips_is_there_and_keeps_its_position() -> None:
     assert processed(later) == [{"a": {0: 5}}, {"b": {0: 12}}]
 
 
-def test_sources_numbered_otherwise_than_they_stand_are_reported_apart_by_their_topics() -> None:
-    watching = observer(
-        kafka_source("a", isolation_level="read_committed"),
-        kafka_source("b", index=1, bootstrap_servers="elsewhere:9092"),
-    )
-    observation = received(watching, progress(1, {"b": {0: 9}}, {"a": {0: 5}}))
-    assert processed(observation) == [{"b": {0: 9}}, {"a": {0: 5}}]
-    assert [
-        (source.source, source.isolation_level, source.bootstrap_servers)
-        for source in observation.sources
-    ] == [(0, "read_uncommitted", "elsewhere:9092"), (1, "read_committed", "broker:9092")]
+A, B = kafka_source("a"), kafka_source("b", index=1, bootstrap_servers="elsewhere:9092")
+PATTERN = kafka_source(index=1, pattern=r"orders-\d+")
+JAVA_PATTERN = kafka_source(pattern=r"\p{Alpha}++")
 
 
-def test_one_topic_read_twice_is_two_sources() -> None:
-    watching = observer(kafka_source("a"), kafka_source("a", index=1))
-    observation = received(watching, progress(1, {"a": {0: 9}}, {"a": {0: 5}}))
-    assert processed(observation) == [{"a": {0: 9}}, {"a": {0: 5}}]
-    assert [source.topics for source in observation.sources] == [["a"], ["a"]]
+@pytest.mark.parametrize(
+    ("sources", "ends", "matched"),
+    [
+        pytest.param([A, B], [{"b": {0: 9}}, {"a": {0: 5}}], [B, A], id="numbered otherwise"),
+        pytest.param([A, A], [{"a": {0: 9}}, {"a": {0: 5}}], [A, A], id="one topic, two sources"),
+        pytest.param([A], [{"a": {0: 9}}, {"a": {0: 5}}], [A, A], id="one source, read twice"),
+        pytest.param(
+            [A, PATTERN], [{"orders-1": {0: 1}, "orders-22": {0: 2}}], [PATTERN], id="regex"
+        ),
+        pytest.param([JAVA_PATTERN], [{"orders": {0: 1}}], [JAVA_PATTERN], id="valid in Java only"),
+        pytest.param([A], [{"renamed": {0: 1}}], [A], id="the only source"),
+        pytest.param([], [{"orders": {0: 5}}], [SourcePosition(source=0)], id="no description"),
+    ],
+)
+def test_sources_are_matched_by_their_topics(
+    sources: list[SourcePosition], ends: list[Any], matched: list[SourcePosition]
+) -> None:
+    observation = received(observer(*sources), progress(1, *ends))
+    assert observation.sources == [
+        replace(source, source=index, processed=end)
+        for index, (source, end) in enumerate(zip(matched, ends, strict=True))
+    ]
 
 
-def test_one_source_that_spark_reads_twice_describes_both() -> None:
-    watching = observer(kafka_source("a"))
-    observation = received(watching, progress(1, {"a": {0: 9}}, {"a": {0: 5}}))
-    assert [source.bootstrap_servers for source in observation.sources] == ["broker:9092"] * 2
-
-
-def test_topics_of_a_pattern_are_detected_by_it() -> None:
-    watching = observer(
-        kafka_source("other"), kafka_source(index=1, pattern=r"orders-\d+", topics=None)
-    )
-    observation = received(watching, progress(1, {"orders-1": {0: 1}, "orders-22": {0: 2}}))
-    (source,) = observation.sources
-    assert source.topic_pattern == r"orders-\d+"
-    assert source.topics is None
-
-
-def test_a_pattern_that_only_java_understands_is_taken_at_its_word() -> None:
-    watching = observer(kafka_source(pattern=r"\p{Alpha}++", topics=None))
-    observation = received(watching, progress(1, {"orders": {0: 1}}))
-    assert observation.sources[0].topic_pattern == r"\p{Alpha}++"
-
-
-def test_the_only_source_there_is_is_it_whatever_its_topics() -> None:
-    watching = observer(kafka_source("orders"))
-    observation = received(watching, progress(1, {"renamed": {0: 1}}))
-    assert observation.sources[0].bootstrap_servers == "broker:9092"
-
-
-def test_a_source_nobody_described_still_has_its_position() -> None:
-    observation = received(Observer("default"), progress(1, {"orders": {0: 5}}))
-    (source,) = observation.sources
-    assert source.processed == {"orders": {0: 5}}
-    assert source.topics is None
-    assert source.bootstrap_servers is None
-
-
-def test_a_run_too_short_to_be_requested_reads_what_the_one_before_it_did() -> None:
-    watching = observer(kafka_source("orders"))
+def test_a_run_too_short_to_describe_has_the_description_of_the_one_before(
+    watching: Observer,
+) -> None:
     received(watching, terminated())
     watching.describe(QUERY, NEXT_RUN, QueryDescription())
     observation = received(watching, started(NEXT_RUN))
@@ -261,8 +238,7 @@ def test_a_run_too_short_to_be_requested_reads_what_the_one_before_it_did() -> N
     assert received(watching, terminated(NEXT_RUN)).checkpoint_location == "file:/checkpoint"
 
 
-def test_a_restart_after_its_end_begins_without_a_position() -> None:
-    watching = observer(kafka_source("orders"))
+def test_a_restart_after_its_end_begins_without_a_position(watching: Observer) -> None:
     received(watching, progress(7, {"orders": {0: 5}}))
     received(watching, terminated())
     watching.describe(QUERY, NEXT_RUN, QueryDescription((kafka_source("orders"),)))
@@ -273,7 +249,7 @@ def test_a_restart_after_its_end_begins_without_a_position() -> None:
 
 
 def restarted() -> Observer:
-    """One whose query was started again before Spark told of the earlier run's end."""
+    """An observer whose query was started again before the end of its earlier run."""
     watching = observer(kafka_source("orders"))
     received(watching, progress(7, {"orders": {0: 5}}))
     watching.describe(QUERY, NEXT_RUN, QueryDescription((kafka_source("orders"),)))
@@ -328,16 +304,14 @@ def test_a_driver_of_many_short_queries_does_not_fill_its_memory() -> None:
     assert len(watching._ended_runs) <= 1_000
 
 
-def test_a_refresh_reports_what_goes_on_and_not_which_of_two_runs_is_the_later() -> None:
-    watching = observer(kafka_source("orders"))
+def test_a_refresh_of_another_run_is_ignored(watching: Observer) -> None:
     assert Observer("default").observe(refreshed()) is None
     assert watching.observe(refreshed(NEXT_RUN)) is None
     observation = received(watching, refreshed())
     assert (observation.cause, observation.run_id) == ("refresh", RUN)
 
 
-def test_the_runs_that_go_on_are_known_with_their_last_batch() -> None:
-    watching = observer(kafka_source("orders"))
+def test_the_runs_that_go_on_are_known_with_their_last_batch(watching: Observer) -> None:
     assert watching.runs() == {RUN: QUERY}
     assert watching.batch_of(QUERY, RUN) is None
     received(watching, progress(7, {"orders": {0: 5}}))
@@ -349,8 +323,7 @@ def test_the_runs_that_go_on_are_known_with_their_last_batch() -> None:
     assert watching.runs() == {}
 
 
-def test_observed_at_never_goes_back_though_the_clock_does() -> None:
-    watching = observer(kafka_source("orders"))
+def test_observed_at_never_goes_back_though_the_clock_does(watching: Observer) -> None:
     events: list[QueryEvent] = [
         started(at_ms=1_000),
         progress(1, {"orders": {0: 5}}, at_ms=400),
@@ -363,8 +336,7 @@ def test_observed_at_never_goes_back_though_the_clock_does() -> None:
     assert observed_at == [1_000, 1_000, 1_000, 1_001, 1_001, 1_001]
 
 
-def test_a_query_started_again_under_another_name_has_that_name() -> None:
-    watching = observer(kafka_source("orders"))
+def test_a_query_started_again_under_another_name_has_that_name(watching: Observer) -> None:
     received(watching, progress(7, {"orders": {0: 5}}))
     renamed = received(watching, Started(QUERY, NEXT_RUN, "orders-2", 10))
     assert (renamed.query_id, renamed.query) == (QUERY, "orders-2")
@@ -383,8 +355,7 @@ def test_assigned_partitions_are_part_of_what_a_source_reports() -> None:
     assert [source.assigned for source in observation.sources] == [{"a": [0, 2]}, None]
 
 
-def test_a_progress_that_cannot_be_read_is_an_error_and_changes_nothing() -> None:
-    watching = observer(kafka_source("orders"))
+def test_a_progress_that_cannot_be_read_is_an_error_and_changes_nothing(watching: Observer) -> None:
     received(watching, progress(7, {"orders": {0: 5}}))
     with pytest.raises(MalformedMessage):
         watching.observe(Progressed("{", 1))

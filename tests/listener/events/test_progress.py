@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from sparklag_listener.events.progress import parse_progress
+from sparklag_listener.events.progress import Progress, parse_progress
 from sparklag_schemas import Batch, MalformedMessage, Offsets
 from tests import samples
 
 
 def kafka_offsets(end_offset: Any) -> Offsets | None:
-    """What a Kafka source's endOffset says, read by the standard library."""
+    """The offsets in a Kafka source's endOffset, read by the standard library."""
     if isinstance(end_offset, str):
         end_offset = json.loads(end_offset)
     if end_offset is None:
@@ -26,6 +26,10 @@ def kafka_offsets(end_offset: Any) -> Offsets | None:
     }
 
 
+def processed(progress: Progress) -> dict[int, Offsets | None]:
+    return {index: source.processed for index, source in progress.sources.items()}
+
+
 @pytest.mark.parametrize("name", samples.PROGRESS)
 def test_every_sample_reports_what_the_standard_library_reads_in_it(name: str) -> None:
     document = samples.progress_document(name)
@@ -34,7 +38,7 @@ def test_every_sample_reports_what_the_standard_library_reads_in_it(name: str) -
     assert progress.run_id == document["runId"]
     assert progress.name == document["name"]
     assert progress.batch_id == document["batchId"]
-    assert progress.processed == {
+    assert processed(progress) == {
         index: kafka_offsets(source["endOffset"])
         for index, source in enumerate(document["sources"])
         if source["description"].startswith("Kafka")
@@ -68,7 +72,7 @@ def test_an_end_offset_is_read_as_an_object_and_as_text_alike(seed: int) -> None
     }
     written = [offsets, json.dumps(offsets), json.dumps(offsets, indent=1), None]
     progress = parse_progress(document(sources=[source(end) for end in written]))
-    assert list(progress.processed.values()) == [kafka_offsets(end) for end in written]
+    assert list(processed(progress).values()) == [kafka_offsets(end) for end in written]
 
 
 def test_a_file_source_is_not_taken_for_kafka_whatever_its_offset() -> None:
@@ -76,7 +80,7 @@ def test_a_file_source_is_not_taken_for_kafka_whatever_its_offset() -> None:
     rate = source(17, "RateStreamV2[rowsPerSecond=5]")
     memory = source("-", "MemoryStream[value#1]")
     progress = parse_progress(document(sources=[files, rate, memory, source({"s1": {"0": 1}})]))
-    assert progress.processed == {3: {"s1": {0: 1}}}
+    assert processed(progress) == {3: {"s1": {0: 1}}}
 
 
 @pytest.mark.parametrize(
@@ -86,13 +90,13 @@ def test_a_file_source_is_not_taken_for_kafka_whatever_its_offset() -> None:
 def test_a_source_with_offsets_of_another_form_costs_itself_alone(offset: Any) -> None:
     share = source(offset, "KafkaShare[Subscribe[s1]]")
     progress = parse_progress(document(sources=[share, source({"s2": {"0": 7}})]))
-    assert progress.processed == {0: None, 1: {"s2": {0: 7}}}
+    assert processed(progress) == {0: None, 1: {"s2": {0: 7}}}
     assert progress.sources[0].topics == ["s1"]
 
 
 def test_a_source_without_a_start_offset_has_its_end() -> None:
     progress = parse_progress(document(sources=[source({"s1": {"0": 7}})]))
-    assert (progress.processed, progress.began) == ({0: {"s1": {0: 7}}}, {0: None})
+    assert (progress.sources[0].processed, progress.sources[0].began) == ({"s1": {0: 7}}, None)
 
 
 def test_rows_are_the_sum_of_the_sources_where_only_those_say_them() -> None:
@@ -144,7 +148,7 @@ def kafka_source(end: Any, latest: Any) -> dict[str, Any]:
 
 
 def batch(**fields: Any) -> Batch:
-    """Of a progress with `fields` changed."""
+    """The batch of a progress with `fields` changed."""
     document = {**samples.progress_document("single_kafka.progress1"), **fields}
     return parse_progress(json.dumps(document)).batch
 
@@ -189,31 +193,33 @@ def test_every_sample_reports_its_state_and_its_event_time(name: str) -> None:
     assert (operators != []) == name.startswith("stateful"), "the samples have both kinds"
 
 
-def test_one_partition_that_had_more_is_enough() -> None:
-    end, latest = {"s1": {"0": 5, "1": 5}}, {"s1": {"1": 6, "0": 5}}
-    assert batch(sources=[kafka_source(end, latest)]).rate_limited is True
-    assert batch(sources=[kafka_source(json.dumps(end), json.dumps(latest))]).rate_limited is True
+FULL = kafka_source({"s1": {"0": 5}}, {"s1": {"0": 5}})
+LIMITED = kafka_source({"s2": {"0": 5}}, {"s2": {"0": 6}})
+UNKNOWN, IDLE = kafka_source({"s3": {"0": 5}}, None), kafka_source(None, {"s4": {"0": 5}})
+ENDS = {"s1": {"0": 5, "1": 5}}
+ONE_MORE = {"s1": {"1": 6, "0": 5}}
+OTHERS = {"s1": {"0": 5, "2": 9}, "s2": {"0": 1}}
 
 
-def test_the_order_in_which_spark_writes_the_partitions_reports_nothing() -> None:
-    end, latest = {"s1": {"0": 5, "1": 6}}, {"s1": {"1": 6, "0": 5}}
-    assert batch(sources=[kafka_source(end, latest)]).rate_limited is False
-
-
-def test_a_partition_that_only_one_side_names_reports_nothing() -> None:
-    end, latest = {"s1": {"0": 5, "7": 1}}, {"s1": {"0": 5, "2": 9}, "s2": {"0": 1}}
-    assert batch(sources=[kafka_source(end, latest)]).rate_limited is False
-
-
-def test_of_two_sources_either_may_be_limited_and_one_that_reports_nothing_is_left_out() -> None:
-    full = kafka_source({"s1": {"0": 5}}, {"s1": {"0": 5}})
-    limited = kafka_source({"s2": {"0": 5}}, {"s2": {"0": 6}})
-    silent = kafka_source({"s3": {"0": 5}}, None)
-    idle = kafka_source(None, {"s4": {"0": 5}})
-    assert batch(sources=[full, limited]).rate_limited is True
-    assert batch(sources=[full, silent, idle]).rate_limited is False
-    assert batch(sources=[silent, idle]).rate_limited is None
-    assert batch(sources=[]).rate_limited is None
+@pytest.mark.parametrize(
+    ("sources", "is_limited"),
+    [
+        pytest.param([kafka_source(ENDS, ONE_MORE)], True, id="one partition has more"),
+        pytest.param([kafka_source(json.dumps(ENDS), json.dumps(ONE_MORE))], True, id="as text"),
+        pytest.param([kafka_source({"s1": {"0": 5, "1": 6}}, ONE_MORE)], False, id="another order"),
+        pytest.param(
+            [kafka_source({"s1": {"0": 5, "7": 1}}, OTHERS)], False, id="other partitions"
+        ),
+        pytest.param([FULL, LIMITED], True, id="one source is enough"),
+        pytest.param([FULL, UNKNOWN, IDLE], False, id="unknown ones are left out"),
+        pytest.param([UNKNOWN, IDLE], None, id="nothing is known"),
+        pytest.param([], None, id="no source"),
+    ],
+)
+def test_a_batch_is_limited_where_more_records_were_available(
+    sources: list[Any], is_limited: bool | None
+) -> None:
+    assert batch(sources=sources).rate_limited is is_limited
 
 
 def test_state_of_several_operators_is_their_sum_and_memory_may_be_left_out() -> None:

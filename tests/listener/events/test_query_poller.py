@@ -13,11 +13,11 @@ import pytest
 
 from sparklag_listener.events import query_poller
 from sparklag_listener.events.event_queue import (
+    ActiveQuery,
     PolledEvent,
     Progressed,
     QueryEvent,
     QueuedEvent,
-    Refreshed,
     Started,
     Terminated,
 )
@@ -57,7 +57,7 @@ class Counted:
         self.queries.runs(QUERY, RUN, batch_id, text)
 
     def observe(self, *events: QueryEvent) -> None:
-        """What the listener brings."""
+        """Events from the listener."""
         for event in events:
             observation = self.observer.observe(event)
             if observation is not None:
@@ -67,10 +67,10 @@ class Counted:
         return [each.event for each in self.output if isinstance(each, PolledEvent)]
 
     def refreshed(self) -> list[str]:
-        return [each.run_id for each in self.output if isinstance(each, Refreshed)]
+        return [each.run_id for each in self.output if isinstance(each, ActiveQuery)]
 
     async def polls(self, times: int) -> None:
-        """Wait until Spark was asked so many times more, and the poller is done with it."""
+        """Wait until Spark was polled so many times more, and the poller is done with it."""
         wanted = self.queries.polls + times + 1
         await holds(lambda: self.queries.polls >= wanted, f"{times} more polls")
 
@@ -98,18 +98,23 @@ async def counting(
             await made.task
 
 
-async def test_a_query_nothing_is_received_of_is_refreshed_with_what_it_does() -> None:
-    async with counting() as driver:
-        driver.observe(STARTED, PROGRESS)
-        driver.queries.runs(QUERY, RUN, BATCH)
-        for activity in (None, "running", "waiting"):
-            if activity is not None:
-                driver.queries.activities[RUN] = activity
-            await driver.polls(2)
-            last = driver.output[-1]
-            assert isinstance(last, Refreshed)
-            assert (last.run_id, last.activity) == (RUN, activity)
-        assert driver.events() == []
+@pytest.fixture
+async def driver() -> AsyncIterator[Counted]:
+    async with counting() as made:
+        yield made
+
+
+async def test_a_query_without_events_is_refreshed_with_its_activity(driver: Counted) -> None:
+    driver.observe(STARTED, PROGRESS)
+    driver.queries.runs(QUERY, RUN, BATCH)
+    for activity in (None, "running", "waiting"):
+        if activity is not None:
+            driver.queries.activities[RUN] = activity
+        await driver.polls(2)
+        last = driver.output[-1]
+        assert isinstance(last, ActiveQuery)
+        assert (last.run_id, last.activity) == (RUN, activity)
+    assert driver.events() == []
 
 
 async def test_a_query_that_was_just_observed_is_not() -> None:
@@ -119,13 +124,13 @@ async def test_a_query_that_was_just_observed_is_not() -> None:
         await driver.poller.run_once(may_be_stopping=False)
         assert driver.queries.polls == 1
         assert driver.refreshed() == []
-        assert driver.queries.asked == 0, "nor is it asked what it does"
+        assert driver.queries.statuses_read == 0, "its status is not requested"
 
 
-async def test_a_progress_the_bus_lost_is_detected_and_one_that_only_came_late_is_not() -> None:
+async def test_a_lost_progress_is_detected_and_a_late_one_is_not() -> None:
     async with counting() as driver:
         driver.starts(BATCH, PROGRESS.text)
-        await holds(lambda: bool(driver.events()), "it is found")
+        await holds(lambda: bool(driver.events()), "it is detected")
         await driver.polls(3)
         assert [type(event) for event in driver.events()] == [Progressed]
         assert driver.observer.batch_of(QUERY, RUN) == BATCH
@@ -133,63 +138,60 @@ async def test_a_progress_the_bus_lost_is_detected_and_one_that_only_came_late_i
     async with counting(heartbeat_s=1.0) as driver:
         driver.queries.bus = None
         driver.starts(BATCH, PROGRESS.text)
-        await holds(lambda: driver.queries.polls > 0, "Spark is asked")
+        await holds(lambda: driver.queries.polls > 0, "Spark is polled")
         driver.observe(PROGRESS)
         await driver.polls(0)
         assert driver.events() == []
         assert driver.queries.texts_read == 0
 
 
-async def test_a_batch_completed_while_another_is_fetched_is_left_to_its_event() -> None:
-    async with counting() as driver:
-        driver.observe(STARTED)
-        waits = 0
+async def test_a_batch_that_ends_during_the_poll_is_left_to_its_event(driver: Counted) -> None:
+    driver.observe(STARTED)
+    waits = 0
 
-        def events_come(timeout_s: float) -> bool:
-            nonlocal waits
-            waits += 1
-            return True
+    def events_come(timeout_s: float) -> bool:
+        nonlocal waits
+        waits += 1
+        return True
 
-        driver.queries.await_events = events_come  # type: ignore[method-assign]
-        driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
-        await holds(lambda: bool(driver.events()), "it is found")
-        assert waits == 2, "before it is fetched, and before it is told"
-
-
-async def test_a_run_nobody_reported_of_is_detected_with_its_position() -> None:
-    async with counting() as driver:
-        driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
-        await holds(lambda: len(driver.events()) == 2, "it is found")
-        started, progress = driver.events()
-        assert isinstance(started, Started)
-        assert replace(started, at_ms=10) == STARTED
-        assert isinstance(progress, Progressed)
-        await driver.polls(3)
-        assert len(driver.events()) == 2
-        assert driver.refreshed().count(RUN) >= 2
+    driver.queries.await_events = events_come  # type: ignore[method-assign]
+    driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
+    await holds(lambda: bool(driver.events()), "it is detected")
+    assert waits == 2, "before it is fetched, and before it is reported"
 
 
-async def test_a_run_nobody_reported_of_that_is_over_already_is_left_to_its_events() -> None:
-    async with counting() as driver:
-        driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
-        driver.queries.stopping.add(RUN)
-        await driver.polls(3)
-        assert driver.events() == []
+async def test_a_lost_run_is_detected_with_its_position(driver: Counted) -> None:
+    driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
+    await holds(lambda: len(driver.events()) == 2, "it is detected")
+    started, progress = driver.events()
+    assert isinstance(started, Started)
+    assert replace(started, at_ms=10) == STARTED
+    assert isinstance(progress, Progressed)
+    await driver.polls(3)
+    assert len(driver.events()) == 2
+    assert driver.refreshed().count(RUN) >= 2
 
 
-async def test_what_runs_before_spark_answers_is_reported_at_once_and_none_of_it_was_lost() -> None:
+async def test_a_lost_run_that_has_ended_is_left_to_its_events(driver: Counted) -> None:
+    driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
+    driver.queries.stopping.add(RUN)
+    await driver.polls(3)
+    assert driver.events() == []
+
+
+async def test_events_before_the_first_poll_are_not_lost() -> None:
     async with counting(has_polled=False) as driver:
         driver.queries.await_events = never_requested  # type: ignore[method-assign]
         driver.queries.fail_once = SparkUnavailable("it will not say")
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
         driver.queries.stopping.add(RUN)
-        await holds(lambda: len(driver.events()) == 2, "it is found")
+        await holds(lambda: len(driver.events()) == 2, "it is detected")
         assert [type(event) for event in driver.events()] == [Started, Progressed]
         assert not any(each.lost for each in driver.output if isinstance(each, PolledEvent))
         assert driver.stats.failed == 1
 
 
-async def test_where_its_progress_came_before_the_first_poll_only_its_start_is_polled() -> None:
+async def test_only_the_start_is_polled_after_its_progress() -> None:
     async with counting(has_polled=False) as driver:
         driver.observe(PROGRESS)
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
@@ -198,23 +200,22 @@ async def test_where_its_progress_came_before_the_first_poll_only_its_start_is_p
         assert not any(each.lost for each in driver.output if isinstance(each, PolledEvent))
 
 
-async def test_an_end_the_bus_lost_is_detected_with_its_last_batch_and_its_exception() -> None:
-    async with counting() as driver:
-        driver.starts()
-        await driver.polls(1)
-        driver.queries.ends(RUN, "it broke", BATCH, PROGRESS.text)
-        await holds(lambda: len(driver.events()) == 2, "it is found")
-        progress, ended = driver.events()
-        assert isinstance(progress, Progressed)
-        assert isinstance(ended, Terminated)
-        assert (ended.query_id, ended.run_id, ended.exception) == (QUERY, RUN, "it broke")
-        assert driver.observer.observe(PROGRESS) is None, "what comes late is not news"
-        assert driver.observer.observe(Terminated(QUERY, RUN, None, 99)) is None
-        await driver.polls(3)
-        assert len(driver.events()) == 2
+async def test_a_lost_end_is_detected_with_its_last_batch_and_exception(driver: Counted) -> None:
+    driver.starts()
+    await driver.polls(1)
+    driver.queries.ends(RUN, "it broke", BATCH, PROGRESS.text)
+    await holds(lambda: len(driver.events()) == 2, "it is detected")
+    progress, ended = driver.events()
+    assert isinstance(progress, Progressed)
+    assert isinstance(ended, Terminated)
+    assert (ended.query_id, ended.run_id, ended.exception) == (QUERY, RUN, "it broke")
+    assert driver.observer.observe(PROGRESS) is None, "what comes late is not news"
+    assert driver.observer.observe(Terminated(QUERY, RUN, None, 99)) is None
+    await driver.polls(3)
+    assert len(driver.events()) == 2
 
 
-async def test_an_end_that_is_reported_while_the_query_leaves_is_not_detected_again() -> None:
+async def test_an_end_reported_during_the_poll_is_not_detected_again() -> None:
     async with counting(heartbeat_s=0.5) as driver:
         driver.queries.bus = None
         # Before it has left.
@@ -226,38 +227,36 @@ async def test_an_end_that_is_reported_while_the_query_leaves_is_not_detected_ag
         driver.observe(Started(QUERY, "run-2", "orders", 40))
         driver.queries.ends(RUN, None)
         polls = driver.queries.polls
-        await holds(lambda: driver.queries.polls > polls, "Spark is asked")
+        await holds(lambda: driver.queries.polls > polls, "Spark is polled")
         driver.observe(Terminated(QUERY, "run-2", None, 50))
         await driver.polls(0)
         assert driver.events() == []
 
 
-async def test_a_run_that_starts_while_spark_is_requested_has_not_ended() -> None:
-    async with counting() as driver:
-        driver.queries.answering.clear()
-        await holds(lambda: driver.queries.polls == 1, "Spark is asked")
-        driver.observe(STARTED)
-        driver.queries.answering.set()
-        driver.queries.runs(QUERY, RUN, None)
-        await driver.polls(3)
-        assert driver.events() == []
+async def test_a_run_that_starts_while_spark_is_requested_has_not_ended(driver: Counted) -> None:
+    driver.queries.answering.clear()
+    await holds(lambda: driver.queries.polls == 1, "Spark is polled")
+    driver.observe(STARTED)
+    driver.queries.answering.set()
+    driver.queries.runs(QUERY, RUN, None)
+    await driver.polls(3)
+    assert driver.events() == []
 
 
-async def test_a_text_that_cannot_be_read_is_fetched_once() -> None:
-    async with counting() as driver:
-        driver.starts(3, '{"id": 5}')
-        await driver.polls(4)
-        assert driver.queries.texts_read == 1
-        driver.queries.runs(QUERY, RUN, 4, '{"id": 6}')
-        await driver.polls(4)
-        assert driver.queries.texts_read == 2
+async def test_a_text_that_cannot_be_read_is_fetched_once(driver: Counted) -> None:
+    driver.starts(3, '{"id": 5}')
+    await driver.polls(4)
+    assert driver.queries.texts_read == 1
+    driver.queries.runs(QUERY, RUN, 4, '{"id": 6}')
+    await driver.polls(4)
+    assert driver.queries.texts_read == 2
 
 
 @pytest.mark.parametrize(("poll_interval_s", "exception"), [(None, None), (0.02, "no session")])
-async def test_a_session_that_is_over_is_requested_no_more_and_its_queries_have_ended(
+async def test_a_stopped_session_ends_its_queries_and_the_polls(
     poll_interval_s: float | None, exception: str | None
 ) -> None:
-    """What fails as Spark is stopped is no failure where a listener has those before."""
+    """A failure of a stopped Spark is none where a listener has received earlier ones."""
     async with counting(poll_interval_s=poll_interval_s) as driver:
         driver.starts()
         await driver.polls(1)
@@ -270,7 +269,7 @@ async def test_a_session_that_is_over_is_requested_no_more_and_its_queries_have_
 
 
 @pytest.mark.parametrize("by_driver", [True, False])
-async def test_while_spark_stops_it_waits_to_see_who_has_stopped_it(
+async def test_while_spark_stops_it_waits_for_the_cause(
     by_driver: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(query_poller, "_MAX_STOPPING_S", 600.0 if by_driver else 0.1)
@@ -298,16 +297,15 @@ async def test_a_jvm_that_is_gone_ends_it_quietly(caplog: pytest.LogCaptureFixtu
     assert logged(caplog) == []
 
 
-async def test_one_lost_connection_is_not_the_end() -> None:
-    async with counting() as driver:
-        driver.starts()
-        for _ in range(5):
-            driver.queries.fail_once = ConnectionLost("gone")
-            await driver.polls(2)
-        assert not driver.task.done()
+async def test_one_lost_connection_is_not_the_end(driver: Counted) -> None:
+    driver.starts()
+    for _ in range(5):
+        driver.queries.fail_once = ConnectionLost("gone")
+        await driver.polls(2)
+    assert not driver.task.done()
 
 
-async def test_errors_of_spark_are_reported_once_and_it_asks_on(
+async def test_errors_of_spark_are_logged_once_and_it_polls_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with counting() as driver:
@@ -321,7 +319,7 @@ async def test_errors_of_spark_are_reported_once_and_it_asks_on(
     assert "does not list its active queries: it will not say" in output
 
 
-async def test_a_jvm_that_hangs_is_requested_one_question_and_nothing_is_reported_of_its_queries(
+async def test_a_jvm_that_hangs_gets_one_request_and_no_refreshes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(query_poller, "_CALL_TIMEOUT_S", 0.02)
@@ -329,7 +327,7 @@ async def test_a_jvm_that_hangs_is_requested_one_question_and_nothing_is_reporte
     async with counting() as driver:
         driver.starts()
         driver.queries.answering.clear()
-        await holds(lambda: driver.stats.failed == 1, "it is told")
+        await holds(lambda: driver.stats.failed == 1, "it is reported")
         driver.output.clear()
         await asyncio.sleep(0.3)
         assert driver.queries.polls == 1
@@ -341,44 +339,42 @@ async def test_a_jvm_that_hangs_is_requested_one_question_and_nothing_is_reporte
         assert driver.stats.failed == 1
 
 
-async def test_it_can_be_ended_while_spark_does_not_answer() -> None:
-    async with counting() as driver:
-        driver.queries.answering.clear()
-        await holds(lambda: driver.queries.polls == 1, "Spark is asked")
-        driver.task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(driver.task, DEADLINE_S)
+async def test_it_can_be_ended_while_spark_does_not_answer(driver: Counted) -> None:
+    driver.queries.answering.clear()
+    await holds(lambda: driver.queries.polls == 1, "Spark is polled")
+    driver.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(driver.task, DEADLINE_S)
 
 
-async def test_what_it_remembers_goes_with_the_queries() -> None:
-    async with counting() as driver:
-        for number in range(20):
-            query_id, run_id = f"query-{number}", f"run-{number}"
-            text = PROGRESS.text.replace(QUERY, query_id).replace(RUN, run_id)
-            driver.queries.runs(query_id, run_id, BATCH, text)
-            await driver.polls(1)
-            driver.queries.ends(run_id, None)
-        await holds(lambda: driver.observer.runs() == {}, "all have ended")
-        await driver.polls(2)
-        assert driver.poller._observed_at_s == {}
-        assert driver.poller._polled_batches == {}
+async def test_what_it_remembers_goes_with_the_queries(driver: Counted) -> None:
+    for number in range(20):
+        query_id, run_id = f"query-{number}", f"run-{number}"
+        text = PROGRESS.text.replace(QUERY, query_id).replace(RUN, run_id)
+        driver.queries.runs(query_id, run_id, BATCH, text)
+        await driver.polls(1)
+        driver.queries.ends(run_id, None)
+    await holds(lambda: driver.observer.runs() == {}, "all have ended")
+    await driver.polls(2)
+    assert driver.poller._observed_at_s == {}
+    assert driver.poller._polled_batches == {}
 
 
-async def test_polling_it_asks_at_once_waits_for_no_events_and_nothing_it_finds_was_lost() -> None:
+async def test_without_a_listener_nothing_is_lost() -> None:
     async with counting(heartbeat_s=60.0, poll_interval_s=0.02) as driver:
         driver.queries.await_events = never_requested  # type: ignore[method-assign]
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
-        await holds(lambda: len(driver.events()) == 2, "it is found")
+        await holds(lambda: len(driver.events()) == 2, "it is detected")
         await driver.polls(3)
         assert driver.refreshed() == [], "it was just observed"
         driver.queries.ends(RUN, "it broke")
-        await holds(lambda: len(driver.events()) == 3, "its end is found")
+        await holds(lambda: len(driver.events()) == 3, "its end is detected")
         assert [type(event) for event in driver.events()] == [Started, Progressed, Terminated]
         assert not any(each.lost for each in driver.output if isinstance(each, PolledEvent))
         assert driver.queries.texts_read == 1
 
 
-async def test_polling_it_refreshes_at_the_heartbeat_and_not_at_every_look() -> None:
+async def test_without_a_listener_it_refreshes_at_the_heartbeat() -> None:
     async with counting(heartbeat_s=0.5, poll_interval_s=0.01) as driver:
         driver.observe(STARTED, PROGRESS)
         driver.queries.runs(QUERY, RUN, BATCH)
@@ -400,9 +396,7 @@ async def watching(listener: FakeListener) -> AsyncIterator[Counted]:
             listener.answering.set()
 
 
-async def test_a_listener_that_is_dropped_is_registered_again_counted_and_reported(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_dropped_listener_is_registered_again(caplog: pytest.LogCaptureFixture) -> None:
     listener = FakeListener()
     async with watching(listener) as driver:
         await driver.polls(3)
@@ -415,7 +409,7 @@ async def test_a_listener_that_is_dropped_is_registered_again_counted_and_report
     assert sum("registered again" in line for line in logged(caplog)) == 2
 
 
-async def test_a_listener_that_is_refused_is_reported_once_and_tried_at_every_heartbeat(
+async def test_a_refused_listener_is_logged_once_and_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     listener = FakeListener(registered=False, refusals=1_000_000)
@@ -431,7 +425,7 @@ async def test_a_listener_that_is_refused_is_reported_once_and_tried_at_every_he
 
 
 async def test_one_refusal_alone_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """As of a session that is being stopped."""
+    # A session that is stopping refuses it.
     listener = FakeListener(registered=False, refusals=1)
     async with watching(listener) as driver:
         await holds(lambda: driver.stats.reregistered == 1, "it is registered")
@@ -439,11 +433,11 @@ async def test_one_refusal_alone_is_not_reported(caplog: pytest.LogCaptureFixtur
     assert "does not take ours" not in caplog.text
 
 
-async def test_a_client_that_hangs_is_requested_once_and_does_not_hold_up_the_end() -> None:
+async def test_a_client_that_hangs_gets_one_request() -> None:
     listener = FakeListener(registered=False)
     listener.answering.clear()
     async with watching(listener):
-        await holds(lambda: listener.attempts == 1, "it is asked")
+        await holds(lambda: listener.attempts == 1, "it is requested")
         await asyncio.sleep(0.1)
         assert listener.attempts == 1
 

@@ -37,7 +37,7 @@ def own_topics(topics: Topics) -> dict[str, Any]:
 
 
 def shows(handle: ObserverHandle, query: str, lag: int) -> bool:
-    """Whether the handle says that the query lags by so many records."""
+    """Returns whether the handle reports this lag of the query."""
     try:
         return handle.lag(query, timeout_s=DEADLINE_S).total_lag == lag
     except QueryNotFound:
@@ -77,9 +77,9 @@ def test_a_service_answers_by_rest_where_its_address_is_known_else_the_topic_doe
     with service(topics, kafka, tmp_path / "service.log") as url:
         by_topic = driver.observe(driver.servers, **own_topics(topics))
         query = start_behind(driver)
-        wait_for(lambda: shows(by_topic, "orders", 0), "the topic says that it has caught up")
+        wait_for(lambda: shows(by_topic, "orders", 0), "the topic reports that it has caught up")
         driver.send(7)
-        wait_for(lambda: shows(by_topic, query.id, 7), "the topic says that its lag has grown")
+        wait_for(lambda: shows(by_topic, query.id, 7), "the topic reports that its lag has grown")
         (event,) = by_topic.lags(timeout_s=DEADLINE_S)
         assert event.measured_by == "service"
         with pytest.raises(QueryNotFound):
@@ -93,7 +93,7 @@ def test_a_service_answers_by_rest_where_its_address_is_known_else_the_topic_doe
         with pytest.raises(SettingsError, match="bootstrap_servers is not set"):
             named()
         by_rest = driver.observe(driver.servers, service_url=url, **own_topics(topics))
-        wait_for(lambda: shows(by_rest, "orders", 7), "the service says the same")
+        wait_for(lambda: shows(by_rest, "orders", 7), "the service reports the same")
         assert by_rest.lag(query.id[:8], timeout_s=DEADLINE_S).query_id == query.id
         wait_for(lambda: len(by_rest.lags(timeout_s=DEADLINE_S)) == 1, "it is observed anew")
         assert by_rest.lags()[0].query_id == query.id

@@ -175,16 +175,16 @@ def tables(cell: Any) -> list[Any]:
 
 
 class FakeHandle:
-    """With one query; closed or failing at will."""
+    """A handle with one query; closed or failing at will."""
 
     def __init__(self) -> None:
         self.closed = False
         self.error: Exception | None = None
 
-    def lags(self, *, timeout_s: float) -> Lags:
+    def read(self) -> Lags | None:
         if self.error is not None:
             raise self.error
-        return Lags([lag_event()])
+        return None if self.closed else Lags([lag_event()])
 
     def __repr__(self) -> str:
         return "<a fake & handle>"
@@ -213,7 +213,9 @@ class Shown:
         monkeypatch.setattr(lags, "INTERVAL_S", 0.01)
         monkeypatch.setattr("IPython.display.display", self.display)
         self.handle, self.events = FakeHandle(), FakeEvents()
-        self.table = LiveTable(self.handle, SimpleNamespace(events=self.events))
+        self.table = LiveTable(
+            self.handle.__repr__, self.handle.read, SimpleNamespace(events=self.events)
+        )
 
     def display(self, data: Any, **options: Any) -> Any:
         self.outputs.append(data["text/html"])
@@ -278,23 +280,23 @@ def test_an_error_of_reading_is_a_line_and_the_next_refresh_may_succeed(shown: S
 
 
 @pytest.mark.parametrize("part", ["reading", "updating"])
-def test_an_unforeseen_error_ends_it_with_a_line_in_the_log(
+def test_an_unexpected_error_ends_it_with_a_line_in_the_log(
     shown: Shown, part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     shown.table.show()
     if part == "reading":
-        shown.handle.error = ZeroDivisionError("unforeseen")
+        shown.handle.error = ZeroDivisionError("unexpected")
     else:
-        shown.fail = ZeroDivisionError("unforeseen")
+        shown.fail = ZeroDivisionError("unexpected")
     shown.ends()
-    assert "a table is not refreshed any more: ZeroDivisionError('unforeseen')" in caplog.text
+    assert "a table is not refreshed any more: ZeroDivisionError('unexpected')" in caplog.text
 
 
 def test_a_closed_handle_is_shown_once(shown: Shown) -> None:
     shown.handle.closed = True
     shown.table.show()
     assert shown.is_done()
-    assert shown.outputs == [lag_html(shown.handle)]
+    assert shown.outputs == [lag_html(repr(shown.handle), shown.handle.read)]
     assert "&lt;a fake &amp; handle&gt;" in shown.outputs[0]
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparklag_listener.events.batch_tasks import BatchTasks, Job, OldestTask, Stage
+from sparklag_listener.classic.active_jobs import BatchTasks, Job, Stage
+from sparklag_schemas import Straggler
 
 NOW_MS = 100_000
 
@@ -48,7 +49,7 @@ def stage(done: int, mean_s: float, elapsed_s: float, **fields: Any) -> Stage:
 
 @pytest.mark.parametrize("wave", range(1, 25))
 @pytest.mark.parametrize("into_it_s", [0.1, 1.0, 1.9])
-def test_even_tasks_are_done_when_foretold(wave: int, into_it_s: float) -> None:
+def test_even_tasks_are_done_when_estimated(wave: int, into_it_s: float) -> None:
     # Four at a time, two seconds each: 25 waves.
     remaining_s = stage(4 * wave, 2.0, 2.0 * wave + into_it_s).remaining_s(NOW_MS)
     assert remaining_s == pytest.approx(50 - 2.0 * wave - into_it_s, rel=0.01, abs=0.01)
@@ -69,11 +70,11 @@ def test_tasks_whose_pace_is_not_known_have_no_end() -> None:
 
 def test_a_stage_that_waits_hides_the_end() -> None:
     tasks = BatchTasks(None, NOW_MS)
-    received = tasks.observe([job()], [stage(8, 1.0, 2.0)], lambda stage: None, NOW_MS)
+    received = tasks.observe([job()], [stage(8, 1.0, 2.0)], lambda *_: None, NOW_MS)
     assert received.remaining_s is not None
     assert received.started_at == 40_000
     waits = tasks.observe(
-        [job(stage_ids=[3, 4])], [stage(8, 1.0, 2.0)], lambda stage: None, NOW_MS + 1
+        [job(stage_ids=[3, 4])], [stage(8, 1.0, 2.0)], lambda *_: None, NOW_MS + 1
     )
     assert waits.remaining_s is None
 
@@ -83,7 +84,7 @@ def test_a_task_that_reads_goes_on() -> None:
 
     def observe(at_ms: int, **fields: Any) -> int:
         stages = [stage(0, 0.0, 2.0, **fields)]
-        return tasks.observe([job()], stages, lambda stage: None, at_ms).progressed_at
+        return tasks.observe([job()], stages, lambda *_: None, at_ms).progressed_at
 
     assert [observe(1, input_records=5), observe(2, input_records=5)] == [1, 1]
     assert observe(3, input_records=6) == 3
@@ -94,15 +95,23 @@ def test_a_task_that_reads_goes_on() -> None:
 def test_a_straggler_runs_three_times_as_long_as_others_did(
     age_s: float, is_straggler: bool
 ) -> None:
-    oldest = OldestTask(5, 1, "2", "worker", NOW_MS - int(age_s * 1000))
+    oldest = Straggler(
+        stage_id=3,
+        task_index=5,
+        attempt=1,
+        executor_id="2",
+        host="worker",
+        running_s=age_s,
+        mean_task_s=2.0,
+    )
     tasks = BatchTasks(None, NOW_MS)
-    received = tasks.observe([job()], [stage(96, 2.0, 60.0)], lambda stage: oldest, NOW_MS)
+    received = tasks.observe([job()], [stage(96, 2.0, 60.0)], lambda *_: oldest, NOW_MS)
     assert (received.straggler is not None) == is_straggler
     assert (received.remaining_s is None) == is_straggler
 
 
 def test_the_oldest_task_is_looked_up_only_where_it_can_be_one() -> None:
-    def refuse(stage: Stage) -> OldestTask:
+    def refuse(stage: Stage, now_ms: int) -> Straggler:
         raise AssertionError(stage)
 
     tasks = BatchTasks(None, NOW_MS)
