@@ -22,9 +22,15 @@ from typing import Final
 import msgspec
 from aiokafka import AIOKafkaProducer
 
-from sparklag_jobs.demo.orders import ORDERS, ORDERS_TOPIC, create_topics, demo_topic
-from sparklag_jobs.demo.record_stream import BUSIEST_CUSTOMER, RecordStream, partition_of
-from sparklag_jobs.demo.streams import STREAMS
+from sparklag_jobs.demo.streams import (
+    BUSIEST_CUSTOMER,
+    ORDERS,
+    STREAMS,
+    RecordStream,
+    create_topics,
+    demo_topic,
+    partition_of,
+)
 from sparklag_jobs.errors import PipelineError
 from sparklag_kafka.access import client_options, quiet_client_logs
 from sparklag_kafka.errors import KAFKA_FAILURES
@@ -142,7 +148,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--bootstrap-servers", required=True, help="host:port[,host:port...]")
     parser.add_argument(
-        "--topic", default=ORDERS_TOPIC, help="of the orders; created where it is missing"
+        "--topic", default=ORDERS.topic, help="of the orders; created where it is missing"
     )
     parser.add_argument(
         "--all", action="store_true", help="write the topics payments and invoices too"

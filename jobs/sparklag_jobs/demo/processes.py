@@ -13,9 +13,14 @@ from sparklag_jobs.broker.child_process import ChildProcess, free_port, is_free,
 from sparklag_jobs.broker.java import find_java
 from sparklag_jobs.broker.local_kafka import HOST, LocalKafka
 from sparklag_jobs.broker.maven import kafka_jars
-from sparklag_jobs.demo.orders import HIGHEST_RATE, LOWEST_RATE, QUERY_RATE
-from sparklag_jobs.demo.payments import MAX_LAG, PAYMENTS
-from sparklag_jobs.demo.streams import QUERY_NAMES
+from sparklag_jobs.demo.streams import (
+    HIGHEST_RATE,
+    LOWEST_RATE,
+    MAX_PAYMENTS_LAG,
+    PAYMENTS,
+    QUERY_NAMES,
+    QUERY_RATE,
+)
 from sparklag_jobs.errors import ProcessFailed
 from sparklag_schemas.messages.lag_event import LagEvent
 from sparklag_schemas.text.formatting import records
@@ -74,7 +79,7 @@ class QueryLag:
 
 _SERVICE_CONFIG: Final = f"""\
 [thresholds.{PAYMENTS.topic}]
-max_lag = {MAX_LAG}
+max_lag = {MAX_PAYMENTS_LAG}
 """
 _CLIENTS_STOP_S: Final = 5.0
 _BROKER_STOP_S: Final = 3.0
