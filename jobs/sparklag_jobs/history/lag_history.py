@@ -12,7 +12,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +25,13 @@ from sparklag_jobs.arguments import CommandParser
 from sparklag_jobs.broker.maven import spark_avro_jars, table_format_jars
 from sparklag_jobs.errors import JobSettingWrong
 from sparklag_jobs.history import partition_rows, rollups
-from sparklag_jobs.history.events import WriterSchemas, kafka_options, look_up, unknown_schema_id
-from sparklag_jobs.history.queries import BatchLog, ingest, roll_ups, start_once
+from sparklag_jobs.history.events import (
+    BatchLog,
+    WriterSchemas,
+    kafka_options,
+    look_up,
+    unknown_schema_id,
+)
 from sparklag_jobs.history.tables import FORMATS, Tables, open_tables
 from sparklag_jobs.query_process import StopSignals, await_end, stop_query
 from sparklag_listener import observe
@@ -81,10 +85,12 @@ def run(
     create_tables(spark, tables)
     handle = observe(spark, settings.bootstrap_servers, config=arguments.config)
     avro = WriterSchemas(has_registry=settings.registry.url is not None)
-    rolling = [roll_ups(spark, tables, name, lateness=arguments.lateness) for name in _ROLL_UPS]
+    rolling = [
+        rollups.roll_ups(spark, tables, name, lateness=arguments.lateness) for name in _ROLL_UPS
+    ]
     try:
         while not signals.received:
-            ingesting = ingest(
+            ingesting = partition_rows.ingest(
                 spark,
                 tables,
                 kafka_options=options,
@@ -96,7 +102,7 @@ def run(
                 if arguments.once:
                     for writer in (ingesting, *rolling):
                         if not signals.received:
-                            _run([partial(start_once, writer)], signals)
+                            _run([writer.trigger(availableNow=True).start], signals)
                 else:
                     starts = [ingesting.trigger(processingTime=arguments.trigger).start]
                     starts += [

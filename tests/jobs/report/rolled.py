@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparklag_jobs.report.windows import RolledWindow
+from sparklag_jobs.history.rollups import RolledWindow
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
