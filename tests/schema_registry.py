@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import httpx
 
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import Module, default_cache_dir, resolve_jars
+from sparklag_jobs.broker.maven import Module, default_cache_dir, find_java, resolve_jars
 from tests.commands import run_command
 from tests.local_servers import HOST, JVM_OPTIONS, LocalServer
 

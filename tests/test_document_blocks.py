@@ -33,8 +33,7 @@ import yaml
 from scripts.helm import CHART, run_helm
 from scripts.helm import program as helm_program
 from sparklag_jobs.broker.child_process import ChildProcess
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import kafka_jars
+from sparklag_jobs.broker.maven import find_java, kafka_jars
 from sparklag_listener import LagUnavailable, QueryNotFound
 from sparklag_listener.observe import newest_handle
 from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges

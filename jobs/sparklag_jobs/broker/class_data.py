@@ -12,9 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from sparklag_jobs.broker.java import find_java
 from sparklag_jobs.broker.maven import (
     default_cache_dir,
+    find_java,
     kafka_jars,
     locked,
     spark_jars_dir,

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 
 from sparklag_jobs.broker.child_process import ChildProcess, free_ports, log_end
 from sparklag_jobs.broker.class_data import kafka_class_data
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import KAFKA_VERSION, default_cache_dir, kafka_jars
+from sparklag_jobs.broker.maven import KAFKA_VERSION, default_cache_dir, find_java, kafka_jars
 from sparklag_jobs.errors import BrokerFailed
 
 _META: Final = "meta.properties"

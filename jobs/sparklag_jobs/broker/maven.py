@@ -1,4 +1,4 @@
-"""Jars by Maven coordinates, downloaded once with the Ivy that ships inside Spark.
+"""Java, and jars by Maven coordinates, downloaded once with the Ivy that ships inside Spark.
 
 So the local broker and Spark's Kafka connector need nothing installed but pyspark, or a Spark at
 SPARK_HOME, and Java. What is cached needs no Spark.
@@ -8,6 +8,7 @@ As a program it downloads the connector, where that is not cached yet.
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -23,10 +24,18 @@ from types import ModuleType
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
-from sparklag_jobs.broker.java import find_java
 from sparklag_jobs.errors import DownloadFailed, JavaMissing
 
 KAFKA_VERSION: Final = "4.4.0"
+
+OLDEST_JAVA: Final = 17
+NEWEST_JAVA: Final = 22
+"""From 23 on `Subject.getSubject` throws, which the Hadoop client inside Spark 4.0 calls."""
+
+_HINT: Final = (
+    f"install Java {OLDEST_JAVA} to {NEWEST_JAVA} (Debian, Ubuntu: apt install"
+    " openjdk-17-jre-headless; macOS: brew install openjdk@17) or point JAVA_HOME at one"
+)
 
 _IVY_FILE: Final = """\
 <ivy-module version="2.0">
@@ -73,6 +82,29 @@ _DELTA: Final = {
     "4.1": Module("io.delta", "delta-spark_4.1_2.13", "4.4.0"),
     "4.2": Module("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
 }
+
+
+@functools.cache
+def find_java() -> Path:
+    """The `java` of JAVA_HOME, which Spark uses too, or else of PATH.
+
+    Raises JavaMissing where there is none, or only one that Spark does not run on.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        raise JavaMissing(f"no java in PATH: {_HINT}")
+    try:
+        output = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise JavaMissing(f"{java} does not run ({error}): {_HINT}") from error
+    # 17 of "17.0.2", 8 of "1.8.0".
+    version = re.search(r'version "(?:1\.)?(\d+)', output)
+    if version is not None and not OLDEST_JAVA <= int(version[1]) <= NEWEST_JAVA:
+        raise JavaMissing(f"{java} is Java {version[1]}: {_HINT}")
+    return Path(java)
 
 
 def kafka_jars() -> list[Path]:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from sparklag_jobs.broker.child_process import ChildProcess, free_port, is_free, stop_all
-from sparklag_jobs.broker.java import find_java
 from sparklag_jobs.broker.local_kafka import HOST, LocalKafka
-from sparklag_jobs.broker.maven import kafka_jars
+from sparklag_jobs.broker.maven import find_java, kafka_jars
 from sparklag_jobs.demo.streams import (
     HIGHEST_RATE,
     LOWEST_RATE,
