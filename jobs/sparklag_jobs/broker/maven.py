@@ -14,12 +14,12 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Final
 from xml.sax.saxutils import quoteattr
@@ -124,15 +124,15 @@ def spark_kafka_jars() -> list[Path]:
 
 
 def spark_avro_jars() -> list[Path]:
-    """The same of Spark's module for Avro."""
+    """Spark's module for Avro, as `jars_beside_spark`."""
     return _spark_module_jars("spark-avro")
 
 
 def table_format_jars(table_format: str) -> list[Path]:
-    """The same of the runtime of `delta`; none for `parquet`."""
+    """The runtime of `delta`, as `jars_beside_spark`; none for `parquet`."""
     if table_format != "delta":
         return []
-    version, _ = _spark_and_scala()
+    version = str(_pyspark().__version__)
     module = _DELTA.get(".".join(version.split(".")[:2]))
     if module is None:
         raise DownloadFailed(f"no version of Delta is listed for Spark {version}")
@@ -140,13 +140,9 @@ def table_format_jars(table_format: str) -> list[Path]:
 
 
 def _spark_module_jars(name: str) -> list[Path]:
-    version, scala = _spark_and_scala()
-    return jars_beside_spark(Module("org.apache.spark", f"{name}_{scala}", version))
-
-
-def _spark_and_scala() -> tuple[str, str]:
     version = str(_pyspark().__version__)
-    return version, "2.12" if version.startswith("3.") else "2.13"
+    scala = "2.12" if version.startswith("3.") else "2.13"
+    return jars_beside_spark(Module("org.apache.spark", f"{name}_{scala}", version))
 
 
 def jars_beside_spark(module: Module) -> list[Path]:
@@ -196,8 +192,8 @@ def resolve_jars(
 
 
 def _fetch(modules: Sequence[Module], description: str, target: Path) -> None:
-    scratch = Path(tempfile.mkdtemp(prefix=".fetching-", dir=target.parent))
-    try:
+    with TemporaryDirectory(prefix=".fetching-", dir=target.parent) as folder:
+        scratch = Path(folder)
         jars = scratch / "jars"
         jars.mkdir()
         (scratch / "ivy.xml").write_text(description)
@@ -205,8 +201,6 @@ def _fetch(modules: Sequence[Module], description: str, target: Path) -> None:
         _run_ivy(modules, scratch / "ivy.xml", jars, scratch / "ivy")
         # Only a complete set ever has the final name, even if the machine stops half way.
         jars.rename(target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _run_ivy(modules: Sequence[Module], description: Path, jars: Path, ivy_cache: Path) -> None:

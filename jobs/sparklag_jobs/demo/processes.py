@@ -61,11 +61,9 @@ class QueryLag:
 
     @property
     def has_lag(self) -> bool:
-        """Whether a lag of this run was known already."""
         return self.first_lag_s is not None
 
     def summary(self) -> str:
-        """The query's run in a line."""
         if self.event is None or self.first_lag_s is None:
             return f"{self.query}: the service answered with no lag"
         failures = f", failures {self.failures}" if self.failures else ""
@@ -109,7 +107,6 @@ class DemoProcesses:
 
     @property
     def http_url(self) -> str:
-        """The address of the service."""
         return f"http://{HOST}:{self._http_port}"
 
     def start(self) -> None:
@@ -154,7 +151,9 @@ class DemoProcesses:
         self.broker.stop(_BROKER_STOP_S)
 
     def _require_alive(self) -> None:
-        if not self._children["service"].is_alive() and self._has_lost_the_port():
+        # Another may have taken the port of the service first: two demos at once.
+        has_lost_port = self._port_attempts < _PORT_ATTEMPTS and not is_free(self._http_port)
+        if has_lost_port and not self._children["service"].is_alive():
             self._choose_port()
             self._start_service()
         # The connector's download ends by itself.
@@ -177,10 +176,6 @@ class DemoProcesses:
         self._report("Service: it measures their lag")
         options = ("--config", config, "--http-host", HOST, "--http-port", self._http_port)
         self._start_client("service", "sparklag_service", "serve", *options)
-
-    def _has_lost_the_port(self) -> bool:
-        """Whether the service died because another took its port first: two demos at once."""
-        return self._port_attempts < _PORT_ATTEMPTS and not is_free(self._http_port)
 
     def _start_client(self, name: str, module: str, *arguments: object) -> None:
         self._start(name, module, *arguments, "--bootstrap-servers", self.broker.bootstrap_servers)

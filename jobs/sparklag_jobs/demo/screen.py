@@ -97,7 +97,6 @@ class Screen:
         self._console.print(text, markup=False, emoji=False, soft_wrap=True)
 
     def report(self, text: str) -> None:
-        """Print what happens now."""
         self.print(f"{time.monotonic() - self._started_at:6.1f} s  {text}")
 
     def announce(self, title: str, text: str) -> None:
@@ -113,7 +112,9 @@ class Screen:
         self.live.update(lag_picture(lags, now_ms, addresses), refresh=True)
         now = time.monotonic()
         if not self._console.is_interactive and now - self._last_lines_at >= _LINES_EVERY_S:
-            known = [lag.event for lag in lags if lag.event is not None and lag.has_lag]
+            known = [
+                lag.event for lag in lags if lag.event is not None and lag.first_lag_s is not None
+            ]
             if known:
                 self._last_lines_at = now
             for event in known:
@@ -157,7 +158,6 @@ def _cells(event: LagEvent) -> tuple[str | Text, ...]:
 
 
 def plain_line(event: LagEvent) -> str:
-    """The lag in one line."""
     partitions = " ".join(
         f"{partition.partition}:{records(partition.lag)}"
         for topic in event.topics

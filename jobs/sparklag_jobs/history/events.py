@@ -94,8 +94,6 @@ def _quoted(text: str) -> str:
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 _YEAR_10000_MS: Final = 253_402_300_800_000
 _EVENT: Final = f"struct<{event_schema()}>"
-
-
 _UNKNOWN_ID: Final = "sparklag: unknown schema id "
 """What a query fails with that meets such an id; the id follows."""
 log = logging.getLogger(__name__)
@@ -122,7 +120,7 @@ def unknown_schema_id(error: StreamingQueryException) -> int | None:
 
 
 def look_up(avro: WriterSchemas, schema_id: int, registry: RegistrySettings) -> WriterSchemas:
-    """With the registry's answer for that id. Raises RegistryError."""
+    """Returns `avro` with the registry's answer for that id. Raises RegistryError."""
     # Packages that only readers of Avro have; `observe` has reported where they are missing.
     from sparklag_schemas.avro.registry import SchemaRegistry
     from sparklag_schemas.avro.schema import require_written_as
@@ -161,7 +159,7 @@ def events(kafka_rows: DataFrame, avro: WriterSchemas = NO_AVRO) -> DataFrame:
 
 
 def _is_framed() -> Column:
-    """Whether it is a schema registry's frame: 0, the schema's id in four bytes, the message."""
+    """A value is in a schema registry's frame: 0, the schema's id in four bytes, the message."""
     return expr("substring(value, 1, 1) = X'00'")
 
 
@@ -233,8 +231,8 @@ _LATE: Final = "numRowsDroppedByWatermark"
 
 
 def count_unreadable(events: DataFrame) -> DataFrame:
-    """The same rows (see `events.events`), with metrics of the unreadable ones in each batch: how
-    many there are, and up to ten offsets with the reason."""
+    """Returns the rows of `events`, with metrics of the unreadable ones in each batch: how many
+    there are, and up to ten offsets with the reason."""
     unreadable = col("unreadable").isNotNull()
     # Bounded, whatever comes: at most one sample of each tenth of all offsets.
     tenth = fn.pmod(fn.xxhash64("topic", "partition", "offset"), lit(_SAMPLES))
@@ -249,8 +247,8 @@ def count_unreadable(events: DataFrame) -> DataFrame:
 class BatchLog:
     """Logs the progress of one query.
 
-    By polling, not by a listener: Spark drops listeners' events when they come too fast, and keeps
-    the progress of the last hundred batches.
+    It polls: Spark drops the events of listeners that are too slow, and keeps the progress of the
+    last hundred batches.
     """
 
     def __init__(self, query: StreamingQuery) -> None:

@@ -67,10 +67,7 @@ def build_session(tables: Tables, *, avro: bool = False) -> SparkSession:
             # Pauses do not matter here; on few cores a concurrent collector costs more.
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         },
-        jars=lambda: [
-            *table_format_jars(tables.format),
-            *(spark_avro_jars() if avro else ()),
-        ],
+        jars=lambda: [*table_format_jars(tables.format), *(spark_avro_jars() if avro else ())],
     )
 
 
@@ -121,8 +118,7 @@ def run(
 
 
 def _run(starts: Sequence[Callable[[], StreamingQuery]], signals: StopSignals) -> None:
-    """Run queries in parallel until one ends or a signal comes, and log what their batches leave
-    out. The last started is stopped first."""
+    """Runs queries until one ends or a signal comes. The last started is stopped first."""
     queries: list[StreamingQuery] = []
     logs: list[BatchLog] = []
 
@@ -147,7 +143,6 @@ def _run(starts: Sequence[Callable[[], StreamingQuery]], signals: StopSignals) -
 def _await_schema(
     avro: WriterSchemas, schema_id: int, settings: ResolvedSettings, signals: StopSignals
 ) -> WriterSchemas:
-    """With the registry's answer, which is waited for."""
     is_logged = False
     while not signals.received:
         try:
@@ -161,7 +156,7 @@ def _await_schema(
 
 
 def create_tables(spark: SparkSession, tables: Tables) -> None:
-    """All three, where they are missing."""
+    """Create the tables that are missing."""
     tables.create(spark, partition_rows.NAME, partition_rows.COLUMNS, "day")
     for name in _ROLL_UPS:
         tables.create(spark, name, rollups.TABLE_COLUMNS, "day", "batch")
@@ -207,7 +202,7 @@ def _check_intervals(arguments: argparse.Namespace) -> None:
 
 
 def _configure_logs(settings: Settings) -> None:
-    """As of a service. On a cluster there may be no more than a driver needs."""
+    # On a cluster there may be no more than a driver needs.
     try:
         from sparklag_service.cli.logs import configure_logs
     except ImportError:

@@ -101,7 +101,7 @@ def _is_zero(position: str) -> Column:
 
 
 def _within_target(thresholds: Mapping[str, Thresholds]) -> Column:
-    """Whether the query was within its target; null where the lag that decides is unknown.
+    """True where the query was within its target; null where the lag that decides is unknown.
 
     As `Settings.thresholds_of`: the first pattern that matches the whole name or id counts. Its
     `max_lag` and `max_time_lag_s` are the target; where it has neither, and where none matches, the

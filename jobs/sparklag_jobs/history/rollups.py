@@ -261,7 +261,7 @@ class RolledWindow(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Of the query."""
+        """Cluster and id of the query."""
         return (self.cluster, self.query_id)
 
 

@@ -206,7 +206,6 @@ def _escaped(cells: Mapping[str, str]) -> dict[str, str]:
 
 
 def _table(rows: Iterable[Mapping[str, str]]) -> str:
-    """Of rows of HTML, by their columns' titles; nothing where there is no row."""
     rows = list(rows)
     if not rows:
         return ""

@@ -35,7 +35,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 class Spread(Struct, frozen=True):
-    """Of a number over time: for that share of the time it was at most so high.
+    """Percentiles of a number over time: for that share of the time it was at most so high.
 
     Combined from minutes, of which p50, p95, p99 and the maximum are known: each percentile is an
     upper bound, no farther off than those of single minutes are apart. `max` is exact.
@@ -59,7 +59,7 @@ class Episode(Struct, rename={"from_ms": "from", "to_ms": "to"}):
 
 
 class Trend(Struct, frozen=True, rename={"slope": "records_per_hour"}):
-    """Of a series: its direction and slope, and the test's tau and p (two-sided)."""
+    """Direction and slope of a series, and the test's tau and p (two-sided)."""
 
     direction: Direction
     slope: float
@@ -113,7 +113,7 @@ class QueryReport(Struct, frozen=True, rename={"worst": "worst_partitions"}):
 def query_reports(
     minutes: Iterable[RolledWindow], hours: Iterable[RolledWindow]
 ) -> list[QueryReport]:
-    """One for each query, the worst first: by the share of time within target, then by the age."""
+    """Reports, the worst first: by the share of time within target, then by the age."""
     by_minute, by_hour = _by_query(minutes), _by_query(hours)
     reports = [_report(rows, by_hour.get(key, [])) for key, rows in by_minute.items()]
     return sorted(reports, key=_rank)
@@ -163,8 +163,8 @@ def _report(minutes: Sequence[RolledWindow], hours: Sequence[RolledWindow]) -> Q
 
 
 def episodes(windows: Iterable[RolledWindow], step_ms: int) -> list[Episode]:
-    """Of one query's windows, in order: those that missed the target for any time, joined where
-    one follows the other. A window in which nothing is known ends an episode."""
+    """The windows of one query, in order, that missed the target for any time, joined where one
+    follows the other. A window in which nothing is known ends an episode."""
     joined: list[Episode] = []
     for window in windows:
         if window.known_s <= window.within_target_s:
@@ -182,7 +182,7 @@ def episodes(windows: Iterable[RolledWindow], step_ms: int) -> list[Episode]:
 
 
 def spread(windows: Sequence[tuple[tuple[float, ...] | None, float]]) -> Spread | None:
-    """Of windows' (p50, p95, p99, max) and how long each counts. None where none is known."""
+    """Combines windows' (p50, p95, p99, max), each with its weight in seconds."""
     masses = sorted(
         (value, share * seconds)
         for marks, seconds in windows
@@ -229,7 +229,7 @@ def _max(*values: _Number | None) -> _Number | None:
 
 
 def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
-    """Of (x, y) in rising x; None where there are too few points."""
+    """The trend of (x, y) in rising x; None where there are too few points."""
     if len(points) < MIN_POINTS:
         return None
     if len(points) > MAX_POINTS:
@@ -263,7 +263,7 @@ def _p_value(balance: int, values: Sequence[float]) -> float:
 
 
 def capacity(hours: Sequence[RolledWindow]) -> Capacity:
-    """Of one query's hours, in order. Each hour is a point of the trend, by day and by night."""
+    """The capacity by one query's hours, in order. Each hour is a point of the trend."""
     inputs = [(hour.start_ms, hour.input_rate) for hour in hours if hour.input_rate is not None]
     batch_rates = [hour.batch_rate for hour in hours if hour.batch_rate is not None]
     if not inputs:
