@@ -152,8 +152,8 @@ class DemoProcesses:
 
     def _require_alive(self) -> None:
         # Another may have taken the port of the service first: two demos at once.
-        has_lost_port = self._port_attempts < _PORT_ATTEMPTS and not is_free(self._http_port)
-        if has_lost_port and not self._children["service"].is_alive():
+        is_alive, attempts = self._children["service"].is_alive(), self._port_attempts
+        if not is_alive and attempts < _PORT_ATTEMPTS and not is_free(self._http_port):
             self._choose_port()
             self._start_service()
         # The connector's download ends by itself.

@@ -112,9 +112,7 @@ class Screen:
         self.live.update(lag_picture(lags, now_ms, addresses), refresh=True)
         now = time.monotonic()
         if not self._console.is_interactive and now - self._last_lines_at >= _LINES_EVERY_S:
-            known = [
-                lag.event for lag in lags if lag.event is not None and lag.first_lag_s is not None
-            ]
+            known = [lag.event for lag in lags if lag.event is not None and lag.has_lag]
             if known:
                 self._last_lines_at = now
             for event in known:
