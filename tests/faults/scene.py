@@ -16,14 +16,7 @@ from tests.faults.recorder import Published, Recorder
 from tests.faults.report import Row
 from tests.faults.service_processes import ServiceGroup, service_group
 from tests.faults.spark_driver import Checkpoint
-from tests.faults.truth import (
-    Clock,
-    Span,
-    Truth,
-    Verdict,
-    final_problems,
-    newest_first_observed,
-)
+from tests.faults.truth import Clock, Span, Truth, Verdict, final_problems, newest_first_observed
 from tests.faults.workload import Workload
 from tests.second_client import SecondClient
 from tests.waiting import wait_for

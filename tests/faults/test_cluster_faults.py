@@ -17,12 +17,7 @@ from tests.faults.scene import OWN_PARTITIONS, Scene, own_names, scene
 from tests.faults.truth import Span, gaps, newest_first_observed
 from tests.waiting import wait_for
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.faults,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FROZEN_S = 30.0
 FRESHNESS_RATIO = 2.0

@@ -283,9 +283,7 @@ def _covers(record: Published, observed: Observed, offset: int) -> bool:
     )
 
 
-def newest_first_observed(
-    records: Sequence[Published],
-) -> tuple[dict[str, list[Published]], int]:
+def newest_first_observed(records: Sequence[Published]) -> tuple[dict[str, list[Published]], int]:
     """By query, the events a reader takes, in log order; and how many it drops by their version.
 
     `records` are in log order.

@@ -165,10 +165,7 @@ def default_cache_dir() -> Path:
 
 
 def resolve_jars(
-    modules: Sequence[Module],
-    *,
-    excluding: Iterable[Module] = (),
-    cache_dir: Path | None = None,
+    modules: Sequence[Module], *, excluding: Iterable[Module] = (), cache_dir: Path | None = None
 ) -> list[Path]:
     """The jars of `modules` with their dependencies, or their archives, sorted by name. From the
     cache where they are there.

@@ -216,10 +216,7 @@ def _unreadable(avro: WriterSchemas) -> Column:
         (col("event.query_id").isNull(), lit("no query_id")),
         (col("event.event_id").isNull(), lit("no event_id")),
         (measured_at.isNull(), lit("no measured_at")),
-        (
-            ~measured_at.between(0, _YEAR_10000_MS - 1),
-            lit("measured_at is not epoch milliseconds"),
-        ),
+        (~measured_at.between(0, _YEAR_10000_MS - 1), lit("measured_at is not epoch milliseconds")),
     )
     return coalesce(*(when(condition, reason) for condition, reason in reasons))
 

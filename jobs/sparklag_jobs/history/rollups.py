@@ -269,12 +269,7 @@ _decoder: Final = msgspec.json.Decoder(RolledWindow)
 
 
 def read_windows(
-    spark: SparkSession,
-    tables: Tables,
-    name: str,
-    since_ms: int,
-    until_ms: int,
-    query: str | None,
+    spark: SparkSession, tables: Tables, name: str, since_ms: int, until_ms: int, query: str | None
 ) -> list[RolledWindow]:
     """Rows of roll-up `name` whose windows begin in [since, until), of every query or of that name
     or id. Raises TableMissing."""
