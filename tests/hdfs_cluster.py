@@ -102,7 +102,6 @@ class HdfsCluster(LocalCluster):
         }
 
     def _answers(self) -> bool:
-        """Whether the NameNode has a DataNode, and has left its safe mode."""
         query = "jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
         (state,) = httpx.get(f"http://{self.webhdfs}/{query}", timeout=10).json()["beans"]
         return bool(state["NumLiveDataNodes"] == 1 and state["FSState"] == "Operational")

@@ -68,7 +68,6 @@ class LocalCluster(Startable):
             thaw(node)
 
     def stop(self) -> None:
-        """Its data stay."""
         stop_all(self._nodes)
         self._nodes.clear()
 

@@ -21,7 +21,6 @@ _FROM_ARCHIVE = "org.apache.ivy.Main source: shared objects file (top)"
 
 @pytest.fixture
 def jar(tmp_path: Path) -> Path:
-    """Its own copy, which a test may change."""
     (ivy,) = spark_jars_dir().glob("ivy-*.jar")
     return Path(shutil.copy(ivy, tmp_path))
 

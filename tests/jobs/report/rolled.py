@@ -31,7 +31,6 @@ def minute(number: int, **fields: Any) -> RolledWindow:
 
 
 def dark(number: int, **fields: Any) -> RolledWindow:
-    """A minute of which nothing is known."""
     unknown = dict.fromkeys(("lag", "time_lag_s", "produced", "processed"))
     return minute(number, known_s=0.0, within_target_s=0.0, **unknown, **fields)
 
