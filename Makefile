@@ -80,9 +80,10 @@ CHECKS := unit-service unit-others types page lint
 check: $(DEV) ## Lint, format, types, tests that need nothing else: what CI runs first
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(CHECKS)
 
-lint: $(DEV)
+lint: $(DEV) ## Ruff, the format, and the words of docstrings and names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m scripts.check_words
 
 types: $(DEV)
 	$(BIN)/mypy

@@ -20,7 +20,7 @@ from aiokafka.structs import TopicPartition
 
 from benchmarks.comparison import Row, at_most, in_turn, print_table, say
 from benchmarks.service_process import service_process, wait_for
-from sparklag_jobs.demo.orders import create_topics
+from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_listener.driver_pipeline import DriverPipeline, Sink

@@ -28,11 +28,11 @@ from pyspark.sql.functions import col, explode, from_json
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks.comparison import Row, in_turn, print_table, say, times
-from sparklag_jobs.demo.orders import create_topics
+from sparklag_jobs.demo.streams import create_topics
 from sparklag_jobs.history.events import kafka_options
 from sparklag_jobs.history.lag_history import build_session, create_tables
-from sparklag_jobs.history.queries import ingest, roll_ups
-from sparklag_jobs.history.rollups import STEPS_S
+from sparklag_jobs.history.partition_rows import ingest
+from sparklag_jobs.history.rollups import STEPS_S, roll_ups
 from sparklag_jobs.history.tables import (
     EVENT_FIELDS,
     PARTITION_FIELDS,

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.listener import (
 from benchmarks.callback_clock import CallbackClock
 from benchmarks.comparison import Row, cheaper, in_turn, print_table, say
 from benchmarks.quiet_spark import quiet_spark
-from sparklag_jobs.demo.orders import create_topics
+from sparklag_jobs.demo.streams import create_topics
 from sparklag_listener.classic.listener import Py4jListener
 from sparklag_listener.classic.session import wrapped
 from sparklag_listener.events.event_queue import QueryEvent

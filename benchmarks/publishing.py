@@ -23,7 +23,7 @@ from aiokafka import AIOKafkaProducer
 
 from benchmarks.comparison import Row, Sampler, at_most, in_turn, print_table, say, times
 from scripts.message_examples import example
-from sparklag_jobs.demo.orders import create_topics
+from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import client_options
 from sparklag_schemas import LagEvent, PartitionLag, RegistrySettings, Settings
 from sparklag_schemas.avro.formats import MessageFormats

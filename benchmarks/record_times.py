@@ -22,7 +22,7 @@ from aiokafka.structs import TopicPartition
 
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times
 from benchmarks.loop_stall import longest_stall
-from sparklag_jobs.demo.orders import create_topics
+from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
 from sparklag_kafka.protocol.metadata import Address

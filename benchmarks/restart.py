@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.service_process import service_process
-from sparklag_jobs.demo.orders import create_topics
+from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
 from sparklag_schemas.messages.topics import key_of, own_topics

@@ -33,7 +33,7 @@ from benchmarks.busy_processes import busy_processes
 from benchmarks.comparison import Row, ms, print_table, say, within
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_jobs.demo.orders import create_topics
+from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import (
     LagEvent,

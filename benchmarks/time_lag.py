@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from benchmarks.comparison import Row, print_table, say
 from benchmarks.quiet_spark import quiet_spark
 from benchmarks.service_process import service_process, wait_for
-from sparklag_jobs.demo.orders import create_topics
+from sparklag_jobs.demo.streams import create_topics
 from sparklag_listener import observe
 from sparklag_schemas import LagEvent, TimeLagMethod, decode_lag_event
 from sparklag_schemas.messages.topics import TopicSpec

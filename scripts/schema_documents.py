@@ -273,11 +273,7 @@ def _operation(
         "messages": [{"$ref": f"#/channels/{channel}/messages/{name}"} for name in messages],
     }
     if group is not None:
-        group_id = {
-            "type": "string",
-            "default": group,
-            "description": "The setting `group_id`.",
-        }
+        group_id = {"type": "string", "default": group, "description": "The setting `group_id`."}
         operation["bindings"] = {"kafka": {"groupId": group_id, "bindingVersion": "0.5.0"}}
     return operation
 

@@ -20,8 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import default_cache_dir
+from sparklag_jobs.broker.maven import default_cache_dir, find_java
 from sparklag_jobs.errors import JavaMissing
 
 ROOT: Final = Path(__file__).parents[1]

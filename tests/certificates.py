@@ -32,11 +32,9 @@ class Certificates:
         """Settings by which a client trusts the server and shows who it is."""
 
     def kafka_settings(self, **fields: Any) -> KafkaSettings:
-        """The client's, with `fields` instead."""
         return KafkaSettings(**{"security_protocol": "SSL", **self.client, **fields})
 
     def server_context(self) -> ssl.SSLContext:
-        """Of a server that asks for a client's certificate."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))
         context.load_cert_chain(self.server)
         context.verify_mode = ssl.CERT_REQUIRED
@@ -45,7 +43,6 @@ class Certificates:
     def other_server_context(
         self, host: str = "127.0.0.1", not_after: datetime | None = None
     ) -> ssl.SSLContext:
-        """Of a server with another certificate of the same authority, which asks for none."""
         authority = trustme.CA.from_pem(self.ca.read_bytes(), self.ca_key.read_bytes())
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         authority.issue_cert(host, not_after=not_after).configure_cert(context)

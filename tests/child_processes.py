@@ -41,7 +41,6 @@ class Startable(ABC):
 
 @contextmanager
 def running(process: ChildProcess) -> Iterator[ChildProcess]:
-    """Started on entry; killed on exit, with all that it started."""
     process.start()
     try:
         yield process

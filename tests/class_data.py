@@ -25,7 +25,6 @@ _END_S: Final = 900.0
 
 
 def make_kafka_class_data() -> list[Path]:
-    """The archive, and what it belongs to."""
     archive = kafka_class_data()
     archive.make(_run_broker)
     return [archive.path, *archive.files]
@@ -78,7 +77,6 @@ def _fill(broker: LocalKafka) -> None:
 
 
 def main(servers: str, topic: str, folder: str) -> None:
-    """What most drivers of the tests, and the demo's, do."""
     from sparklag_jobs.demo import order_totals
     from sparklag_listener import observe
     from sparklag_schemas.settings import ClusterAccess

@@ -17,7 +17,6 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 300.0,
 ) -> subprocess.CompletedProcess[str]:
-    """Whatever its exit code is. `env` replaces this process's environment."""
     return subprocess.run(
         command,
         cwd=cwd,

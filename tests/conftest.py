@@ -99,7 +99,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _keep_results(config: pytest.Config) -> None:
-    """As a JUnit file of each run, by the time of its start."""
     folder = config.rootpath / ".cache" / "junit"
     name = f"{datetime.now():%Y-%m-%dT%H-%M-%S}-{os.getpid()}.xml"
     if config.option.xmlpath is None:
@@ -174,14 +173,12 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest) -> str:
-    """A name no other test uses. The topic is not created."""
     test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
     return f"{test[:60]}-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture(scope="session")
 def second_client(kafka: LocalKafka) -> SecondClient:
-    """The shared broker, seen by a client that is not ours."""
     from tests.second_client import SecondClient
 
     return SecondClient(kafka.bootstrap_servers)

@@ -45,7 +45,6 @@ def unpacked_packages(
 
 
 def library_path(unpacked: Path) -> str:
-    """Of the libraries that were unpacked there, for LD_LIBRARY_PATH."""
     folders = [*unpacked.glob("usr/lib/*-linux-*"), *unpacked.glob("lib/*-linux-*")]
     return os.pathsep.join(str(folder) for folder in sorted(folders))
 
@@ -91,7 +90,6 @@ def _own_lists(folder: Path) -> list[str]:
 def _download(
     folder: Path, packages: Sequence[str], needs: str | None, lists: Sequence[str] = ()
 ) -> str | None:
-    """None where they are in the folder now, else why not."""
     wanted = list(packages)
     if needs is not None:
         installed = _installed_libraries()
@@ -101,7 +99,6 @@ def _download(
 
 
 def _needed(packages: Sequence[str], needs: str, lists: Sequence[str]) -> list[str]:
-    """What they depend on, and what that depends on, by names that match."""
     dependencies = dict(_dependencies(packages, lists))
     result: list[str] = []
     unseen = list(packages)

@@ -50,7 +50,6 @@ class Item:
 
     @property
     def is_run_here(self) -> bool:
-        """Whether the tests of all pages run it."""
         return self.reason is None and self.run_by is None
 
     def __str__(self) -> str:
@@ -62,7 +61,6 @@ def items() -> list[Item]:
 
 
 def command_in(page: str, text: str) -> str:
-    """The one command of a page that contains `text`."""
     (command,) = (i.code for i in _items(ROOT / page) if i.language == "shell" and text in i.code)
     return command
 

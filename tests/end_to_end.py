@@ -44,7 +44,6 @@ class Checkpoint:
         return sorted(int(file.name) for file in commits.iterdir() if file.name.isdigit())
 
     def processed(self, batch: int, topic: str) -> dict[int, int]:
-        """The exclusive end of a batch by partition."""
         source = (self._folder / "offsets" / str(batch)).read_text().splitlines()[2]
         return {int(number): offset for number, offset in json.loads(source)[topic].items()}
 
@@ -84,11 +83,9 @@ class Topics:
             )
 
     def names(self) -> set[str]:
-        """Of all these that are there."""
         return {name for name in self._client.topics() if name.endswith(self._unique)}
 
     def ends(self) -> dict[int, int]:
-        """The log end of each partition, as the other client reads it."""
         return self._client.end_offsets(self.orders)
 
     def lag_after(self, checkpoint: Checkpoint, batch: int) -> dict[int, int]:
@@ -143,7 +140,6 @@ def service(topics: Topics, kafka: Broker, log: Path, *options: str) -> Iterator
 
 
 def reports(url: str, query: str, **fields: object) -> bool:
-    """Whether the service answers for the query, with these values."""
     event = answer(f"{url}/lag/{query}")
     return event is not None and all(event[name] == value for name, value in fields.items())
 

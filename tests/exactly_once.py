@@ -96,7 +96,6 @@ class ExactlyOnce:
         self._note_skipped()
 
     def read_all(self) -> None:
-        """Let it read what there is, and end."""
         run_to_end(self._process("--available-now"), START_S)
 
     def check(self) -> None:
@@ -222,7 +221,6 @@ def _records_flow(client: SecondClient, topic: str) -> Iterator[None]:
 
 
 def _watch(condition: Callable[[], bool]) -> None:
-    """Return as soon as it holds."""
     deadline = time.monotonic() + START_S
     while not condition() and time.monotonic() < deadline:
         time.sleep(_LOOK_S)

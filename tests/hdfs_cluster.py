@@ -11,8 +11,7 @@ from typing import Any, Final
 import httpx
 
 from sparklag_jobs.broker.child_process import free_ports
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import Module, resolve_jars
+from sparklag_jobs.broker.maven import Module, find_java, resolve_jars
 from tests.local_servers import HOST, JVM_OPTIONS, LocalCluster
 
 _NAME_NODE: Final = "org.apache.hadoop.hdfs.server.namenode.NameNode"
@@ -103,7 +102,6 @@ class HdfsCluster(LocalCluster):
         }
 
     def _answers(self) -> bool:
-        """Whether the NameNode has a DataNode, and has left its safe mode."""
         query = "jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
         (state,) = httpx.get(f"http://{self.webhdfs}/{query}", timeout=10).json()["beans"]
         return bool(state["NumLiveDataNodes"] == 1 and state["FSState"] == "Operational")

@@ -28,7 +28,6 @@ class HttpServer(HTTPServer):
 
     @property
     def url(self) -> str:
-        """Without a slash at its end."""
         return self.url_for("").rstrip("/")
 
     def __exit__(self, *raised: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 import httpx
 
 from sparklag_jobs.broker.child_process import ChildProcess, free_port, stop_all
-from sparklag_jobs.broker.java import find_java
+from sparklag_jobs.broker.maven import find_java
 from tests.child_processes import Startable, freeze, thaw
 from tests.waiting import wait_until_up
 
@@ -68,7 +68,6 @@ class LocalCluster(Startable):
             thaw(node)
 
     def stop(self) -> None:
-        """Its data stay."""
         stop_all(self._nodes)
         self._nodes.clear()
 

@@ -38,8 +38,6 @@ _excused = _Excused()
 
 
 def own_work(function: _Function) -> _Function:
-    """What a test computes by itself in its loop is not the product's."""
-
     @wraps(function)
     def excused(*arguments: Any, **named: Any) -> Any:
         began_s, before_s = time.thread_time(), _excused.s

@@ -8,7 +8,6 @@ from msgspec import inspect
 
 
 def options_of(kind: inspect.Type) -> tuple[inspect.Type, ...]:
-    """What a value of this type may be."""
     while isinstance(kind, inspect.Metadata):
         kind = kind.type
     return kind.types if isinstance(kind, inspect.UnionType) else (kind,)

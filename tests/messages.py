@@ -30,7 +30,6 @@ def position(processed: dict[str, dict[int, int]] | None = None, **fields: Any) 
 
 
 def observation(**fields: Any) -> Observation:
-    """A progress of query `orders`."""
     return Observation(
         **{
             "observation_id": "0b5e",
@@ -65,7 +64,6 @@ def straggler(running_s: float = 360.0) -> Straggler:
 
 
 def lag_event(**fields: Any) -> LagEvent:
-    """An event of query `orders`: 65 behind in its only partition."""
     return LagEvent(
         **{
             "event_id": "e7e7",
@@ -104,7 +102,6 @@ def lag_event(**fields: Any) -> LagEvent:
 
 
 def seen(topic: str, processed: dict[int, int], **fields: Any) -> Observation:
-    """A progress of a query that nobody else uses."""
     return observation(
         **{
             "query_id": str(uuid.uuid4()),
@@ -128,7 +125,6 @@ def moved(observed: Observation, processed: dict[int, int], after_ms: int = 1_00
 
 
 def query_id_in(partition: int, partitions: int) -> str:
-    """A new id whose messages belong in that partition."""
     return next(i for i in iter(_new_id, "") if partition_of(i, partitions) == partition)
 
 

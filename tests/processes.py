@@ -11,12 +11,10 @@ from typing import NamedTuple
 
 
 def process_is_gone(pid: int) -> bool:
-    """Whether no process has this id; one that ended and waits to be reaped counts as gone."""
     return _stat(pid) is None
 
 
 def descendants(pid: int) -> list[int]:
-    """What it started, and what these did, whatever sessions they are in."""
     children: dict[int, list[int]] = {}
     for number in _all():
         result = _stat(number)
@@ -39,7 +37,6 @@ def session_members(session: int) -> list[int]:
 
 
 def processes_naming(text: str) -> list[int]:
-    """Those whose command lines have it."""
     result = []
     for pid in _all():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -53,7 +50,6 @@ def maps_file(pid: int, path: Path) -> bool:
 
 
 def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
-    """To those of them that are still there."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -85,7 +81,6 @@ class _Stat(NamedTuple):
 
 
 def _stat(pid: int) -> _Stat | None:
-    """None where it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

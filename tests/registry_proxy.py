@@ -18,8 +18,6 @@ _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 def registry_proxy(
     registry_url: str, *, guarded: bool = False, tls: ssl.SSLContext | None = None
 ) -> HttpServer:
-    """In front of the registry. Where it is guarded, only USER is let in, and only reads."""
-
     def respond(request: Request) -> Response:
         user = request.authorization
         # To look a schema up is a POST too.

@@ -53,8 +53,6 @@ class RestartingQuery:
         return len(self.times_written()) == sum(ends.values())
 
     def kept(self) -> BatchRecord | None:
-        """The last record of the query that the store has."""
-
         async def ask() -> BatchRecord | None:
             store = open_store(self.store)
             try:

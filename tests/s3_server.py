@@ -17,7 +17,6 @@ SECRET: Final = "local-credential-of-tests"
 
 
 def s3proxy_jars() -> list[Path]:
-    """The class path of the server."""
     return resolve_jars(
         [
             Module("org.gaul", "s3proxy", "4.1.0"),
@@ -83,7 +82,6 @@ class RequestCounter:
         events.register("before-send.s3", self._count)
 
     def take(self) -> dict[str, int]:
-        """What was sent since the last time."""
         taken = dict(self._counted)
         self._counted.clear()
         return taken

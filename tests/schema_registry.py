@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import httpx
 
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import Module, default_cache_dir, resolve_jars
+from sparklag_jobs.broker.maven import Module, default_cache_dir, find_java, resolve_jars
 from tests.commands import run_command
 from tests.local_servers import HOST, JVM_OPTIONS, LocalServer
 
@@ -28,7 +27,6 @@ class SchemaRegistryServer(LocalServer):
 
     @property
     def url(self) -> str:
-        """Of Confluent's API."""
         return f"http://127.0.0.1:{self._port}/apis/ccompat/v7"
 
     def _command(self) -> list[str]:
@@ -37,7 +35,6 @@ class SchemaRegistryServer(LocalServer):
         return [str(find_java()), *JVM_OPTIONS, "-Xmx384m", *address, "-jar", str(runner)]
 
     def register(self, subject: str, schema: Any, kind: str = "AVRO") -> int:
-        """The id of a schema that is registered past our client."""
         body = {"schema": schema if isinstance(schema, str) else json.dumps(schema)}
         answer = self.ask(
             f"/subjects/{urllib.parse.quote(subject, safe='')}/versions",
@@ -46,7 +43,6 @@ class SchemaRegistryServer(LocalServer):
         return int(answer["id"])
 
     def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
-        """What it answers, without our client."""
         headers = {"content-type": "application/vnd.schemaregistry.v1+json"}
         content = None if body is None else json.dumps(body)
         method = method or ("GET" if body is None else "POST")
@@ -61,7 +57,6 @@ class SchemaRegistryServer(LocalServer):
 
 
 def unpacked_registry() -> Path:
-    """The folder of what its archive holds."""
     (archive,) = resolve_jars([_APICURIO])
     target = default_cache_dir() / "unpacked" / archive.parent.name
     if not target.is_dir():

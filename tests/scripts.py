@@ -38,7 +38,6 @@ def running_script(text: str) -> Iterator[tuple[Popen[str], str]]:
 
 
 def run_script(text: str, timeout_s: float = 240.0) -> Ended:
-    """Run `text` as a program, warnings as errors."""
     program = ("-W", "error", "-c", textwrap.dedent(text))
     done = run(sys.executable, *program, timeout_s=timeout_s)
     return Ended(done.returncode, done.stdout.splitlines(), done.stderr)

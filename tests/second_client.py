@@ -58,7 +58,6 @@ class SecondClient:
         return topic
 
     def delete(self, topic: str) -> None:
-        """Delete a topic and return once it is gone."""
         self._admin.delete_topics([topic])[topic].result(_TIMEOUT_S)
         wait_for(lambda: topic not in self.topics(), f"topic {topic} is gone")
 
@@ -87,7 +86,6 @@ class SecondClient:
         return self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """The broker that leads each partition."""
         return {number: each.leader for number, each in self.described(topic).items()}
 
     @own_work
@@ -122,7 +120,6 @@ class SecondClient:
         assert not failures, failures
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """The log end of each partition."""
         with self._consumer() as consumer:
             return {
                 number: _log_end(consumer, TopicPartition(topic, number))
@@ -151,13 +148,11 @@ class SecondClient:
             consumer.commit(offsets=wanted, asynchronous=False)
 
     def described_group(self, group: str) -> ConsumerGroupDescription:
-        """A group's state and members."""
         described = self._admin.describe_consumer_groups([group])[group].result(_TIMEOUT_S)
         assert isinstance(described, ConsumerGroupDescription)
         return described
 
     def delete_group(self, group: str) -> None:
-        """Delete a group without members."""
         self._admin.delete_consumer_groups([group])[group].result(_TIMEOUT_S)
 
     @own_work

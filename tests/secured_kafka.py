@@ -67,7 +67,6 @@ def grant(
     user: str = "sparklag",
     permission: AclPermissionType = AclPermissionType.ALLOW,
 ) -> None:
-    """To a user; DENY wins over ALLOW."""
     admin = AdminClient({"bootstrap.servers": broker.internal_servers})
     literal, host = ResourcePatternType.LITERAL, "*"
     bindings = [

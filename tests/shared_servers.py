@@ -59,7 +59,6 @@ class SharedServers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Of xdist."""
         node.workerinput["shared_servers"] = str(self.folder)
 
     def pytest_unconfigure(self) -> None:
@@ -79,7 +78,6 @@ class SharedServers:
         return _attached(kind, result)
 
     def made(self, name: str, make: Callable[[Path], object]) -> Path:
-        """A folder that `make` fills once in a run."""
         folder = self.folder / name
         with FileLock(f"{folder}.lock"):
             if not folder.exists():

@@ -28,7 +28,6 @@ class SparkCluster(LocalCluster):
 
     @property
     def submit(self) -> list[str]:
-        """The command, up to the application's own file."""
         return [SPARK_SUBMIT, *SUBMIT_OPTIONS, "--master", self.master]
 
     def start(self) -> None:
@@ -38,7 +37,6 @@ class SparkCluster(LocalCluster):
         self._await_answer()
 
     def applications(self) -> list[str]:
-        """The names of those that have ended."""
         return [each["name"] for each in self._state()["completedapps"]]
 
     @property

@@ -16,7 +16,6 @@ SUBMIT_OPTIONS: Final = ("--properties-file", str(PROPERTIES))
 
 
 def pyspark_environment(*options: str) -> dict[str, str]:
-    """Of a process that begins a session. `options` are more of spark-submit."""
     return {
         "PYSPARK_SUBMIT_ARGS": shlex.join([*SUBMIT_OPTIONS, *options, "pyspark-shell"]),
         # The JVM that only puts spark-submit's command together.
@@ -25,7 +24,6 @@ def pyspark_environment(*options: str) -> dict[str, str]:
 
 
 def kafka_options() -> list[str]:
-    """Of spark-submit, for a driver with the Kafka connector."""
     from sparklag_jobs.broker.maven import spark_kafka_jars
     from sparklag_jobs.query_process import connector_options
 

@@ -44,12 +44,10 @@ class TcpProxy:
         self._flows.clear()
 
     def restore(self) -> None:
-        """End what `cut` or `freeze` began."""
         self._is_cut = False
         self._flows.set()
 
     def close(self) -> None:
-        """And every connection."""
         self.restore()
         _shut(self._server)
         self.cut()

@@ -77,7 +77,6 @@ class Terminal:
         return received
 
     def shows(self, text: str) -> str:
-        """The screen, once `text` is on it."""
         received = ""
 
         def is_observed() -> bool:
@@ -92,13 +91,11 @@ class Terminal:
         return received
 
     def signal(self, number: int) -> None:
-        """To the command, and not to the shell that runs it."""
         (shell,) = self._run("list-panes", "-F", "#{pane_pid}").split()
         (command,) = descendants(int(shell))
         os.kill(command, number)
 
     def exit_code(self) -> int:
-        """Of the command, once it has ended."""
         wait_for(
             lambda: self._exit_code.exists() and bool(self._exit_code.read_text()),
             "the command has ended",
@@ -120,7 +117,6 @@ class Terminal:
 
 
 def tmux_program() -> tuple[str, str]:
-    """The program, and the folders of its libraries."""
     installed = shutil.which("tmux")
     if installed is not None:
         return installed, ""

@@ -45,7 +45,6 @@ class Follower:
 
     @contextmanager
     def following(self, folder: Path) -> Iterator[Follower]:
-        """From when there is something to follow."""
         wait_for((folder / "metadata").exists, "the query has a checkpoint", _SPARK_S)
         self._thread.start()
         try:
@@ -81,7 +80,6 @@ def driver(
 
 @pytest.fixture
 def folder(driver: Driver) -> Path:
-    """Of the checkpoint. Spark does not escape its name, and neither do we."""
     return driver.checkpoints / "check point%20"
 
 
@@ -96,7 +94,6 @@ def processed(position: CheckpointPosition) -> Offsets | None:
 
 
 def only_goes_on(output: list[CheckpointPosition]) -> bool:
-    """Neither batch nor any partition ever goes back, and all is of one query."""
     assert len({position.query_id for position in output}) == 1
     for before, after in pairwise(output):
         assert (after.batch_id or 0) >= (before.batch_id or 0)

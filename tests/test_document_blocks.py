@@ -33,8 +33,7 @@ import yaml
 from scripts.helm import CHART, run_helm
 from scripts.helm import program as helm_program
 from sparklag_jobs.broker.child_process import ChildProcess
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import kafka_jars
+from sparklag_jobs.broker.maven import find_java, kafka_jars
 from sparklag_listener import LagUnavailable, QueryNotFound
 from sparklag_listener.observe import newest_handle
 from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
@@ -188,7 +187,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def readers_tools() -> tuple[Path, list[str]]:
-    """Those that this machine lacks, and the folder where their packages are unpacked."""
     missing = {name: package for name, package in _READERS_TOOLS.items() if not shutil.which(name)}
     packages = sorted(missing.values())
     if not packages:
@@ -256,8 +254,6 @@ def _publish_past(place: Place) -> None:
 
 
 def _fill_store(folder: Path, servers: str, query_id: str) -> None:
-    """With batches that are older than every time on the pages."""
-
     def batch(number: int, at_ms: int, **fields: Any) -> Any:
         ranges: list[tuple[int, int | None, int]] = [
             (partition, 10 * number, 10 * number + 10) for partition in (0, 1)

@@ -58,7 +58,6 @@ each_document = _of(DOCUMENTS)
 
 
 def prose(document: Path) -> str:
-    """The text without comments and blocks of code."""
     text = _COMMENT.sub("", document.read_text(encoding="utf-8"))
     return _BLOCK.sub("", text)
 
@@ -69,7 +68,6 @@ def links(document: Path) -> Iterator[str]:
 
 
 def anchors(document: Path) -> set[str]:
-    """Of the headings, as GitHub makes them."""
     result: set[str] = set()
     for heading in _HEADING.findall(prose(document)):
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
@@ -103,7 +101,6 @@ def test_a_page_of_a_reader_is_at_most_10_kb(reader: str) -> None:
 
 
 def passwords(settings: dict[str, Any]) -> dict[str, str]:
-    """Those that a snippet leaves to the environment."""
     sections = {"SPARKLAG_": settings}
     for alias, cluster in settings.get("clusters", {}).items():
         sections[f"SPARKLAG_CLUSTERS__{alias.upper()}__"] = cluster

@@ -44,7 +44,6 @@ def order_totals(topics: Topics, kafka: LocalKafka, checkpoint: Path, log: Path)
 
 
 def agrees(url: str, topics: Topics, checkpoint: Checkpoint) -> bool:
-    """Whether REST and the topic both say what the checkpoint and the other client say."""
     batch = checkpoint.committed_batches()[-1]
     event = answer(f"{url}/lag/orders")
     newest = topics.newest_event()

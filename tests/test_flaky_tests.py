@@ -27,7 +27,6 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Of a run that failed."""
     folder = tmp_path_factory.mktemp("flaky")
     (folder / "test_it.py").write_text(f"""
 import pytest

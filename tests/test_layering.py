@@ -97,7 +97,6 @@ def imported_in(file: Path) -> list[str]:
 
 
 def imports_of(folder: Path) -> Iterator[tuple[str, str]]:
-    """Each file below `folder` and what it imports."""
     for file in sorted(folder.rglob("*.py")):
         yield from ((file.relative_to(ROOT).as_posix(), name) for name in imported_in(file))
 

@@ -77,7 +77,7 @@ print(json.dumps({
 
 @pytest.fixture
 def changed_packages(tmp_path: Path) -> Path:
-    """Copies of the packages, with the field added as CONTRIBUTING says."""
+    """Copies of the packages, with the field added as `docs/architecture.md` has it."""
     for folder in COPIED:
         shutil.copytree(ROOT / folder, tmp_path / folder)
     schemas = tmp_path / "schemas" / "sparklag_schemas"

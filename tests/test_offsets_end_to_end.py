@@ -34,7 +34,6 @@ def total(offsets: dict[str, dict[str, int]]) -> int:
 
 
 def only_the_last_batch_was_written_twice(run: RestartingQuery, before: int) -> None:
-    """What the killed run wrote is written once, but for its last batch."""
     times = run.times_written()
     assert max(times.values()) <= 2
     twice = {place for place, count in times.items() if count == 2}

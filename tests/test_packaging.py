@@ -71,7 +71,6 @@ def files_of(wheel: Path) -> set[str]:
 
 
 def text_in(wheel: Path, end: str) -> str:
-    """Of the file in it whose name ends so."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(end))
         return archive.read(name).decode()

@@ -19,7 +19,6 @@ def hook(root: Path) -> PageBuildHook:
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """What npm is run with; it builds the page."""
     runs: list[tuple[str, ...]] = []
 
     def run(folder: Path, *arguments: str) -> None:

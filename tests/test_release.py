@@ -63,7 +63,6 @@ def test_the_newest_release_in_the_changelog_is_the_version() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository with what a release changes, in version 1.4.0."""
     for name in PARTS:
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)

@@ -47,8 +47,6 @@ async def eventually(
 
 
 async def holds(condition: Callable[[], object], what: str, timeout_s: float = DEADLINE_S) -> None:
-    """The same for a condition that is not awaited."""
-
     async def held() -> bool:
         return bool(condition())
 

@@ -8,7 +8,7 @@ from typing import Final
 import httpx
 
 from sparklag_jobs.broker.child_process import free_ports
-from sparklag_jobs.broker.java import find_java
+from sparklag_jobs.broker.maven import find_java
 from tests.hdfs_cluster import configured_java
 from tests.local_servers import HOST, LocalCluster
 

@@ -24,13 +24,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from sparklag_jobs.demo.orders import (
-    ORDER_PARTITIONS,
-    ORDERS_TOPIC,
-    TOTALS_PARTITIONS,
-    TOTALS_TOPIC,
-    demo_topic,
-)
+from sparklag_jobs.demo.streams import ORDERS, TOTALS_PARTITIONS, TOTALS_TOPIC, demo_topic
 from sparklag_kafka.clients.topic_setup import create_missing
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas.errors import SparklagError
@@ -48,8 +42,8 @@ _TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
 def rights(settings: ResolvedSettings) -> list[tuple[str, ResourceType, str, AclOperation]]:
     """User, kind and name of a resource, operation. Read and Write include Describe."""
     return [
-        ("producer", _TOPIC, ORDERS_TOPIC, _WRITE),
-        ("query", _TOPIC, ORDERS_TOPIC, _READ),
+        ("producer", _TOPIC, ORDERS.topic, _WRITE),
+        ("query", _TOPIC, ORDERS.topic, _READ),
         ("query", _TOPIC, TOTALS_TOPIC, _WRITE),
         ("query", _TOPIC, settings.offsets_topic, _WRITE),
         ("service", _TOPIC, settings.offsets_topic, _READ),
@@ -57,7 +51,7 @@ def rights(settings: ResolvedSettings) -> list[tuple[str, ResourceType, str, Acl
         ("service", _TOPIC, settings.lag_topic, _WRITE),
         ("service", _TOPIC, settings.offsets_topic, _DESCRIBE_CONFIGS),
         ("service", _TOPIC, settings.lag_topic, _DESCRIBE_CONFIGS),
-        ("service", _TOPIC, ORDERS_TOPIC, _READ),
+        ("service", _TOPIC, ORDERS.topic, _READ),
         ("service", _GROUP, settings.group_id, _READ),
     ]
 
@@ -67,7 +61,7 @@ def main() -> int:
     settings = load_settings().resolved()
     specs = [
         *own_topics(settings),
-        demo_topic(ORDERS_TOPIC, ORDER_PARTITIONS),
+        demo_topic(ORDERS.topic, ORDERS.partitions),
         demo_topic(TOTALS_TOPIC, TOTALS_PARTITIONS),
     ]
     certificate = settings.kafka.ssl_certfile or ""

@@ -1,15 +1,4 @@
-"""The errors of this package.
-
-SparklagError
-└── PipelineError
-    ├── JavaMissing           no Java, or an unsuitable one
-    ├── DownloadFailed        jars could not be downloaded
-    ├── ArchiveNotMade        class data could not be kept
-    ├── JobSettingWrong       an argument or setting that a Spark job cannot use
-    ├── TableMissing          there is no history at the location
-    └── ProcessFailed         a process died, or did not start in time
-        └── BrokerFailed
-"""
+"""The errors of this package: all are a PipelineError, and BrokerFailed is a ProcessFailed."""
 
 from __future__ import annotations
 

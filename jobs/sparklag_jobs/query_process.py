@@ -82,7 +82,7 @@ def connector_options(connector: Sequence[Path]) -> dict[str, str]:
 
 
 def _class_data(connector: Sequence[Path]) -> tuple[str, ...]:
-    # Spark itself says what it misses.
+    # Spark itself reports what it misses.
     with contextlib.suppress(JavaMissing):
         return spark_class_data(connector).options()
     return ()

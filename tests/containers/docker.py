@@ -20,7 +20,6 @@ _TIMEOUT_S: Final = 3000.0
 
 
 def variable(name: str) -> str:
-    """One of compose_test.sh."""
     assert name in os.environ, f"{name} is not set: `make compose-test` runs these tests"
     return os.environ[name]
 
@@ -66,12 +65,10 @@ def up(*services: str, profile: str) -> None:
 
 
 def image(name: str) -> str:
-    """The tag of `service` or `pipeline`."""
     return variable(f"{name.upper()}_IMAGE")
 
 
 def inspect(name: str) -> dict[str, Any]:
-    """Of an image or a container."""
     (result,) = json.loads(docker("inspect", name))
     return dict(result)
 

@@ -10,7 +10,6 @@ from tests.waiting import wait_for
 
 
 def lag_of_orders(port: str) -> dict[str, Any]:
-    """The first lag event of the query whose lag is known."""
     event: dict[str, Any] = {}
 
     def is_known() -> bool:

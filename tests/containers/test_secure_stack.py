@@ -24,7 +24,6 @@ for file in pathlib.Path("/secrets").rglob("*"):
 
 @pytest.fixture(scope="module")
 def secure() -> Iterator[None]:
-    """The services of the profile, without those that have none."""
     up(*SECURE, profile="secure")
     yield
     compose("down", "-v", "--timeout", "15", profile="*")

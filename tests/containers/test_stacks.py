@@ -25,7 +25,6 @@ def plain() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def monitoring(plain: None) -> tuple[str, ...]:
-    """The services of the profile that can be had here."""
     services = tuple(variable("MONITORING").split())
     up(*services, profile="monitoring")
     return services

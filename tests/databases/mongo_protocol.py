@@ -11,8 +11,7 @@ from typing import Any, Final
 from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
 from py4j.protocol import Py4JError
 
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import Module, resolve_jars
+from sparklag_jobs.broker.maven import Module, find_java, resolve_jars
 from tests.databases.server import HOST, DatabaseServer
 from tests.waiting import DEADLINE_S, wait_until_up
 

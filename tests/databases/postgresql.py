@@ -72,7 +72,6 @@ def postgresql_programs() -> PostgreSQLPrograms:
 
 
 def _versions(root: Path) -> list[Path]:
-    """The newest first."""
     return sorted(
         root.glob("usr/lib/postgresql/*/bin"), key=lambda path: (len(str(path)), path), reverse=True
     )

@@ -56,13 +56,11 @@ class DatabaseServer(Startable):
 
     @property
     def pid(self) -> int:
-        """Of its first process."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def url(self) -> str:
-        """Of a database that is always there, without a driver's name in the scheme."""
         return self.database_url(self.default_database)
 
     def database_url(self, database: str, *, password: str = PASSWORD) -> str:
@@ -70,7 +68,6 @@ class DatabaseServer(Startable):
         return f"{self.scheme}://{who}@{HOST}:{self._port}/{database}"
 
     def new_database(self) -> str:
-        """The URL of an empty one with a name that no other has."""
         database = f"sparklag_{uuid.uuid4().hex[:12]}"
         self._create_database(database)
         return self.database_url(database)
@@ -132,7 +129,6 @@ class DatabaseServer(Startable):
         self._is_frozen = False
 
     def is_ready(self) -> bool:
-        """Whether it answers a client who has the password."""
         return self._process is not None and self._process.is_alive() and self._answers()
 
     def close(self) -> None:
@@ -146,7 +142,6 @@ class DatabaseServer(Startable):
 
     @property
     def folder(self) -> Path:
-        """Its own, there from the first use until `close`."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix=f"sparklag-{self.scheme}-"))
         return self._folder
@@ -169,7 +164,6 @@ class DatabaseServer(Startable):
     def _create_database(self, database: str) -> None: ...
 
     def _environment(self) -> Mapping[str, str] | None:
-        """All of it; None is this process's."""
         return None
 
     def _after_start(self) -> None:
@@ -189,7 +183,6 @@ class SqlServer(DatabaseServer):
     """The module of a plain driver, by PEP 249."""
 
     def connect(self, database: str = "", *, password: str = PASSWORD) -> Any:
-        """A connection that commits by itself."""
         access = {"host": HOST, "port": self.port, "user": USER, "password": password}
         options = {"connect_timeout": 10, "autocommit": True, **self._options(database)}
         return import_module(self.driver).connect(**access, **options)

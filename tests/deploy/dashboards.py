@@ -24,12 +24,10 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those that show data."""
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
 def expressions(dashboard: dict[str, Any]) -> Iterator[Asked]:
-    """What its panels ask of Prometheus for query `orders`."""
     for panel in panels(dashboard):
         for target in panel["targets"]:
             yield Asked(panel["title"], filled(target["expr"]))

@@ -28,17 +28,14 @@ def document(path: Path) -> dict[str, Any]:
 
 
 def triggers(path: Path) -> Iterator[dict[str, Any]]:
-    """Of a ScaledObject."""
     yield from document(path)["spec"]["triggers"]
 
 
 def rules(kind: str) -> list[dict[str, Any]]:
-    """Those of Prometheus that `alert`, or that `record`."""
     return [rule for group in document(RULES)["groups"] for rule in group["rules"] if kind in rule]
 
 
 def adapter_query(rule: dict[str, Any], matchers: str) -> str:
-    """What prometheus-adapter asks, for an HPA that selects by `matchers`."""
     requested: str = rule["metricsQuery"]
     return requested.replace("<<.Series>>", rule["seriesQuery"]).replace(
         "<<.LabelMatchers>>", matchers

@@ -80,7 +80,6 @@ class PrometheusServer:
         return list(self._get("query", query=expression)["result"])
 
     def value(self, expression: str) -> float | None:
-        """Of its only sample; None where there is none, or more."""
         result = self.query(expression)
         return float(result[0]["value"][1]) if len(result) == 1 else None
 

@@ -42,7 +42,6 @@ def routing(webhook: HttpServer) -> dict[str, Any]:
 
 
 def output(webhook: HttpServer, status: str) -> list[dict[str, Any]]:
-    """What Alertmanager posted of the alarm as `firing` or `resolved`."""
     return [
         alert
         for request, _ in list(webhook.log)

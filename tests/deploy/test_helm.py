@@ -67,7 +67,6 @@ def settings_file(documents: list[Document]) -> str:
 
 
 def with_value(path: str, value: object) -> Values:
-    """The defaults with one value more, at a path with dots."""
     values = deepcopy(dict(DEFAULTS))
     *parents, name = path.split(".")
     inner = values

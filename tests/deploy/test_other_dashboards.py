@@ -145,7 +145,6 @@ class Dashboards:
         return expression
 
     def _instances(self) -> list[str]:
-        """What there is to choose from, for `$instance`."""
         result = self.prometheus.query("count by (instance) (kafka_consumergroup_current_offset)")
         return [sample["metric"]["instance"] for sample in result]
 

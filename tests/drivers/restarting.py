@@ -21,7 +21,6 @@ NAME = "restarted"
 
 
 def main() -> None:
-    """Run until killed."""
     bootstrap_servers, topic, checkpoint, store, written, way = sys.argv[1:]
     spark = build_session()
     if way == "publish":

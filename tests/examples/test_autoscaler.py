@@ -30,7 +30,6 @@ LIMITED: dict[str, Any] = {
 
 
 def event(partitions: int = 20, at_s: float = 0.0, **fields: Any) -> Event:
-    """As a service says it; 100 a second come, 140 can be done, and nothing lags."""
     lags = [PartitionLag(partition=number) for number in range(partitions)]
     named = {
         "measured_at": round(at_s * 1000),

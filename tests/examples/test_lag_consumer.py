@@ -94,20 +94,16 @@ class Group:
         return self._folder / f"{member.name}.hangs"
 
     def work(self) -> list[tuple[str, str]]:
-        """Who did what, in the order in which it was done."""
         lines = [line.split(" ") for line in self._file.read_text().splitlines()]
         return [(who, what) for who, what in lines]
 
     def done_by(self, member: ChildProcess) -> list[str]:
-        """In its order."""
         return [what for who, what in self.work() if who == member.name]
 
     def wanted(self) -> list[str]:
-        """All the work that there is; that of a query in its order."""
         return [work for records in self._records for work in records if work is not None]
 
     def committed(self) -> set[str]:
-        """The work that nobody will do again."""
         offsets = self._client.committed(self.topic, self.topic)
         return {
             work
@@ -117,7 +113,6 @@ class Group:
         }
 
     def all_is_committed(self) -> None:
-        """Wait until it is, also what is passed over."""
         assert all(self._records), "a partition has no query"
         ends = {partition: len(records) for partition, records in enumerate(self._records)}
         wait_for(lambda: self._client.committed(self.topic, self.topic) == ends, "all is committed")

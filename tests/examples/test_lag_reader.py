@@ -10,8 +10,7 @@ from typing import Final
 import pytest
 
 from sparklag_jobs.broker.child_process import ChildProcess, free_port
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import KAFKA_VERSION, Module, resolve_jars
+from sparklag_jobs.broker.maven import KAFKA_VERSION, Module, find_java, resolve_jars
 from sparklag_schemas import PartitionLag, TopicLag, encode
 from sparklag_schemas.messages.topics import key_of, partition_of
 from tests.child_processes import running

@@ -66,7 +66,6 @@ def test_each_event_is_a_row(second_client: SecondClient, topic_name: str, tmp_p
 
 
 def rows(log: Path) -> list[dict[str, str]]:
-    """What the console shows, under the names above it."""
     lines = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in log.read_text().splitlines()

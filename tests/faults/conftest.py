@@ -83,7 +83,6 @@ def tell(pytestconfig: pytest.Config) -> Tell:
 
 @pytest.fixture
 def seed(pytestconfig: pytest.Config) -> int:
-    """Another one in each run, unless one is asked for."""
     requested = pytestconfig.getoption("--faults-seed", default=None)
     return random.randrange(1_000_000) if requested is None else int(requested)
 
@@ -100,7 +99,6 @@ def toxiproxy(tell: Tell, tmp_path: Path) -> Iterator[Toxiproxy]:
 
 @pytest.fixture
 def stepped_clock(tell: Tell, tmp_path: Path) -> Path:
-    """The library that steps the clock of a process."""
     if sys.platform != "linux":
         pytest.fail("the clock of one process is stepped by preloading a library: on Linux only")
     try:

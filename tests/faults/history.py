@@ -37,16 +37,13 @@ class LogHistory:
 
     @property
     def end(self) -> int:
-        """The last that was acknowledged."""
         return self._acked_ends[-1] if self._acked_ends else self.base
 
     def least_end(self, at_s: float) -> int:
-        """The log ended there or later at that moment."""
         known = bisect_right(self._acked_s, at_s)
         return self._acked_ends[known - 1] if known else self.base
 
     def greatest_end(self, at_s: float) -> int:
-        """The log ended there or before at that moment."""
         return self.base + bisect_right(self._sent_s, at_s) + self.repeated
 
 
@@ -59,7 +56,6 @@ class TopicLife:
     died_s: float = float("inf")
 
     def lived(self, from_s: float, until_s: float) -> bool:
-        """Whether it was there at some moment in between."""
         return self.born_s <= until_s and from_s <= self.died_s
 
 

@@ -54,7 +54,6 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Of all three."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
 
     def create(self, topic: str, replicas: Sequence[Sequence[int]], **config: str) -> str:
@@ -82,12 +81,10 @@ class KafkaCluster:
         return {number: partition.leader for number, partition in results.partitions.items()}
 
     def in_sync(self, topic: str) -> bool:
-        """Whether every replica of the topic is."""
         results = self._admin().list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic]
         return all(len(p.isrs) == len(p.replicas) for p in results.partitions.values())
 
     def coordinator_of(self, group: str) -> int:
-        """The node that coordinates a consumer group."""
         described = self._admin().describe_consumer_groups([group])[group]
         return int(described.result(_ADMIN_TIMEOUT_S).coordinator.id)
 

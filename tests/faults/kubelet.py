@@ -82,7 +82,6 @@ class Pods(Startable):
 
     @property
     def restarted(self) -> list[str]:
-        """Those that kubelet would have."""
         return [name for name, probe in self._liveness.items() if probe.failed]
 
     def await_ready(self, instance: ServiceProcess) -> None:

@@ -68,7 +68,6 @@ class LastingProducer:
                     self._send(number)
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether everything is acknowledged, within that time."""
         deadline_s = time.monotonic() + timeout_s
         while self._waiting and time.monotonic() < deadline_s:
             self._producer.flush(_FLUSH_STEP_S)
@@ -76,7 +75,6 @@ class LastingProducer:
         return not self._waiting
 
     def purge(self) -> None:
-        """Send nothing more."""
         self._producer.purge()
 
     def _send(self, number: int) -> None:

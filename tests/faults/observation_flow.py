@@ -119,7 +119,6 @@ class Drivers:
         return query
 
     def start(self) -> None:
-        """Let the observations flow."""
         self._flowing = True
 
     def hold(self, topic: str | None = None) -> None:
@@ -139,7 +138,6 @@ class Drivers:
                     query.lives = {**query.lives, topic: self._workload.life(topic)}
 
     def read_partitions(self, topic: str, partitions: Collection[int]) -> None:
-        """From the next batch on the queries read these too, from their beginning."""
         with self._lock:
             for query in self._of(topic):
                 positions = query.processed[topic]
@@ -147,7 +145,6 @@ class Drivers:
                 query.processed = {**query.processed, topic: {**positions, **added}}
 
     def produce_raw(self, value: bytes, key: bytes | None) -> None:
-        """Write anything at all to the topic."""
         self._producer.produce(self._written, topic=self._offsets_topic, value=value, key=key)
 
     def finish(self) -> None:

@@ -63,7 +63,6 @@ class Recorder:
 
     @property
     def records(self) -> list[Published]:
-        """All up to now, in the order they came."""
         with self._lock:
             return list(self._records)
 

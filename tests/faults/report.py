@@ -27,7 +27,6 @@ class Row:
     took_s: float | None = None
 
     def fill(self, verdict: Verdict, note: str = "") -> None:
-        """What a verdict says."""
         self.lost = len(verdict.lost)
         self.wrong = len(verdict.wrong)
         self.longest_gap_s = verdict.longest_gap_s
@@ -50,7 +49,6 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 def write_json(rows: Sequence[Row], path: Path) -> None:
-    """The same for a machine."""
     path.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n", encoding="utf-8")
 
 

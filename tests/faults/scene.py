@@ -16,14 +16,7 @@ from tests.faults.recorder import Published, Recorder
 from tests.faults.report import Row
 from tests.faults.service_processes import ServiceGroup, service_group
 from tests.faults.spark_driver import Checkpoint
-from tests.faults.truth import (
-    Clock,
-    Span,
-    Truth,
-    Verdict,
-    final_problems,
-    newest_first_observed,
-)
+from tests.faults.truth import Clock, Span, Truth, Verdict, final_problems, newest_first_observed
 from tests.faults.workload import Workload
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
@@ -70,12 +63,10 @@ class Scene:
 
     @property
     def histories(self) -> dict[str, QueryHistory]:
-        """Of every query there is."""
         real = {history.query_id: history for history in map(Checkpoint.history, self.checkpoints)}
         return self.drivers.histories | real
 
     def add_topic(self, partitions: int = 3) -> str:
-        """A topic that records flow into."""
         topic = self.client.create(f"orders-{uuid.uuid4().hex[:8]}", partitions)
         self.workload.fill(topic, range(partitions))
         return topic
@@ -98,7 +89,6 @@ class Scene:
         return topics
 
     def newest(self) -> dict[str, Published]:
-        """The newest event of each query, as a reader has it."""
         records = sorted(self.recorder.records, key=lambda record: record.place)
         accepted, _ = newest_first_observed(records)
         return {query_id: events[-1] for query_id, events in accepted.items()}
@@ -116,7 +106,6 @@ class Scene:
         wait_for(all_fresh, "every query has a fresh event", timeout_s)
 
     def statuses(self, topic: str) -> set[str]:
-        """Of every partition of a topic, in the newest events of the queries that read it."""
         return {
             partition["status"]
             for record in self.newest().values()
@@ -126,14 +115,12 @@ class Scene:
         }
 
     def delete(self, topic: str) -> None:
-        """With the queries that read it standing still, which then is seen by all."""
         self.drivers.hold(topic)
         self.workload.dry(topic)
         self.client.delete(topic)
         self.workload.died(topic)
 
     def create_anew(self, topic: str, partitions: int = 3) -> None:
-        """Another topic of that name, and records that flow into it."""
         self.client.create(topic, partitions)
         self.workload.fill(topic, range(partitions))
 
@@ -174,7 +161,6 @@ class Scene:
         return verdict
 
     def _final_problems(self) -> list[str]:
-        """What is still not exact when it had its time; on the topic, and at every instance."""
         ends = {topic: self.client.end_offsets(topic) for topic in self.workload.lives}
         problems: list[str] = []
 
@@ -257,7 +243,6 @@ def scene(
 
 
 def create_own_topics(client: SecondClient, names: Mapping[str, str], partitions: int) -> None:
-    """Both, set up as the service would."""
     for spec in (
         offsets_topic(names["offsets_topic"], partitions, None),
         lag_topic(names["lag_topic"], partitions, None),

@@ -45,12 +45,10 @@ class ServiceProcess:
 
     @property
     def url(self) -> str | None:
-        """Where it answers, once it does."""
         result = re.search(r"serving (http://[\w.:]+)", self.log())
         return None if result is None else result.group(1)
 
     def log(self) -> str:
-        """What it has said since it was started last."""
         if not self._log_path.exists():
             return ""
         with self._log_path.open("rb") as file:
@@ -58,7 +56,6 @@ class ServiceProcess:
             return file.read().decode(errors="replace")
 
     def start(self) -> None:
-        """Start it, and do not wait."""
         self._log_start = self._log_path.stat().st_size if self._log_path.exists() else 0
         self._process.start()
 
@@ -77,7 +74,6 @@ class ServiceProcess:
         wait_for(self.is_ready, f"{self.name} is ready", READY_S)
 
     def lag(self, query_id: str) -> dict[str, Any] | None:
-        """What it answers for a query; None where it does not know it, or does not answer."""
         if self.url is None:
             return None
         try:
@@ -118,7 +114,6 @@ class ServiceGroup:
         self.instances: list[ServiceProcess] = []
 
     def add(self) -> ServiceProcess:
-        """Start another instance, and do not wait."""
         name = f"service-{len(self.instances) + 1}"
         instance = ServiceProcess(name, self._folder, self._environment)
         self.instances.append(instance)
@@ -126,7 +121,6 @@ class ServiceGroup:
         return instance
 
     def start(self, count: int) -> Sequence[ServiceProcess]:
-        """Start so many and wait until each is ready."""
         started = [self.add() for _ in range(count)]
         for instance in started:
             instance.await_ready()
@@ -137,7 +131,6 @@ class ServiceGroup:
         return [one for one in self.instances if one.process.is_alive()]
 
     def log_ends(self) -> str:
-        """For whoever looks for the reason of a failure."""
         return "\n".join(
             f"the end of {one.process.log_path}:\n{one.process.log_end(30)}"
             for one in self.instances

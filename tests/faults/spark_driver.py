@@ -52,7 +52,6 @@ class Checkpoint:
         return str(json.loads((self.folder / "metadata").read_text())["id"])
 
     def committed(self) -> list[int]:
-        """The numbers of all committed batches, in order."""
         commits = self.folder / "commits"
         files = commits.iterdir() if commits.is_dir() else ()
         return sorted(int(file.name) for file in files if file.name.isdigit())
@@ -109,14 +108,11 @@ class SparkDriver:
         self._process.kill()
 
     def log(self) -> str:
-        """What it has said since it was started last."""
         with self._log_path.open("rb") as file:
             file.seek(self._log_start)
             return file.read().decode(errors="replace")
 
     def reports(self, text: str, timeout_s: float = START_S) -> None:
-        """Wait until it has said this."""
-
         def message() -> bool:
             assert self._process.is_alive(), self._process.describe_end()
             return text in self.log()

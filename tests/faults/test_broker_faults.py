@@ -12,12 +12,7 @@ from tests.faults.toxiproxy import Proxy, Toxiproxy
 from tests.faults.truth import Clock
 from tests.local_kafka import LocalKafka
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.faults,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_broker_restarted(fault_report: Row, tmp_path: Path) -> None:

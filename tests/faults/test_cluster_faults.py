@@ -17,12 +17,7 @@ from tests.faults.scene import OWN_PARTITIONS, Scene, own_names, scene
 from tests.faults.truth import Span, gaps, newest_first_observed
 from tests.waiting import wait_for
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.faults,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FROZEN_S = 30.0
 FRESHNESS_RATIO = 2.0
@@ -43,19 +38,16 @@ def replicated_scene(
 
 
 def rotated(leader: int, nodes: Sequence[int] = (1, 2, 3)) -> list[int]:
-    """All of the nodes, the leader first."""
     return [leader, *(node for node in nodes if node != leader)]
 
 
 def fill(stage: Scene, cluster: KafkaCluster, replicas: Sequence[Sequence[int]]) -> str:
-    """A topic of these replicas that records flow into."""
     topic = cluster.create(f"orders-{uuid.uuid4().hex[:8]}", replicas, min_insync_replicas="1")
     stage.workload.fill(topic, range(len(replicas)))
     return topic
 
 
 def await_in_sync(stage: Scene, cluster: KafkaCluster) -> None:
-    """The next test is to find three brokers."""
     own = (stage.offsets_topic, stage.lag_topic, "__consumer_offsets")
     wait_for(lambda: all(cluster.in_sync(topic) for topic in own), "all replicas are in sync")
 
@@ -138,7 +130,6 @@ def test_topics_led_by_healthy_brokers_while_one_is_frozen(
 
 
 def gaps_of(stage: Scene, queries: Sequence[str], span: Span) -> list[float]:
-    """The times between events of each of the queries."""
     records = sorted(stage.recorder.records, key=lambda record: record.place)
     accepted, _ = newest_first_observed(records)
     return [gap for query in queries for gap in gaps(accepted[query], span)]
@@ -171,7 +162,6 @@ def test_partition_without_leader(cluster: KafkaCluster, fault_report: Row, tmp_
 
 
 def goes_on(stage: Scene, topic: str, leaderless: int, since_s: float) -> bool:
-    """Whether all but one partition of every query were read after that moment."""
     newest = stage.newest()
     for query_id in stage.drivers.queries:
         event = newest[query_id].event

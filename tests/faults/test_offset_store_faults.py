@@ -107,7 +107,6 @@ def test_driver_service_or_database_killed(
 
 
 def runs_on(query: RestartingQuery, topics: Topics) -> bool:
-    """Whether a batch was committed that has something of what was sent last."""
     checkpoint = Checkpoint(query.checkpoint)
     processed = checkpoint.processed(checkpoint.committed_batches()[-1], topics.orders)
     return processed == topics.ends()

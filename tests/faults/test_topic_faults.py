@@ -15,12 +15,7 @@ from tests.faults.scene import Scene, scene
 from tests.local_kafka import LocalKafka
 from tests.waiting import wait_for
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.faults,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(900)]
 
 METADATA_S = 2.0
 """How often the service looks at what topics there are, here."""

@@ -28,20 +28,17 @@ class Toxiproxy(Startable):
         self._api = httpx.Client(timeout=30.0)
 
     def start(self) -> None:
-        """Start the server, with no proxies."""
         for attempt in range(1, _START_ATTEMPTS + 1):
             if self._start():
                 return
             assert attempt < _START_ATTEMPTS, self._described()
 
     def close(self) -> None:
-        """End the server and all that goes through it."""
         self._api.close()
         if self._process is not None:
             self._process.stop()
 
     def proxy(self, name: str) -> Proxy:
-        """A new one, on a free port, that leads nowhere yet."""
         nowhere = {"name": name, "listen": f"{_HOST}:0", "upstream": f"{_HOST}:1"}
         made = self.call("POST", "/proxies", nowhere)
         return Proxy(self, name, str(made["listen"]))
@@ -83,11 +80,9 @@ class Proxy:
         """host:port that clients connect to: it stays."""
 
     def lead_to(self, upstream: str) -> None:
-        """The host:port behind it."""
         self._set(upstream=upstream)
 
     def cut(self) -> None:
-        """Close its connections and take no new ones."""
         self._set(enabled=False)
 
     def delay(self, seconds: float) -> None:
@@ -101,7 +96,6 @@ class Proxy:
             self._add(f"swallow-{direction}", "timeout", direction, {"timeout": 0})
 
     def heal(self) -> None:
-        """As it was. Connections whose bytes were swallowed are closed."""
         for toxic in self._server.call("GET", f"/proxies/{self._name}")["toxics"]:
             self._server.call("DELETE", f"/proxies/{self._name}/toxics/{toxic['name']}")
         self._set(enabled=True)

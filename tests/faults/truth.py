@@ -38,7 +38,6 @@ class Clock:
         return len(self.offsets_s) > 1
 
     def moments(self, reported_ms: int, arrived_s: float) -> Iterator[tuple[float, float]]:
-        """From when until when it may have been when the service's clock said `said_ms`."""
         for offset_s in self.offsets_s:
             at_s = reported_ms / 1000 - offset_s
             if at_s <= arrived_s + self.tolerance_s:
@@ -69,7 +68,6 @@ class Verdict:
     """None where a query never recovered."""
 
     def complaints(self) -> str:
-        """Those a reader can take in."""
         result = [*self.lost, *self.wrong]
         more = [f"and {len(result) - 12} more"] if len(result) > 12 else []
         return "\n".join([*result[:12], *more])
@@ -86,7 +84,6 @@ class Truth:
         self._clock = clock or Clock()
 
     def judge(self, records: Iterable[Published], fault: Span) -> Verdict:
-        """Everything but the final state."""
         records = sorted(records, key=lambda record: record.place)
         verdict = Verdict(events=len(records))
         for record in records:
@@ -156,7 +153,6 @@ class Truth:
     def expected(
         self, query_id: str, ends: Mapping[str, Mapping[int, int]]
     ) -> dict[tuple[str, int], Numbers | None]:
-        """What is true of each partition at last; None where there is no lag to be known."""
         last = self._queries[query_id].last
         expected: dict[tuple[str, int], Numbers | None] = {}
         for topic, positions in last.processed.items():
@@ -170,7 +166,6 @@ class Truth:
         return expected
 
     def recovery(self, events: Sequence[Published], ended_s: float) -> float | None:
-        """From the fault's end to the first event that is right, fresh and whole."""
         for record in events:
             if record.arrived_s >= ended_s and self.is_fresh(record, ended_s):
                 return record.arrived_s - ended_s
@@ -201,7 +196,6 @@ class Truth:
         )
 
     def _caught_up(self, event: Mapping[str, Any], history: QueryHistory, since_s: float) -> bool:
-        """Whether the event's position is the one that the query had by then, or a later one."""
         by_then = [one for one in history.observed if one.sent_s <= since_s]
         if not by_then:
             return True
@@ -221,7 +215,6 @@ class Truth:
         return True
 
     def _lives_on(self, history: QueryHistory, topic: str) -> bool:
-        """Whether the topic that the query's position is of is still there."""
         return self._lives[topic][history.last.lives[topic]].died_s == float("inf")
 
     def _problem(
@@ -283,9 +276,7 @@ def _covers(record: Published, observed: Observed, offset: int) -> bool:
     )
 
 
-def newest_first_observed(
-    records: Sequence[Published],
-) -> tuple[dict[str, list[Published]], int]:
+def newest_first_observed(records: Sequence[Published]) -> tuple[dict[str, list[Published]], int]:
     """By query, the events a reader takes, in log order; and how many it drops by their version.
 
     `records` are in log order.
@@ -306,7 +297,6 @@ def newest_first_observed(
 
 
 def version(record: Published) -> tuple[int, int]:
-    """The higher is the newer."""
     assert record.event is not None
     return record.event["observed_at"], record.event["measured_at"]
 
@@ -323,7 +313,6 @@ def longest_gap(events: Sequence[Published], fault: Span) -> float | None:
 
 
 def gaps(events: Sequence[Published], span: Span) -> list[float]:
-    """The times between events that all came within the span."""
     arrived = sorted(r.arrived_s for r in events if span.began_s <= r.arrived_s <= span.ended_s)
     return [later - earlier for earlier, later in pairwise(arrived)]
 

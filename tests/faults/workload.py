@@ -74,7 +74,6 @@ class Workload:
         self._check()
 
     def died(self, topic: str) -> None:
-        """The topic was deleted."""
         self.lives[topic][-1].died_s = time.time()
 
     def send(self, topic: str, partition: int, count: int) -> None:
@@ -86,12 +85,10 @@ class Workload:
         assert producer.flush(FLUSH_S), f"records for {topic} are not acknowledged"
 
     def ends(self, topic: str) -> dict[int, int]:
-        """Where the logs of its partitions ended last, for certain."""
         with self._lock:
             return {number: log.end for number, log in self.lives[topic][-1].logs.items()}
 
     def life(self, topic: str) -> int:
-        """The number of the topic's life that is now."""
         return len(self.lives[topic]) - 1
 
     def stop(self) -> None:

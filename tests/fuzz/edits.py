@@ -98,7 +98,6 @@ def changed(document: Any) -> st.SearchStrategy[Any]:
 
 
 def as_json(document: Any) -> bytes:
-    """With half surrogates as they are, as no encoder of ours writes them."""
     return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 

@@ -47,7 +47,6 @@ def extremes_of(message: MessageType) -> dict[str, list[bytes]]:
 
 
 def taken(message: type[Message], written: bytes) -> Message | None:
-    """The message, if a reader takes it."""
     try:
         result = JsonDecoder(message).decode(written)
         LIMITS.check(result, epoch_ms())
@@ -57,7 +56,6 @@ def taken(message: type[Message], written: bytes) -> Message | None:
 
 
 def _document_of(message: MessageType) -> dict[str, Any]:
-    """Its example, with a number in every field that may have one."""
     document: dict[str, Any] = json.loads(json.dumps(example_value(message)))
     for source in document.get("sources", ()):
         source["planned"] = source["processed"]
@@ -82,7 +80,6 @@ def _may_be_number(kind: inspect.Type) -> bool:
 
 
 def with_number(document: dict[str, Any], paths: list[Path], number: float) -> bytes:
-    """The document in JSON, with that number in these places."""
     changed = copy.deepcopy(document)
     for path in paths:
         part: Any = changed

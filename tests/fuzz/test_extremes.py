@@ -31,7 +31,6 @@ def later(seconds: float) -> MeasureTime:
 
 
 def goes_all_the_way(follower: Follower) -> None:
-    """What is measured from it is an event of ours, which every reader takes."""
     for seconds in (0.0, 4_000.0):
         at = later(seconds)
         offsets = offsets_at({0: 70, 1: 2**62}, {0: 0, 1: 0}, requested_s=at.now_s)

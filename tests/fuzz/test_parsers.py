@@ -49,7 +49,6 @@ NO_FIXTURES_RESET = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 def fails_in_one_line(
     parse: Callable[[bytes], object], data: bytes, *errors: type[Exception]
 ) -> object:
-    """What `parse` makes of it. It may raise one of `errors`, which say why in a line."""
     try:
         return parse(data)
     except errors as error:
@@ -67,7 +66,6 @@ PROGRESS = [samples.progress_document(name) for name in samples.PROGRESS if "200
 
 
 def observed(text: str) -> None:
-    """What a driver makes of a progress every service takes."""
     observation = Observer("default").observe(Progressed(text, 1_790_000_000_000))
     if observation is not None:
         written = msgspec.json.encode(observation)

@@ -17,16 +17,14 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
-from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_jobs import query_process
 from sparklag_jobs.broker.maven import spark_avro_jars, table_format_jars
 from sparklag_jobs.errors import JobSettingWrong
 from sparklag_jobs.history import partition_rows, rollups
-from sparklag_jobs.history.events import events, kafka_options
+from sparklag_jobs.history.events import BatchLog, count_unreadable, events, kafka_options
 from sparklag_jobs.history.lag_history import create_tables
-from sparklag_jobs.history.partition_rows import check_patterns
-from sparklag_jobs.history.queries import BatchLog, count_unreadable, ingest, roll_ups, start_once
+from sparklag_jobs.history.partition_rows import check_patterns, ingest
 from sparklag_jobs.history.tables import FORMATS, Tables, open_tables
 from sparklag_schemas import Settings, Thresholds, encode
 from sparklag_schemas.settings import ClusterAccess
@@ -148,15 +146,11 @@ def _of_table(
 def ingest_once(spark: SparkSession, servers: str, tables: Tables, topic: str) -> None:
     options = kafka_options(ClusterAccess(servers, Settings().kafka))
     one = ingest(spark, tables, kafka_options=options, lag_topic=topic, thresholds={})
-    BatchLog(_ended(start_once(one))).update()
-    for name in rollups.STEPS_S:
-        rolling = roll_ups(spark, tables, name, lateness=LATENESS)
-        BatchLog(_ended(start_once(rolling))).update()
-
-
-def _ended(query: StreamingQuery) -> StreamingQuery:
-    query.awaitTermination()
-    return query
+    rolling = (rollups.roll_ups(spark, tables, name, lateness=LATENESS) for name in rollups.STEPS_S)
+    for writer in (one, *rolling):
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        BatchLog(query).update()
 
 
 if __name__ == "__main__":

@@ -58,7 +58,6 @@ class LaneStory:
     output: str
 
     def of(self, run: Run) -> list[Observation]:
-        """What was published of one run, in its order."""
         return [each for each in self.observations[run.query_id] if each.run_id == run.run_id]
 
 

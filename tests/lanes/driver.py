@@ -59,7 +59,6 @@ class LaneDriver:
         return str(composed.getClass().getName())
 
     def configure(self, name: str, value: str) -> None:
-        """For the queries that start from now on."""
         self._spark.conf.set(name, value)
 
     def start(self, name: str) -> dict[str, str]:
@@ -79,7 +78,6 @@ class LaneDriver:
         raise AssertionError("the query did not fail")
 
     def keep(self, name: str) -> list[dict[str, Any]]:
-        """What `keep_offsets` would keep of the batches of a query that reads on to the end."""
         received: list[Observation] = []
 
         def write(batch: DataFrame, batch_id: int) -> None:

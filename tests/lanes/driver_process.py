@@ -51,11 +51,9 @@ class LaneProcess:
         self._answers.put(None)
 
     def started(self) -> None:
-        """Wait until it observes its session."""
         self._answer("start")
 
     def do(self, *command: str) -> Any:
-        """Its answer to a command of `driver.py`."""
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(command) + "\n")
         self._process.stdin.flush()
@@ -82,7 +80,6 @@ class LaneProcess:
         return json.loads(answer)
 
     def kill(self) -> None:
-        """End it, if the test has not."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -96,7 +93,6 @@ class LaneProcess:
 def running(
     lane: Lane, servers: str, topic: str, offsets: str, folder: Path
 ) -> Iterator[LaneProcess]:
-    """One that observes its session, and is gone afterwards."""
     process = LaneProcess(lane, servers, topic, offsets, folder)
     try:
         process.started()

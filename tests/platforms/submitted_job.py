@@ -74,7 +74,6 @@ class SubmittedJob:
         return run_to_end(process, _END_S)
 
     def observations(self) -> list[Observation]:
-        """What was published of its query."""
         metadata = json.loads((self._folder / "checkpoint" / "metadata").read_text())
         return self.published.observations(metadata["id"])
 
@@ -93,7 +92,6 @@ class SubmittedJob:
 
 
 def assert_observed(job: SubmittedJob, origin: str) -> None:
-    """The whole life of the query was published."""
     observations = job.observations()
     causes = [each.cause for each in observations]
     # Other reports may lie between; under Connect the start has no source that could be reported.

@@ -30,7 +30,6 @@ def main() -> int:
 
 
 def _run(hours: float, seed: int) -> tuple[bool, str]:
-    """Whether it shows a violation, and what to print."""
     try:
         trace = simulate(seed, hours)
     except Violation as violation:

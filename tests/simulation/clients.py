@@ -125,7 +125,6 @@ class SimulatedConsumer:
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """As soon as there are any, of one partition."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_ms / 1000
         while True:
@@ -211,7 +210,6 @@ class SimulatedConsumer:
                 log.waiters.pop(waiter, None)
 
     async def _set_first_position(self, partition: TopicPartition) -> None:
-        """The committed offset; without one, the start."""
         committed, generation = None, self._generation
         if self._group is not None:
             committed = await self.committed(partition)
@@ -223,7 +221,6 @@ class SimulatedConsumer:
             self._positions[partition] = committed
 
     async def _reset(self, partition: TopicPartition) -> None:
-        """As `auto_offset_reset="earliest"` does, whatever is committed."""
         generation = self._generation
         start = (await self.beginning_offsets([partition]))[partition]
         if generation == self._generation:
@@ -393,7 +390,6 @@ class SimulatedConnection:
 
 @contextmanager
 def in_place_of_kafka(kafka: SimulatedKafka) -> Iterator[None]:
-    """The service's clients are those of `kafka` while this lasts."""
     package = "sparklag_service"
 
     def consumer(_settings: object, _on_unreadable: object, **options: Any) -> SimulatedConsumer:

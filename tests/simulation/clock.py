@@ -47,7 +47,6 @@ class Process:
         return self.name
 
     def stand_still(self) -> None:
-        """Run nothing until it goes on."""
         self.remains_still = True
         self.stood_still_s = (asyncio.get_running_loop().time(), float("inf"))
 
@@ -99,7 +98,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     def _run_once(self) -> None:
-        """What is ready or, where nothing is, the next timer."""
         ready = self._ready
         for _ in range(len(ready)):
             handle = ready.popleft()
@@ -170,5 +168,4 @@ def virtual_time(seed: int) -> Iterator[VirtualLoop]:
 
 
 def epoch_ms(at_s: float) -> int:
-    """The wall clock's time at `at_s` of the simulation."""
     return int((_START_S + at_s) * 1000)

@@ -31,7 +31,6 @@ class Instance:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended it, where nobody has asked for that."""
         if not self.task.done() or self.task.cancelled() or not self.process.is_alive:
             return None
         return self.task.exception()
@@ -78,5 +77,4 @@ class Instance:
 
 
 def hash_of(name: str) -> int:
-    """The same in every run."""
     return sum(name.encode())

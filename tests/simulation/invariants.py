@@ -130,7 +130,6 @@ class Invariants:
         self.newest[event.query_id] = event
 
     def _silence(self, event: LagEvent, query: SimulatedQuery, name: str) -> None:
-        """Its driver said nothing for as long, at some time since that observation."""
         since = [
             at_s for offset, at_s in query.arrived if offset >= (event.observation_offset or 0)
         ]
@@ -139,7 +138,6 @@ class Invariants:
             raise Violation(f"{name}: STOP, and its driver was silent for {longest_s:.1f} s")
 
     def _positions(self, event: LagEvent, query: SimulatedQuery, name: str) -> None:
-        """Its positions are those of the observation that it says it was measured from."""
         if event.observation_offset is None:
             raise Violation(f"{name}: it names no observation")
         if event.observation_offset in query.written_again:
@@ -200,7 +198,6 @@ class Invariants:
             )
 
     def _committed(self, partition: TopicPartition, offset: int) -> None:
-        """What is committed has its event, or a later observation that will be read again."""
         if offset > self._kafka.log(partition).end:
             raise Violation(f"{partition.topic}: {offset} is committed, beyond its end")
         observed = self._observed.get(partition, [])

@@ -87,7 +87,6 @@ class Network:
         self.is_away = False
 
     def delay_s(self) -> float:
-        """One way."""
         if self._random.random() < self.slow:
             return 2.0
         return self._random.choice((0.001, 0.002, 0.005, 0.02))
@@ -151,7 +150,6 @@ class SimulatedKafka:
     # Topics
 
     def create_topic(self, name: str, partitions: int) -> Topic:
-        """A new topic, with another id than any before it."""
         self._created += 1
         topic = Topic(
             name,
@@ -164,14 +162,12 @@ class SimulatedKafka:
         return topic
 
     def add_partition(self, name: str) -> None:
-        """A topic gets one more; the groups that read it find out."""
         logs = self.topics[name].logs
         logs.append(Log(leader=len(logs) % len(self.nodes), ends=[(self.loop.now_s, 0)]))
         for group in self.groups.values():
             group.partitions_changed(name)
 
     def delete_topic(self, name: str) -> None:
-        """As an administrator does; what groups have committed of it goes too."""
         topic = self.topics.pop(name, None)
         for log in topic.logs if topic is not None else ():
             log.wake()
@@ -304,7 +300,6 @@ class Group:
             self._kafka.on_commit(partition, offset, member.process)
 
     def partitions_changed(self, topic: str) -> None:
-        """The members find out, and share them anew."""
         if any(member.topic == topic for member in self.members):
             self._begin()
 
@@ -367,5 +362,4 @@ def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
 
 
 def topic_id_text(topic_id: bytes) -> str:
-    """As Kafka's tools show it."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()

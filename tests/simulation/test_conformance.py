@@ -89,7 +89,6 @@ async def _consumer(
 
 
 async def _produce(cluster: Cluster, topic: str, keys: str, value: bytes | None = _VALUE) -> None:
-    """A record of each key, one after the other."""
     create = resolve_name("sparklag_service.publishing.partition_publisher:AcknowledgedProducer")
     producer = create(cluster.settings)
     try:
@@ -124,7 +123,6 @@ async def _each(
 
 
 async def _fails(call: Awaitable[object]) -> bool:
-    """Whether it raises what the service treats as a failure of Kafka."""
     try:
         await call
     except KAFKA_FAILURES:
@@ -272,7 +270,6 @@ async def _eviction(cluster: Cluster, topic: str) -> list[object]:
 
 
 async def _without_a_group(cluster: Cluster, topic: str) -> list[object]:
-    """It has every partition; where there is another one, it begins anew in all of them."""
     await cluster.create(topic, 2)
     await _produce(cluster, topic, "abd")
     async with _consumer(cluster, topic) as consumer:
@@ -309,7 +306,6 @@ async def _recreation(cluster: Cluster, topic: str) -> list[object]:
 
 
 async def _absence(cluster: Cluster, topic: str) -> list[object]:
-    """What concerns a topic or a partition that there is not fails."""
     await cluster.create(topic, 1)
     absent, partition = f"{topic}-absent", TopicPartition(topic, 1)
 

@@ -115,7 +115,6 @@ class World:
                 query.heartbeat()
 
     async def _trouble(self) -> None:
-        """Some minutes in which anything happens."""
         actions = [
             (self._grow, 30),
             (self._batch, 30),
@@ -338,7 +337,6 @@ def simulate(seed: int, hours: float) -> Trace:
 
 
 def _end_tasks(loop: VirtualLoop) -> None:
-    """What a process that died was waiting for never comes."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()
@@ -361,7 +359,6 @@ class _Errors(logging.Handler):
 
 @contextmanager
 def _errors() -> Iterator[_Errors]:
-    """Of every package; warnings, which faults cause, are not shown meanwhile."""
     handler, loggers = _Errors(), [logging.getLogger(name) for name in _LOGGERS]
     for logger in loggers:
         logger.addHandler(handler)

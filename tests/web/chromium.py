@@ -75,7 +75,6 @@ def chromium_program() -> tuple[Path, Path | None]:
 
 
 def _environment(unpacked: Path | None, home: str) -> dict[str, str | float | bool]:
-    """That of a user without files."""
     own = {"HOME": home, "XDG_CACHE_HOME": f"{home}/cache", "XDG_CONFIG_HOME": f"{home}/config"}
     if unpacked is None:
         return {**os.environ, **own}

@@ -42,7 +42,6 @@ async def pages(browser: Browser) -> AsyncIterator[Pages]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def page(pages: Pages) -> Page:
-    """An empty one."""
     return await pages.open()
 
 
@@ -50,7 +49,6 @@ async def page(pages: Pages) -> Page:
 def service(
     kafka: LocalKafka, second_client: SecondClient, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServiceProcess]:
-    """One for a file of tests, each with queries of its own."""
     folder = tmp_path_factory.mktemp("service")
     with service_process(kafka, second_client, folder) as running:
         yield running

@@ -32,7 +32,6 @@ class FleetPage:
         self.search = page.get_by_role("searchbox", name="Filter queries")
 
     async def open(self, parameters: str = "") -> None:
-        """And wait until it is live."""
         await self.page.goto(f"{self._url}/{parameters}")
         await expect(self.stream).to_contain_text("live")
 

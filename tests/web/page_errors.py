@@ -27,7 +27,6 @@ class PageErrors:
         self._allowed: list[str] = []
 
     async def watch(self, context: BrowserContext) -> None:
-        """Call it before the context has a page."""
         await context.add_init_script(_REPORT_VIOLATIONS)
         context.on("console", self._on_console)
         context.on("weberror", self._on_exception)

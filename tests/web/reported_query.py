@@ -34,11 +34,9 @@ class ReportedQuery:
         self._report("progress", batch_id=self._batch_id, processed_at=epoch_ms(), **fields)
 
     def refresh(self) -> None:
-        """It still runs, and has completed nothing."""
         self._report("refresh", batch=None, activity="running")
 
     def stop(self, exception: str | None = None) -> None:
-        """It ends; where it fails, with that."""
         self._report("terminated", batch=None, exception=exception)
 
     def _report(self, cause: Cause, **fields: Any) -> None:

@@ -38,7 +38,6 @@ class ServiceProcess:
         return ReportedQuery(self._client, self._offsets_topic, topic, name)
 
     async def known_query(self, topic: str, *processed: int) -> ReportedQuery:
-        """It has the name of its topic, and has completed a batch."""
         query = self.query(topic, topic)
         query.complete_batch(*processed)
         await eventually(lambda: self.knows(query), "it is known")
@@ -51,7 +50,6 @@ class ServiceProcess:
         return await self._status(query) in ("FINISHED", "FAILED")
 
     async def forget(self, query: ReportedQuery) -> None:
-        """As `sparklag forget` does."""
         async with httpx.AsyncClient(timeout=60) as client:
             (await client.delete(f"{self.url}/lag/{query.id}")).raise_for_status()
 

@@ -59,7 +59,6 @@ def topics(second_client: SecondClient, service: ServiceProcess) -> list[str]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def fleet(page: Page, service: ServiceProcess, topics: list[str]) -> FleetPage:
-    """Not opened."""
     return FleetPage(page, service.url)
 
 
@@ -201,7 +200,6 @@ async def test_on_a_phone_the_page_does_not_scroll_sideways(
 
 
 async def fits(page: Page) -> None:
-    """Its width is the window's."""
     assert await page.evaluate(_WIDER_THAN_THE_PAGE) == []
 
 

@@ -24,7 +24,6 @@ CUT = (
 
 @pytest.fixture
 def topic(second_client: SecondClient, topic_name: str) -> str:
-    """With ten records."""
     second_client.create(topic_name)
     second_client.produce(topic_name, [b"x"] * 10)
     return topic_name
@@ -57,8 +56,6 @@ async def test_a_query_appears_lags_stalls_stops_and_is_forgotten(
 
 
 async def runs_until(query: ReportedQuery, fleet: FleetPage, status: str) -> None:
-    """Without a batch; its driver goes on reporting it."""
-
     async def is_shown() -> bool:
         query.refresh()
         return status in await fleet.cell(query.name, "Status").inner_text()

@@ -36,14 +36,12 @@ async def test_without_queries_it_reports_how_to_begin_and_shows_the_first_by_it
 
 @pytest.fixture
 def own_kafka() -> Iterator[LocalKafka]:
-    """That of this test, which freezes it."""
     with LocalKafka() as kafka:
         yield kafka
 
 
 @pytest.fixture
 def own_service(own_kafka: LocalKafka, tmp_path: Path) -> Iterator[ServiceProcess]:
-    """On it, with one query that lags."""
     client = SecondClient(own_kafka.bootstrap_servers)
     client.produce(client.create("orders"), [b"x"] * 12)
     with service_process(own_kafka, client, tmp_path) as service:

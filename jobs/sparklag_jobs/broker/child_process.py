@@ -96,7 +96,7 @@ class ChildProcess:
             self._process.send_signal(number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended within `timeout_s`."""
+        """Returns whether it has ended within `timeout_s`."""
         if self._process is None:
             return True
         try:
@@ -187,7 +187,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server can listen there now, on loopback."""
+    """Returns whether a server can listen there now, on loopback."""
     with socket.socket() as candidate:
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -7,18 +7,14 @@ starts as it does without.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import (
-    default_cache_dir,
-    kafka_jars,
-    locked,
-    spark_jars_dir,
-)
+from sparklag_jobs.broker import maven
+from sparklag_jobs.broker.maven import find_java
 from sparklag_jobs.errors import ArchiveNotMade
 
 # What does not fit is no reason for a line in somebody's log.
@@ -26,8 +22,8 @@ _QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 class ClassDataArchive:
-    """The archive of the programs that `java` runs with `class_path`; a folder stands for its jars,
-    as `folder/*` does."""
+    """The archive of the programs that `java` runs with `class_path`; a folder
+    means its jars, as `folder/*` does."""
 
     def __init__(
         self, name: str, java: Path, class_path: Sequence[Path], cache_dir: Path | None = None
@@ -35,8 +31,9 @@ class ClassDataArchive:
         self._name = name
         # What changes with each release of Java.
         modules = java.resolve().parents[1] / "lib" / "modules"
-        self.files = [modules, *_jars(class_path)]
-        self._folder = (cache_dir or default_cache_dir()) / "class-data"
+        jars = (sorted(path.glob("*.jar")) if path.is_dir() else [path] for path in class_path)
+        self.files = [modules, *chain.from_iterable(jars)]
+        self._folder = (cache_dir or maven.default_cache_dir()) / "class-data"
 
     @property
     def path(self) -> Path:
@@ -44,7 +41,7 @@ class ClassDataArchive:
         return self._folder / f"{self._name}-{digest}.jsa"
 
     def options(self) -> tuple[str, ...]:
-        """For a JVM; none where the archive was not made."""
+        """Options of a JVM; none where the archive was not made."""
         return (f"-XX:SharedArchiveFile={self.path}", *_QUIET) if self._is_whole() else ()
 
     def make(self, run: Callable[[Sequence[str]], object]) -> bool:
@@ -58,7 +55,7 @@ class ClassDataArchive:
             return False
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with locked(self._folder / f"{self._name}.lock"):
+            with maven.locked(self._folder / f"{self._name}.lock"):
                 if self._is_whole():
                     return False
                 with TemporaryDirectory(prefix=".making-", dir=self._folder) as scratch:
@@ -97,22 +94,17 @@ class ClassDataArchive:
 
 
 def kafka_class_data() -> ClassDataArchive:
-    """Of a broker. Raises JavaMissing, DownloadFailed."""
-    return ClassDataArchive("kafka", find_java(), kafka_jars())
+    """The archive of a broker. Raises JavaMissing, DownloadFailed."""
+    return ClassDataArchive("kafka", find_java(), maven.kafka_jars())
 
 
 def spark_class_data(connector: Sequence[Path]) -> ClassDataArchive:
-    """Of a driver with the Kafka connector. Spark's folder of configuration is on its class path
-    too: where there are files in it, Java uses no archive. Raises JavaMissing."""
-    return ClassDataArchive("spark", find_java(), [*connector, spark_jars_dir()])
+    """The archive of a driver with the Kafka connector. Raises JavaMissing.
 
-
-def _jars(class_path: Iterable[Path]) -> Iterator[Path]:
-    for path in class_path:
-        if path.is_dir():
-            yield from sorted(path.glob("*.jar"))
-        else:
-            yield path
+    Java uses no archive where there are files in Spark's folder of configuration, which is on the
+    class path too.
+    """
+    return ClassDataArchive("spark", find_java(), [*connector, maven.spark_jars_dir()])
 
 
 def _describe(files: Iterable[Path]) -> str:

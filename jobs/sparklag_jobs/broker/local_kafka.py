@@ -14,23 +14,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from sparklag_jobs.broker.child_process import ChildProcess, free_ports, log_end
+from sparklag_jobs.broker.child_process import ChildProcess, free_ports
 from sparklag_jobs.broker.class_data import kafka_class_data
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import KAFKA_VERSION, default_cache_dir, kafka_jars
+from sparklag_jobs.broker.maven import KAFKA_VERSION, default_cache_dir, find_java, kafka_jars
 from sparklag_jobs.errors import BrokerFailed
 
 _META: Final = "meta.properties"
 _TOOL: Final = ("kafka.tools.StorageTool", "format", "--ignore-formatted")
 
 
-def new_cluster_id() -> str:
-    # Kafka's own form has 22 characters. Its tools take a leading dash for an option.
-    return uuid.uuid4().hex[:22]
-
-
 def cluster_id_of(storage: Path) -> str | None:
-    """None where it is not formatted."""
+    """The id in a node's storage. None: it is not formatted."""
     meta = storage / _META
     if not meta.exists():
         return None
@@ -70,28 +64,6 @@ def keep_formatted(storage: Path, node: Mapping[str, str]) -> None:
             shutil.copytree(storage, Path(scratch) / "storage").rename(kept)
 
 
-def format_storage(
-    java: Sequence[str],
-    configuration: Path,
-    cluster_id: str,
-    arguments: Sequence[str],
-    log_path: Path,
-    timeout_s: float,
-) -> None:
-    """Run Kafka's tool with `java`, its options and class path. Raises BrokerFailed."""
-    command = [*java, *_TOOL, "-t", cluster_id, "-c", str(configuration), *arguments]
-    with log_path.open("ab") as log:
-        try:
-            subprocess.run(
-                command, stdout=log, stderr=subprocess.STDOUT, timeout=timeout_s, check=True
-            )
-        except subprocess.SubprocessError as error:
-            # Not the command itself: it may hold passwords.
-            raise BrokerFailed(
-                f"cannot format the broker's storage:\n{log_end(log_path)}"
-            ) from error
-
-
 def _kept(node: Mapping[str, str]) -> Path:
     roles = node["process.roles"].replace(",", "-")
     return default_cache_dir() / "storage" / f"kafka-{KAFKA_VERSION}-{roles}"
@@ -99,7 +71,6 @@ def _kept(node: Mapping[str, str]) -> Path:
 
 HOST: Final = "127.0.0.1"
 CONTROLLER_ID: Final = 1
-"""Of the node that is the controller of its cluster."""
 START_TIMEOUT_S: Final = 180.0  # a busy machine takes long
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _STARTED: Final = "Kafka Server started"
@@ -168,7 +139,8 @@ class LocalKafka(ChildProcess):
     def __init__(self, directory: Path, client_port: int | None = None) -> None:
         super().__init__("the Kafka broker", [], log_path=directory / "broker.log")
         self.directory = directory
-        self._cluster_id = new_cluster_id()
+        # Kafka's own form has 22 characters. Its tools take a leading dash for an option.
+        self._cluster_id = uuid.uuid4().hex[:22]
         self._client_port = client_port
         self._ports: Ports | None = None
 
@@ -212,9 +184,10 @@ class LocalKafka(ChildProcess):
                 self._ports = None
 
     def _free_ports(self) -> Ports:
+        client, *others = free_ports(len(Ports._fields))
         if self._client_port is None:
-            return Ports(*free_ports(len(Ports._fields)))
-        others = [port for port in free_ports(len(Ports._fields)) if port != self._client_port]
+            return Ports(client, *others)
+        others = [port for port in (client, *others) if port != self._client_port]
         return Ports(self._client_port, *others[:2])
 
     def _start_once(self, deadline: float) -> None:
@@ -236,7 +209,6 @@ class LocalKafka(ChildProcess):
             time.sleep(0.1)
 
     def _java(self, options: Sequence[str]) -> list[str]:
-        """The command, up to the class to run."""
         return [
             str(find_java()),
             *_JVM_OPTIONS,
@@ -246,7 +218,6 @@ class LocalKafka(ChildProcess):
         ]
 
     def _properties(self) -> dict[str, str]:
-        """Of the node's configuration."""
         listeners = f"CLIENT://{self.bootstrap_servers},INTERNAL://{self.internal_servers}"
         controller = f"{HOST}:{self.ports.controller}"
         return {
@@ -271,9 +242,18 @@ class LocalKafka(ChildProcess):
             self._cluster_id = formatted
             return
         node = self._properties()
-        arguments = self._format_args
-        if not arguments and formatted_copy(storage, self._cluster_id, node):
+        if not self._format_args and formatted_copy(storage, self._cluster_id, node):
             return
-        format_storage(java, configuration, self._cluster_id, arguments, self.log_path, timeout_s)
-        if not arguments:
+        command = [*java, *_TOOL, "-t", self._cluster_id, "-c", str(configuration)]
+        command += self._format_args
+        with self.log_path.open("ab") as log:
+            try:
+                subprocess.run(
+                    command, stdout=log, stderr=subprocess.STDOUT, timeout=timeout_s, check=True
+                )
+            except subprocess.SubprocessError as error:
+                # Not the command itself: it may hold passwords.
+                message = f"cannot format the broker's storage:\n{self.log_end()}"
+                raise BrokerFailed(message) from error
+        if not self._format_args:
             keep_formatted(storage, node)

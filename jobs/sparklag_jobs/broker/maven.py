@@ -1,4 +1,4 @@
-"""Jars by Maven coordinates, downloaded once with the Ivy that ships inside Spark.
+"""Java, and jars by Maven coordinates, downloaded once with the Ivy that ships inside Spark.
 
 So the local broker and Spark's Kafka connector need nothing installed but pyspark, or a Spark at
 SPARK_HOME, and Java. What is cached needs no Spark.
@@ -8,25 +8,34 @@ As a program it downloads the connector, where that is not cached yet.
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
-from sparklag_jobs.broker.java import find_java
 from sparklag_jobs.errors import DownloadFailed, JavaMissing
 
 KAFKA_VERSION: Final = "4.4.0"
+
+OLDEST_JAVA: Final = 17
+NEWEST_JAVA: Final = 22
+"""From 23 on `Subject.getSubject` throws, which the Hadoop client inside Spark 4.0 calls."""
+
+_HINT: Final = (
+    f"install Java {OLDEST_JAVA} to {NEWEST_JAVA} (Debian, Ubuntu: apt install"
+    " openjdk-17-jre-headless; macOS: brew install openjdk@17) or point JAVA_HOME at one"
+)
 
 _IVY_FILE: Final = """\
 <ivy-module version="2.0">
@@ -75,6 +84,29 @@ _DELTA: Final = {
 }
 
 
+@functools.cache
+def find_java() -> Path:
+    """The `java` of JAVA_HOME, which Spark uses too, or else of PATH.
+
+    Raises JavaMissing where there is none, or only one that Spark does not run on.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        raise JavaMissing(f"no java in PATH: {_HINT}")
+    try:
+        output = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise JavaMissing(f"{java} does not run ({error}): {_HINT}") from error
+    # 17 of "17.0.2", 8 of "1.8.0".
+    version = re.search(r'version "(?:1\.)?(\d+)', output)
+    if version is not None and not OLDEST_JAVA <= int(version[1]) <= NEWEST_JAVA:
+        raise JavaMissing(f"{java} is Java {version[1]}: {_HINT}")
+    return Path(java)
+
+
 def kafka_jars() -> list[Path]:
     """The class path of a Kafka broker. Raises JavaMissing, DownloadFailed."""
     return resolve_jars(
@@ -92,15 +124,15 @@ def spark_kafka_jars() -> list[Path]:
 
 
 def spark_avro_jars() -> list[Path]:
-    """The same of Spark's module for Avro."""
+    """Spark's module for Avro, as `jars_beside_spark`."""
     return _spark_module_jars("spark-avro")
 
 
 def table_format_jars(table_format: str) -> list[Path]:
-    """The same of the runtime of `delta`; none for `parquet`."""
+    """The runtime of `delta`, as `jars_beside_spark`; none for `parquet`."""
     if table_format != "delta":
         return []
-    version, _ = _spark_and_scala()
+    version = str(_pyspark().__version__)
     module = _DELTA.get(".".join(version.split(".")[:2]))
     if module is None:
         raise DownloadFailed(f"no version of Delta is listed for Spark {version}")
@@ -108,13 +140,9 @@ def table_format_jars(table_format: str) -> list[Path]:
 
 
 def _spark_module_jars(name: str) -> list[Path]:
-    version, scala = _spark_and_scala()
-    return jars_beside_spark(Module("org.apache.spark", f"{name}_{scala}", version))
-
-
-def _spark_and_scala() -> tuple[str, str]:
     version = str(_pyspark().__version__)
-    return version, "2.12" if version.startswith("3.") else "2.13"
+    scala = "2.12" if version.startswith("3.") else "2.13"
+    return jars_beside_spark(Module("org.apache.spark", f"{name}_{scala}", version))
 
 
 def jars_beside_spark(module: Module) -> list[Path]:
@@ -137,10 +165,7 @@ def default_cache_dir() -> Path:
 
 
 def resolve_jars(
-    modules: Sequence[Module],
-    *,
-    excluding: Iterable[Module] = (),
-    cache_dir: Path | None = None,
+    modules: Sequence[Module], *, excluding: Iterable[Module] = (), cache_dir: Path | None = None
 ) -> list[Path]:
     """The jars of `modules` with their dependencies, or their archives, sorted by name. From the
     cache where they are there.
@@ -164,8 +189,8 @@ def resolve_jars(
 
 
 def _fetch(modules: Sequence[Module], description: str, target: Path) -> None:
-    scratch = Path(tempfile.mkdtemp(prefix=".fetching-", dir=target.parent))
-    try:
+    with TemporaryDirectory(prefix=".fetching-", dir=target.parent) as folder:
+        scratch = Path(folder)
         jars = scratch / "jars"
         jars.mkdir()
         (scratch / "ivy.xml").write_text(description)
@@ -173,8 +198,6 @@ def _fetch(modules: Sequence[Module], description: str, target: Path) -> None:
         _run_ivy(modules, scratch / "ivy.xml", jars, scratch / "ivy")
         # Only a complete set ever has the final name, even if the machine stops half way.
         jars.rename(target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _run_ivy(modules: Sequence[Module], description: Path, jars: Path, ivy_cache: Path) -> None:

@@ -22,10 +22,10 @@ from rich.console import Console
 from sparklag_jobs.arguments import CommandParser
 from sparklag_jobs.broker.child_process import is_free
 from sparklag_jobs.broker.local_kafka import LocalKafka
-from sparklag_jobs.demo.kafka_only import run_broker
 from sparklag_jobs.demo.processes import DemoProcesses, QueryLag
-from sparklag_jobs.demo.screen import Screen, next_steps, own_command
+from sparklag_jobs.demo.screen import Screen, broker_usage, next_steps, own_command, own_python
 from sparklag_jobs.demo.streams import QUERY_NAMES
+from sparklag_jobs.errors import ProcessFailed
 from sparklag_schemas import LagEvent, decode_lag_event
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES
 from sparklag_schemas.errors import SparklagError
@@ -68,19 +68,25 @@ def run_kafka_only(arguments: argparse.Namespace, directory: Path) -> int:
     screen = Screen(Console(highlight=False), started_at)
     broker = LocalKafka(directory / "kafka", arguments.kafka_port)
 
-    def is_over() -> bool:
+    def show() -> None:
+        screen.report("Kafka: one broker on this machine")
+        broker.start()
+        servers = broker.bootstrap_servers
+        screen.announce("Bootstrap servers", servers)
+        screen.print(broker_usage(servers, own_command(), own_python()))
         seconds = arguments.seconds
-        return seconds is not None and time.monotonic() - started_at >= seconds
+        while seconds is None or time.monotonic() - started_at < seconds:
+            if not broker.is_alive():
+                raise ProcessFailed(broker.describe_end())
+            time.sleep(TICK_S)
 
-    return _run_until_end(
-        lambda: run_broker(broker, screen, is_over), broker.stop, screen, directory
-    )
+    return _run_until_end(show, broker.stop, screen, directory)
 
 
 def _run_until_end(
     run: Callable[[], None], stop: Callable[[], None], screen: Screen, directory: Path
 ) -> int:
-    """Run until that returns, fails, or a signal comes; then stop. The exit code."""
+    """Runs until it returns, fails, or a signal comes, then stops. Returns the exit code."""
     failure: SparklagError | None = None
     signals = ending_signals(signal.SIGINT, signal.SIGHUP)
     try:
@@ -106,10 +112,7 @@ def _run_until_end(
 def _watch(
     lags: Sequence[QueryLag], processes: DemoProcesses, screen: Screen, seconds: float | None
 ) -> None:
-    """Show the lag, until `seconds` after the start.
-
-    Raises ProcessFailed when a process has died, NoLagEvent when no lag came.
-    """
+    """Raises ProcessFailed when a process has died, NoLagEvent when no lag came."""
     command, servers = own_command(), processes.broker.bootstrap_servers
     is_announced = False
     while not _is_over(lags, seconds):
@@ -182,7 +185,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _port(text: str) -> int:
-    """Of an argument. Raises ArgumentTypeError, which argparse shows."""
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise argparse.ArgumentTypeError(f"expected a port from 1 to 65535, got {text!r}")
     return int(text)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +20,8 @@ from pyspark.sql.functions import col, expr, from_json
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from sparklag_jobs.demo import invoices, order_totals, orders, payments
-from sparklag_jobs.demo.orders import create_topics, demo_topic
-from sparklag_jobs.demo.streams import STREAMS
+from sparklag_jobs.demo import order_totals, streams
+from sparklag_jobs.demo.streams import INVOICES, ORDERS, PAYMENTS, STREAMS, demo_topic
 from sparklag_jobs.query_process import StopSignals, await_end, stop_query
 from sparklag_listener import observe
 from sparklag_schemas.settings import ClusterAccess
@@ -44,10 +43,10 @@ def build_payments(
 ) -> DataStreamWriter:
     """The query that reads payments more slowly than a burst of them comes; not yet started."""
     records = order_totals.read_topic(
-        spark, access, payments.PAYMENTS.topic, payments.MAX_OFFSETS_PER_TRIGGER
+        spark, access, PAYMENTS.topic, streams.MAX_PAYMENTS_PER_TRIGGER
     )
-    return _discarding(records.select("key", "value"), payments.PAYMENTS.topic, checkpoint).trigger(
-        processingTime=f"{payments.TRIGGER_S} seconds"
+    return _discarding(records.select("key", "value"), PAYMENTS.topic, checkpoint).trigger(
+        processingTime=f"{streams.PAYMENTS_TRIGGER_S} seconds"
     )
 
 
@@ -59,7 +58,7 @@ def build_invoices(
     It skips those that were issued before `started_at`, epoch milliseconds, so that a restart gets
     past the one that it failed on.
     """
-    records = order_totals.read_topic(spark, access, invoices.INVOICES.topic, None)
+    records = order_totals.read_topic(spark, access, INVOICES.topic, None)
     invoice = from_json(col("value").cast("string"), _INVOICE_SCHEMA)
     checked = (
         records.select(invoice.alias("invoice"))
@@ -67,7 +66,7 @@ def build_invoices(
         .where(f"amount_cents >= 0 or issued_at >= {started_at}")
         .withColumn("amount_cents", expr(_CHECKED_AMOUNT))
     )
-    return _discarding(checked, invoices.INVOICES.topic, checkpoint).trigger(
+    return _discarding(checked, INVOICES.topic, checkpoint).trigger(
         processingTime=order_totals.TRIGGER_INTERVAL
     )
 
@@ -100,30 +99,28 @@ class RestartedQuery:
             log.info("query %s is restarted", self.query.name)
 
 
-def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
+def run(spark: SparkSession, bootstrap_servers: str, checkpoints: Path) -> None:
     """Run the queries until `orders` or `payments` fails, or SIGINT or SIGTERM comes. Creates the
     topics if missing."""
     signals = StopSignals()
-    access, checkpoints = ClusterAccess(arguments.bootstrap_servers), arguments.checkpoints
-    topics = [
-        *(demo_topic(stream.topic, stream.partitions) for stream in STREAMS),
-        demo_topic(orders.TOTALS_TOPIC, orders.TOTALS_PARTITIONS),
-    ]
-    asyncio.run(create_topics(access.bootstrap_servers, topics))
+    access = ClusterAccess(bootstrap_servers)
+    topics = [demo_topic(stream.topic, stream.partitions) for stream in STREAMS]
+    topics.append(demo_topic(streams.TOTALS_TOPIC, streams.TOTALS_PARTITIONS))
+    asyncio.run(streams.create_topics(bootstrap_servers, topics))
     handle = observe(spark)
 
     def start_invoices() -> StreamingQuery:
-        checkpoint = checkpoints / invoices.INVOICES.topic
+        checkpoint = checkpoints / INVOICES.topic
         return build_invoices(spark, access, checkpoint, started_at=epoch_ms()).start()
 
     steady = [
         order_totals.build(
             spark,
             access,
-            checkpoints / orders.QUERY_NAME,
-            max_offsets_per_trigger=orders.MAX_OFFSETS_PER_TRIGGER,
+            checkpoints / ORDERS.topic,
+            max_offsets_per_trigger=streams.MAX_OFFSETS_PER_TRIGGER,
         ).start(),
-        build_payments(spark, access, checkpoints / payments.PAYMENTS.topic).start(),
+        build_payments(spark, access, checkpoints / PAYMENTS.topic).start(),
     ]
     restarted = RestartedQuery(start_invoices)
     log.info("the queries run")
@@ -136,20 +133,18 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     log.info("the queries have ended")
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def main() -> int:
+    """Exit code: 0 when ended by a signal, 1 with the reason when a query failed for good."""
     parser = argparse.ArgumentParser(
         prog="python -m sparklag_jobs.demo.demo_queries",
         description="Run the demo's three queries, until Ctrl-C.",
     )
     parser.add_argument("--bootstrap-servers", required=True, help="host:port[,host:port...]")
     parser.add_argument("--checkpoints", type=Path, required=True, help="folder of the checkpoints")
-    return parser.parse_args(argv)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 when ended by a signal, 1 with the reason when a query failed for good."""
-    arguments = _arguments(argv)
-    return order_totals.run_in_session(lambda spark: run(spark, arguments))
+    arguments = parser.parse_args()
+    return order_totals.run_in_session(
+        lambda spark: run(spark, arguments.bootstrap_servers, arguments.checkpoints)
+    )
 
 
 if __name__ == "__main__":

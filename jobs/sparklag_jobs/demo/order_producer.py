@@ -22,9 +22,15 @@ from typing import Final
 import msgspec
 from aiokafka import AIOKafkaProducer
 
-from sparklag_jobs.demo.orders import ORDERS, ORDERS_TOPIC, create_topics, demo_topic
-from sparklag_jobs.demo.record_stream import BUSIEST_CUSTOMER, RecordStream, partition_of
-from sparklag_jobs.demo.streams import STREAMS
+from sparklag_jobs.demo.streams import (
+    BUSIEST_CUSTOMER,
+    ORDERS,
+    STREAMS,
+    RecordStream,
+    create_topics,
+    demo_topic,
+    partition_of,
+)
 from sparklag_jobs.errors import PipelineError
 from sparklag_kafka.access import client_options, quiet_client_logs
 from sparklag_kafka.errors import KAFKA_FAILURES
@@ -45,8 +51,8 @@ async def produce(arguments: argparse.Namespace) -> None:
     """Send records until SIGINT or SIGTERM.
 
     Creates the topics where they are missing. Raises PipelineError where no broker answers,
-    TopicUnavailable where a topic is missing and may not be created. Afterwards, a broker that
-    goes away is waited for.
+    TopicUnavailable where a topic is missing and may not be created. Waits for a broker that goes
+    away afterwards.
     """
     stop = asyncio.Event()
     for number in ending_signals(signal.SIGINT):
@@ -70,8 +76,15 @@ async def produce(arguments: argparse.Namespace) -> None:
     except KAFKA_FAILURES as error:
         raise PipelineError(f"cannot use Kafka at {bootstrap_servers}: {error}") from error
     log.info("writing to %s", ", ".join(stream.topic for stream in streams))
+    start = last = time.monotonic()
     try:
-        await _send_until(stop, senders)
+        while not stop.is_set():
+            now = time.monotonic()
+            for sender in senders:
+                await sender.send(now - start, min(now - last, MAX_OVERDUE_S))
+            last = now
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(stop.wait(), TICK_S)
     finally:
         try:
             await asyncio.wait_for(producer.stop(), FLUSH_TIMEOUT_S)
@@ -84,17 +97,6 @@ async def produce(arguments: argparse.Namespace) -> None:
         )
 
 
-async def _send_until(stop: asyncio.Event, senders: Sequence[_Sender]) -> None:
-    start = last = time.monotonic()
-    while not stop.is_set():
-        now = time.monotonic()
-        for sender in senders:
-            await sender.send(now - start, min(now - last, MAX_OVERDUE_S))
-        last = now
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(stop.wait(), TICK_S)
-
-
 class _Sender:
     """Sends the records of a stream, and counts what Kafka has acknowledged."""
 
@@ -104,7 +106,7 @@ class _Sender:
         self._partitions = partitions
         self._chance = random.Random()
         self._owed = 0.0
-        self.sent = 0
+        self._sent = 0
         self.acknowledged = 0
         self.failed = 0
 
@@ -112,19 +114,16 @@ class _Sender:
         """Send what is due after an interval that ends `elapsed_s` after the start."""
         self._owed += self.stream.per_second(elapsed_s) * interval_s
         while self._owed >= 1:
-            await self._send_one()
+            record = self.stream.record(self._chance, self._sent, epoch_ms())
+            future = await self._producer.send(
+                self.stream.topic,
+                msgspec.json.encode(record),
+                key=record.customer.encode(),
+                partition=partition_of(record.customer, self._partitions),
+            )
+            future.add_done_callback(self._count)
+            self._sent += 1
             self._owed -= 1
-
-    async def _send_one(self) -> None:
-        record = self.stream.record(self._chance, self.sent, epoch_ms())
-        future = await self._producer.send(
-            self.stream.topic,
-            msgspec.json.encode(record),
-            key=record.customer.encode(),
-            partition=partition_of(record.customer, self._partitions),
-        )
-        future.add_done_callback(self._count)
-        self.sent += 1
 
     def _count(self, future: asyncio.Future[object]) -> None:
         if future.cancelled() or future.exception() is not None:
@@ -142,7 +141,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--bootstrap-servers", required=True, help="host:port[,host:port...]")
     parser.add_argument(
-        "--topic", default=ORDERS_TOPIC, help="of the orders; created where it is missing"
+        "--topic", default=ORDERS.topic, help="of the orders; created where it is missing"
     )
     parser.add_argument(
         "--all", action="store_true", help="write the topics payments and invoices too"

@@ -26,10 +26,8 @@ from pyspark.sql.functions import sum as total
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_jobs import query_process
-from sparklag_jobs.demo.orders import (
-    ORDER_PARTITIONS,
-    ORDERS_TOPIC,
-    QUERY_NAME,
+from sparklag_jobs.demo.streams import (
+    ORDERS,
     TOTALS_PARTITIONS,
     TOTALS_TOPIC,
     TRIGGER_S,
@@ -71,7 +69,7 @@ def build(
     access: ClusterAccess,
     checkpoint: str | Path,
     *,
-    orders_topic: str = ORDERS_TOPIC,
+    orders_topic: str = ORDERS.topic,
     totals_topic: str = TOTALS_TOPIC,
     max_offsets_per_trigger: int | None = None,
     trigger_interval: str = TRIGGER_INTERVAL,
@@ -107,7 +105,7 @@ def build(
         .options(**kafka_options(access))
         .option("topic", totals_topic)
         .option("checkpointLocation", str(checkpoint))
-        .queryName(QUERY_NAME)
+        .queryName(ORDERS.topic)
         .outputMode("update")
         .trigger(processingTime=trigger_interval)
     )
@@ -140,7 +138,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     kafka = msgspec.structs.replace(load_settings().kafka, client_id="order-totals")
     access = ClusterAccess(arguments.bootstrap_servers, kafka)
     topics = [
-        demo_topic(arguments.orders_topic, ORDER_PARTITIONS),
+        demo_topic(arguments.orders_topic, ORDERS.partitions),
         demo_topic(arguments.totals_topic, TOTALS_PARTITIONS),
     ]
     asyncio.run(create_topics(access.bootstrap_servers, topics, kafka))
@@ -176,7 +174,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--bootstrap-servers", required=True, help="host:port[,host:port...]")
-    parser.add_argument("--orders-topic", default=ORDERS_TOPIC, help="read; must exist")
+    parser.add_argument("--orders-topic", default=ORDERS.topic, help="read; must exist")
     parser.add_argument("--totals-topic", default=TOTALS_TOPIC, help="written; must exist")
     parser.add_argument("--checkpoint", help="directory of the checkpoint; a new one if not given")
     parser.add_argument(

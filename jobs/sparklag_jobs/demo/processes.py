@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Final
 
 from sparklag_jobs.broker.child_process import ChildProcess, free_port, is_free, stop_all
-from sparklag_jobs.broker.java import find_java
 from sparklag_jobs.broker.local_kafka import HOST, LocalKafka
-from sparklag_jobs.broker.maven import kafka_jars
-from sparklag_jobs.demo.orders import HIGHEST_RATE, LOWEST_RATE, QUERY_RATE
-from sparklag_jobs.demo.payments import MAX_LAG, PAYMENTS
-from sparklag_jobs.demo.streams import QUERY_NAMES
+from sparklag_jobs.broker.maven import find_java, kafka_jars
+from sparklag_jobs.demo.streams import (
+    HIGHEST_RATE,
+    LOWEST_RATE,
+    MAX_PAYMENTS_LAG,
+    PAYMENTS,
+    QUERY_NAMES,
+    QUERY_RATE,
+)
 from sparklag_jobs.errors import ProcessFailed
 from sparklag_schemas.messages.lag_event import LagEvent
 from sparklag_schemas.text.formatting import records
@@ -57,11 +61,9 @@ class QueryLag:
 
     @property
     def has_lag(self) -> bool:
-        """Whether a lag of this run was known already."""
         return self.first_lag_s is not None
 
     def summary(self) -> str:
-        """The query's run in a line."""
         if self.event is None or self.first_lag_s is None:
             return f"{self.query}: the service answered with no lag"
         failures = f", failures {self.failures}" if self.failures else ""
@@ -74,7 +76,7 @@ class QueryLag:
 
 _SERVICE_CONFIG: Final = f"""\
 [thresholds.{PAYMENTS.topic}]
-max_lag = {MAX_LAG}
+max_lag = {MAX_PAYMENTS_LAG}
 """
 _CLIENTS_STOP_S: Final = 5.0
 _BROKER_STOP_S: Final = 3.0
@@ -105,7 +107,6 @@ class DemoProcesses:
 
     @property
     def http_url(self) -> str:
-        """The address of the service."""
         return f"http://{HOST}:{self._http_port}"
 
     def start(self) -> None:
@@ -150,7 +151,9 @@ class DemoProcesses:
         self.broker.stop(_BROKER_STOP_S)
 
     def _require_alive(self) -> None:
-        if not self._children["service"].is_alive() and self._has_lost_the_port():
+        # Another may have taken the port of the service first: two demos at once.
+        is_alive, attempts = self._children["service"].is_alive(), self._port_attempts
+        if not is_alive and attempts < _PORT_ATTEMPTS and not is_free(self._http_port):
             self._choose_port()
             self._start_service()
         # The connector's download ends by itself.
@@ -173,10 +176,6 @@ class DemoProcesses:
         self._report("Service: it measures their lag")
         options = ("--config", config, "--http-host", HOST, "--http-port", self._http_port)
         self._start_client("service", "sparklag_service", "serve", *options)
-
-    def _has_lost_the_port(self) -> bool:
-        """Whether the service died because another took its port first: two demos at once."""
-        return self._port_attempts < _PORT_ATTEMPTS and not is_free(self._http_port)
 
     def _start_client(self, name: str, module: str, *arguments: object) -> None:
         self._start(name, module, *arguments, "--bootstrap-servers", self.broker.bootstrap_servers)

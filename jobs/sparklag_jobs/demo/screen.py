@@ -103,7 +103,6 @@ class Screen:
         self._console.print(text, markup=False, emoji=False, soft_wrap=True)
 
     def report(self, text: str) -> None:
-        """Print what happens now."""
         self.print(f"{time.monotonic() - self._started_at:6.1f} s  {text}")
 
     def announce(self, title: str, text: str) -> None:
@@ -156,7 +155,6 @@ def _cells(event: LagEvent, now_ms: int) -> tuple[str | Text, ...]:
 
 
 def plain_line(event: LagEvent) -> str:
-    """The lag in one line."""
     partitions = " ".join(
         f"{partition.partition}:{records(partition.lag)}" for _, partition in partitions_of(event)
     )

@@ -1,4 +1,4 @@
-"""Lag events as a Spark stream from `consumer-lag`."""
+"""Lag events as a Spark stream from `consumer-lag`, and the log of what is left out."""
 
 from __future__ import annotations
 
@@ -8,22 +8,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.functions import (
-    coalesce,
-    col,
-    concat,
-    expr,
-    from_json,
-    length,
-    lit,
-    raise_error,
-    when,
-)
+from pyspark.sql.functions import coalesce, col, concat, expr, lit, when
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_jobs.history.tables import CORRUPT, avro_schema, event_schema
 from sparklag_schemas import LagEvent, MalformedMessage, RegistrySettings
@@ -102,8 +94,6 @@ def _quoted(text: str) -> str:
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 _YEAR_10000_MS: Final = 253_402_300_800_000
 _EVENT: Final = f"struct<{event_schema()}>"
-
-
 _UNKNOWN_ID: Final = "sparklag: unknown schema id "
 """What a query fails with that meets such an id; the id follows."""
 log = logging.getLogger(__name__)
@@ -130,7 +120,7 @@ def unknown_schema_id(error: StreamingQueryException) -> int | None:
 
 
 def look_up(avro: WriterSchemas, schema_id: int, registry: RegistrySettings) -> WriterSchemas:
-    """With the registry's answer for that id. Raises RegistryError."""
+    """Returns `avro` with the registry's answer for that id. Raises RegistryError."""
     # Packages that only readers of Avro have; `observe` has reported where they are missing.
     from sparklag_schemas.avro.registry import SchemaRegistry
     from sparklag_schemas.avro.schema import require_written_as
@@ -160,7 +150,7 @@ def events(kafka_rows: DataFrame, avro: WriterSchemas = NO_AVRO) -> DataFrame:
         "offset",
         _is_framed().alias("is_framed"),
         _schema_id().alias("schema_id"),
-        (length("value") > MAX_MESSAGE_BYTES).alias("is_too_large"),
+        (fn.length("value") > MAX_MESSAGE_BYTES).alias("is_too_large"),
         _event(avro).alias("event"),
     )
     return parsed.select(
@@ -169,7 +159,7 @@ def events(kafka_rows: DataFrame, avro: WriterSchemas = NO_AVRO) -> DataFrame:
 
 
 def _is_framed() -> Column:
-    """Whether it is a schema registry's frame: 0, the schema's id in four bytes, the message."""
+    """A value is in a schema registry's frame: 0, the schema's id in four bytes, the message."""
     return expr("substring(value, 1, 1) = X'00'")
 
 
@@ -182,7 +172,7 @@ def _schema_id() -> Column:
 
 
 def _event(avro: WriterSchemas) -> Column:
-    json = from_json(
+    json = fn.from_json(
         col("value").cast("string"), event_schema(), {"columnNameOfCorruptRecord": CORRUPT}
     )
     nothing = lit(None).cast(_EVENT)
@@ -194,7 +184,7 @@ def _event(avro: WriterSchemas) -> Column:
         event = event.when(_is_framed() & (_schema_id() == schema_id), from_writer.cast(_EVENT))
     if avro.has_registry:
         cached = [*avro.schemas, *avro.refused]
-        failure = raise_error(concat(lit(_UNKNOWN_ID), _schema_id().cast("string")))
+        failure = fn.raise_error(concat(lit(_UNKNOWN_ID), _schema_id().cast("string")))
         event = event.when(_is_framed() & ~_schema_id().isin(cached), failure.cast(_EVENT))
     return event.when(_is_framed(), nothing).otherwise(json)
 
@@ -226,9 +216,84 @@ def _unreadable(avro: WriterSchemas) -> Column:
         (col("event.query_id").isNull(), lit("no query_id")),
         (col("event.event_id").isNull(), lit("no event_id")),
         (measured_at.isNull(), lit("no measured_at")),
-        (
-            ~measured_at.between(0, _YEAR_10000_MS - 1),
-            lit("measured_at is not epoch milliseconds"),
-        ),
+        (~measured_at.between(0, _YEAR_10000_MS - 1), lit("measured_at is not epoch milliseconds")),
     )
     return coalesce(*(when(condition, reason) for condition, reason in reasons))
+
+
+_METRICS: Final = "unreadable"
+_COUNT: Final = "values"
+_SAMPLES: Final = 10
+_LATE: Final = "numRowsDroppedByWatermark"
+
+
+def count_unreadable(events: DataFrame) -> DataFrame:
+    """Returns the rows of `events`, with metrics of the unreadable ones in each batch: how many
+    there are, and up to ten offsets with the reason."""
+    unreadable = col("unreadable").isNotNull()
+    # Bounded, whatever comes: at most one sample of each tenth of all offsets.
+    tenth = fn.pmod(fn.xxhash64("topic", "partition", "offset"), lit(_SAMPLES))
+    sample = fn.struct("topic", "partition", "offset", "unreadable")
+    samples = (
+        fn.min(when(unreadable & (tenth == number), sample)).alias(f"sample_{number}")
+        for number in range(_SAMPLES)
+    )
+    return events.observe(_METRICS, fn.count_if(unreadable).alias(_COUNT), *samples)
+
+
+class BatchLog:
+    """Logs the progress of one query.
+
+    It polls: Spark drops the events of listeners that are too slow, and keeps the progress of the
+    last hundred batches.
+    """
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+        self._logged = -1
+
+    def update(self) -> None:
+        """Log what batches since the last call have left out."""
+        newest = self._query.lastProgress
+        if newest is None or newest["batchId"] <= self._logged:
+            return
+        recent = [newest] if newest["batchId"] == self._logged + 1 else self._query.recentProgress
+        for progress in recent:
+            if progress["batchId"] > self._logged:
+                self._logged = progress["batchId"]
+                self._log(progress)
+
+    def _log(self, progress: Mapping[str, Any]) -> None:
+        metrics = (progress.get("observedMetrics") or {}).get(_METRICS)
+        if metrics is not None:
+            _log_unreadable(
+                progress["batchId"], metrics.asDict() if hasattr(metrics, "asDict") else metrics
+            )
+        late = sum(operator.get(_LATE, 0) for operator in progress.get("stateOperators") or ())
+        if late:
+            log.warning(
+                "batch %d of %s: events came too late for %d windows or more, and are in none;"
+                " table partitions has them",
+                progress["batchId"],
+                self._query.name,
+                late,
+            )
+
+
+def _log_unreadable(batch_id: int, metrics: Mapping[str, Any]) -> None:
+    count = metrics.get(_COUNT) or 0
+    if not count:
+        return
+    samples = (metrics.get(f"sample_{number}") for number in range(_SAMPLES))
+    shown = sorted(
+        (sample["topic"], sample["partition"], sample["offset"], sample["unreadable"])
+        for sample in samples
+        if sample is not None
+    )
+    log.warning(
+        "batch %d: %d values that are no lag event are left out: %s%s",
+        batch_id,
+        count,
+        "; ".join(f"{topic} {number} at {offset}: {why}" for topic, number, offset, why in shown),
+        f" (and {count - len(shown)} more)" if count > len(shown) else "",
+    )

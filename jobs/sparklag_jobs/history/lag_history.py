@@ -12,7 +12,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +25,13 @@ from sparklag_jobs.arguments import CommandParser
 from sparklag_jobs.broker.maven import spark_avro_jars, table_format_jars
 from sparklag_jobs.errors import JobSettingWrong
 from sparklag_jobs.history import partition_rows, rollups
-from sparklag_jobs.history.events import WriterSchemas, kafka_options, look_up, unknown_schema_id
-from sparklag_jobs.history.queries import BatchLog, ingest, roll_ups, start_once
+from sparklag_jobs.history.events import (
+    BatchLog,
+    WriterSchemas,
+    kafka_options,
+    look_up,
+    unknown_schema_id,
+)
 from sparklag_jobs.history.tables import FORMATS, Tables, open_tables
 from sparklag_jobs.query_process import StopSignals, await_end, stop_query
 from sparklag_listener import observe
@@ -63,10 +67,7 @@ def build_session(tables: Tables, *, avro: bool = False) -> SparkSession:
             # Pauses do not matter here; on few cores a concurrent collector costs more.
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         },
-        jars=lambda: [
-            *table_format_jars(tables.format),
-            *(spark_avro_jars() if avro else ()),
-        ],
+        jars=lambda: [*table_format_jars(tables.format), *(spark_avro_jars() if avro else ())],
     )
 
 
@@ -81,10 +82,12 @@ def run(
     create_tables(spark, tables)
     handle = observe(spark, settings.bootstrap_servers, config=arguments.config)
     avro = WriterSchemas(has_registry=settings.registry.url is not None)
-    rolling = [roll_ups(spark, tables, name, lateness=arguments.lateness) for name in _ROLL_UPS]
+    rolling = [
+        rollups.roll_ups(spark, tables, name, lateness=arguments.lateness) for name in _ROLL_UPS
+    ]
     try:
         while not signals.received:
-            ingesting = ingest(
+            ingesting = partition_rows.ingest(
                 spark,
                 tables,
                 kafka_options=options,
@@ -96,7 +99,7 @@ def run(
                 if arguments.once:
                     for writer in (ingesting, *rolling):
                         if not signals.received:
-                            _run([partial(start_once, writer)], signals)
+                            _run([writer.trigger(availableNow=True).start], signals)
                 else:
                     starts = [ingesting.trigger(processingTime=arguments.trigger).start]
                     starts += [
@@ -115,8 +118,7 @@ def run(
 
 
 def _run(starts: Sequence[Callable[[], StreamingQuery]], signals: StopSignals) -> None:
-    """Run queries in parallel until one ends or a signal comes, and log what their batches leave
-    out. The last started is stopped first."""
+    """Runs queries until one ends or a signal comes. The last started is stopped first."""
     queries: list[StreamingQuery] = []
     logs: list[BatchLog] = []
 
@@ -141,7 +143,6 @@ def _run(starts: Sequence[Callable[[], StreamingQuery]], signals: StopSignals) -
 def _await_schema(
     avro: WriterSchemas, schema_id: int, settings: ResolvedSettings, signals: StopSignals
 ) -> WriterSchemas:
-    """With the registry's answer, which is waited for."""
     is_logged = False
     while not signals.received:
         try:
@@ -155,7 +156,7 @@ def _await_schema(
 
 
 def create_tables(spark: SparkSession, tables: Tables) -> None:
-    """All three, where they are missing."""
+    """Create the tables that are missing."""
     tables.create(spark, partition_rows.NAME, partition_rows.COLUMNS, "day")
     for name in _ROLL_UPS:
         tables.create(spark, name, rollups.TABLE_COLUMNS, "day", "batch")
@@ -201,7 +202,7 @@ def _check_intervals(arguments: argparse.Namespace) -> None:
 
 
 def _configure_logs(settings: Settings) -> None:
-    """As of a service. On a cluster there may be no more than a driver needs."""
+    # On a cluster there may be no more than a driver needs.
     try:
         from sparklag_schemas.runtime.log_output import configure_logs
     except ImportError:

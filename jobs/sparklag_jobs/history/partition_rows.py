@@ -1,4 +1,4 @@
-"""Events as rows of the table `partitions`: one for each partition of each source."""
+"""The table `partitions`, a row for each partition of each event, and the query that writes it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any, Final
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, expr, lit, posexplode_outer, to_date, when
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_jobs.errors import JobSettingWrong
-from sparklag_jobs.history.tables import EVENT_FIELDS, PARTITION_FIELDS, TOPIC_FIELDS
+from sparklag_jobs.history.events import NO_AVRO, WriterSchemas, count_unreadable, events
+from sparklag_jobs.history.tables import EVENT_FIELDS, PARTITION_FIELDS, TOPIC_FIELDS, Tables
 from sparklag_schemas.settings import Thresholds
 
 NAME: Final = "partitions"
@@ -55,14 +57,14 @@ COLUMNS: Final = {
 """Of the table; it is partitioned by `day`, the UTC date of `measured_at`."""
 
 
-def partition_rows(events: DataFrame, thresholds: Mapping[str, Thresholds]) -> DataFrame:
+def partition_rows(lag_events: DataFrame, thresholds: Mapping[str, Thresholds]) -> DataFrame:
     """Rows of `COLUMNS` of the readable events (see `events.events`).
 
     An event without topics or partitions has one row. Exactly one row of each event is `first`; it
     alone has the figures of the whole event, so that they are stored, and count, once.
     """
     measured_at = expr("timestamp_millis(event.measured_at)")
-    flat = events.where(col("unreadable").isNull()).select(
+    flat = lag_events.where(col("unreadable").isNull()).select(
         *(_field("event", field).alias(column) for column, field in _OF_EVENT.items()),
         to_date(measured_at).alias("day"),
         _within_target(thresholds).alias("within_target"),
@@ -99,7 +101,7 @@ def _is_zero(position: str) -> Column:
 
 
 def _within_target(thresholds: Mapping[str, Thresholds]) -> Column:
-    """Whether the query was within its target; null where the lag that decides is unknown.
+    """True where the query was within its target; null where the lag that decides is unknown.
 
     As `Settings.thresholds_of`: the first pattern that matches the whole name or id counts. Its
     `max_lag` and `max_time_lag_s` are the target; where it has neither, and where none matches, the
@@ -144,3 +146,34 @@ def check_patterns(spark: SparkSession, thresholds: Mapping[str, Thresholds]) ->
                 f"thresholds.{pattern!r} is not a regular expression that Spark (Java) takes:"
                 f" {reason}"
             ) from error
+
+
+INGEST: Final = "lag-history"
+
+# Kafka's default of 1 MiB is some 70 events of wide queries: a task would wait after each fetch.
+_FETCH: Final = {"kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024)}
+
+
+def ingest(
+    spark: SparkSession,
+    tables: Tables,
+    *,
+    kafka_options: Mapping[str, str],
+    lag_topic: str,
+    thresholds: Mapping[str, Thresholds],
+    avro: WriterSchemas = NO_AVRO,
+) -> DataStreamWriter:
+    """The query that appends `consumer-lag` to `partitions`, from the topic's start."""
+    kafka_rows = (
+        spark.readStream.format("kafka")
+        .options(**{**_FETCH, **kafka_options})
+        .option("subscribe", lag_topic)
+        .option("startingOffsets", "earliest")
+        # Records that retention deleted while the job was down must not stop it for good.
+        .option("failOnDataLoss", "false")
+        .load()
+    )
+    new_rows = partition_rows(count_unreadable(events(kafka_rows, avro)), thresholds)
+    # Kafka's source makes a task, and so a file, of each partition of the topic.
+    new_rows = new_rows.coalesce(spark.sparkContext.defaultParallelism)
+    return tables.append(new_rows, NAME, "day").queryName(INGEST)

@@ -1,11 +1,22 @@
-"""Rows of `partitions` rolled up into windows of time. No I/O, no clock."""
+"""Roll-ups of `partitions` into windows of time: the query that writes them, and their reader."""
 
 from __future__ import annotations
 
+import json
+import logging
 from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql.functions import col, expr, to_date
+import msgspec
+from msgspec import Struct
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+from pyspark.sql.functions import col, expr, lit, to_date
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from sparklag_jobs.history import partition_rows as rows
+from sparklag_jobs.history.tables import Tables
+
+log = logging.getLogger(__name__)
 
 MINUTES: Final = "minutes"
 HOURS: Final = "hours"
@@ -135,16 +146,15 @@ LEFT JOIN of_partitions USING (cluster, query_id, start_ms)
 
 
 def read_for(partitions: DataFrame, from_ms: int, until_ms: int) -> DataFrame:
-    """The rows that a roll-up of the windows in [from, until) needs; epoch milliseconds.
+    """The rows that a roll-up of the windows in [from, until) needs; epoch milliseconds."""
+    return _between(partitions, "measured_at", from_ms - LOOK_BACK_S * 1000, until_ms)
 
-    They are selected by day too, so that the folders of other days are not read.
-    """
-    from_ms -= LOOK_BACK_S * 1000
-    at, day = col("measured_at"), col("day")
+
+def _between(rows: DataFrame, column: str, from_ms: int, until_ms: int) -> DataFrame:
+    # By day too, so that the folders of other days are not read.
     first, end = expr(f"timestamp_millis({from_ms})"), expr(f"timestamp_millis({until_ms})")
-    return partitions.where((at >= first) & (at < end)).where(
-        (day >= to_date(first)) & (day <= to_date(end))
-    )
+    at, day = col(column), col("day")
+    return rows.where((at >= first) & (at < end) & (day >= to_date(first)) & (day <= to_date(end)))
 
 
 def roll_up(partitions: DataFrame, windows: DataFrame, step_s: int) -> DataFrame:
@@ -155,7 +165,7 @@ def roll_up(partitions: DataFrame, windows: DataFrame, step_s: int) -> DataFrame
     percentiles are weighted by time: an event holds until the query's next, at most `HOLD_S`, and
     where it goes past a window's edge it counts on both sides. Percentiles are exact.
     """
-    rows = partitions.sparkSession.sql(
+    rolled = partitions.sparkSession.sql(
         _ROLL_UP,
         partitions=partitions,
         windows=windows,
@@ -163,4 +173,131 @@ def roll_up(partitions: DataFrame, windows: DataFrame, step_s: int) -> DataFrame
         hold_ms=HOLD_S * 1000,
         worst=WORST,
     )
-    return rows.select(*COLUMNS)
+    return rolled.select(*COLUMNS)
+
+
+def roll_ups(spark: SparkSession, tables: Tables, name: str, *, lateness: str) -> DataStreamWriter:
+    """The query that writes the roll-up `name` of closed windows: the newest event is `lateness`
+    (an interval of Spark's) after their end.
+
+    The stream only determines which windows are closed; their rows are read from the table then. A
+    batch writes to partitions of its own, which the same batch replaces after a kill.
+    """
+    step_s = STEPS_S[name]
+
+    def write(windows: DataFrame, batch_id: int) -> None:
+        starts_ms = [row[0] for row in windows.select(fn.unix_millis("window_start")).collect()]
+        if not starts_ms:
+            return
+        spark = windows.sparkSession
+        table = tables.read(spark, rows.NAME, rows.COLUMNS)
+        measured = read_for(table, min(starts_ms), max(starts_ms) + step_s * 1000)
+        # Collected: the stream's own rows would be computed again for each use. As JSON, because
+        # rows from Python would take a Python worker, and as many literals a large plan.
+        listed = fn.from_json(lit(json.dumps(starts_ms)), "array<bigint>")
+        closed = (
+            spark.range(1)
+            .select(fn.explode(listed).alias("start_ms"))
+            .select(expr("timestamp_millis(start_ms)").alias("window_start"))
+        )
+        batch = lit(batch_id).cast("bigint")
+        rolled = roll_up(measured, closed, step_s).withColumn("batch", batch)
+        # One file for each day, as there are few rows; the computation is not held to one core.
+        tables.replace(rolled.repartition(1), name, "day", "batch")
+        log.info("%s: %d windows in batch %d", name, len(starts_ms), batch_id)
+
+    # A clock that is ahead must not close the windows of other queries too early.
+    latest = fn.current_timestamp() + expr(f"interval {lateness}")
+    closed = (
+        tables.read_stream(spark, rows.NAME, rows.COLUMNS)
+        .where(col("first") & (col("measured_at") <= latest))
+        .select("measured_at")
+        .withWatermark("measured_at", lateness)
+        .groupBy(fn.window("measured_at", f"{step_s} seconds"))
+        .count()
+        .select(col("window.start").alias("window_start"))
+    )
+    return (
+        closed.writeStream.outputMode("append")
+        .option("checkpointLocation", tables.checkpoint(name))
+        .queryName(f"{rows.INGEST}-{name}")
+        .foreachBatch(write)
+    )
+
+
+class WorstPartition(Struct, frozen=True):
+    """A partition of a query at its worst."""
+
+    source: int
+    topic: str
+    partition: int
+    max_lag: int
+    """Records."""
+    max_time_lag_s: float | None = None
+
+
+class RolledWindow(Struct, frozen=True, kw_only=True):
+    """One query in one window of time. Unknown values are None."""
+
+    cluster: str
+    query_id: str
+    query: str | None = None
+    start_ms: int
+    """Epoch milliseconds."""
+    known_s: float
+    """How long the lag was known."""
+    within_target_s: float
+    """How much of that it was within target."""
+    lag: tuple[float, float, float, float] | None = None
+    """p50, p95, p99 and maximum of the total lag, records, weighted by time."""
+    time_lag_s: tuple[float, float, float, float] | None = None
+    """The same of the age of the oldest unprocessed record, seconds."""
+    produced: int | None = None
+    processed: int | None = None
+    input_rate: float | None = None
+    """95th percentile, records a second."""
+    batch_rate: float | None = None
+    worst: tuple[WorstPartition, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Cluster and id of the query."""
+        return (self.cluster, self.query_id)
+
+
+_decoder: Final = msgspec.json.Decoder(RolledWindow)
+
+
+def read_windows(
+    spark: SparkSession, tables: Tables, name: str, since_ms: int, until_ms: int, query: str | None
+) -> list[RolledWindow]:
+    """Rows of roll-up `name` whose windows begin in [since, until), of every query or of that name
+    or id. Raises TableMissing."""
+    rows = _between(tables.read(spark, name, TABLE_COLUMNS), "window_start", since_ms, until_ms)
+    if query is not None:
+        rows = rows.where((col("query") == query) | (col("query_id") == query))
+    # As JSON: Python takes many times as long for nested Spark rows.
+    return [_decoder.decode(row[0]) for row in _as_json(rows).collect()]
+
+
+def _as_json(rows: DataFrame) -> DataFrame:
+    """Documents of RolledWindow. Spark leaves out nulls."""
+    marks = ("p50", "p95", "p99", "max")
+    lag = [col(f"total_lag_{mark}") for mark in marks]
+    time_lag_s = [col(f"max_time_lag_{mark}_s") for mark in marks]
+    named = rows.select(
+        "cluster",
+        "query_id",
+        "query",
+        fn.unix_millis("window_start").alias("start_ms"),
+        "known_s",
+        "within_target_s",
+        fn.when(lag[-1].isNotNull(), fn.array(*lag)).alias("lag"),
+        fn.when(time_lag_s[-1].isNotNull(), fn.array(*time_lag_s)).alias("time_lag_s"),
+        "produced",
+        "processed",
+        col("input_rate_p95").alias("input_rate"),
+        col("batch_rate_p95").alias("batch_rate"),
+        col("worst_partitions").alias("worst"),
+    )
+    return named.select(fn.to_json(fn.struct("*")))

@@ -63,30 +63,22 @@ def event_schema() -> str:
 
 
 def avro_schema() -> str:
-    """The same as the Avro schema to read with. Times are the numbers that they are in JSON."""
-    by_record = {
-        "LagEvent": EVENT_FIELDS,
-        "TopicLag": TOPIC_FIELDS,
-        "PartitionLag": PARTITION_FIELDS,
-    }
-    event = _with_fields(without_logical_types(declared(LagEvent)), by_record)
+    """The Avro schema to read such an event with. Times are numbers, as in JSON."""
+    event = _with_fields(without_logical_types(declared(LagEvent)))
     event["fields"].append({"name": CORRUPT, "type": ["null", "string"], "default": None})
     return json.dumps(event)
 
 
-def _with_fields(node: Any, by_record: Mapping[str, Collection[str]]) -> Any:
+def _with_fields(node: Any) -> Any:
     """The Avro schema with the records' stored fields, in their order."""
     match node:
-        case {"type": "record", "name": name, "fields": fields} if name in by_record:
+        case {"type": "record", "name": name, "fields": fields} if name in _BY_RECORD:
             by_name = {field["name"]: field for field in fields}
-            return {
-                **node,
-                "fields": [_with_fields(by_name[field], by_record) for field in by_record[name]],
-            }
+            return {**node, "fields": [_with_fields(by_name[key]) for key in _BY_RECORD[name]]}
         case dict():
-            return {key: _with_fields(value, by_record) for key, value in node.items()}
+            return {key: _with_fields(value) for key, value in node.items()}
         case list():
-            return [_with_fields(item, by_record) for item in node]
+            return [_with_fields(item) for item in node]
     return node
 
 
@@ -117,6 +109,11 @@ def spark_type(kind: Any) -> str:
 EVENT_FIELDS: Final = stored_fields(LagEvent)
 TOPIC_FIELDS: Final = stored_fields(TopicLag)
 PARTITION_FIELDS: Final = stored_fields(PartitionLag)
+_BY_RECORD: Final = {
+    "LagEvent": EVENT_FIELDS,
+    "TopicLag": TOPIC_FIELDS,
+    "PartitionLag": PARTITION_FIELDS,
+}
 Format = Literal["parquet", "delta"]
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 Columns = Mapping[str, str]
@@ -133,15 +130,12 @@ class Tables(ABC):
         self.location = location.rstrip("/")
 
     def path(self, name: str) -> str:
-        """Of a table."""
         return f"{self.location}/{name}"
 
     def checkpoint(self, name: str) -> str:
-        """Of the query that writes the table."""
         return f"{self.location}/_checkpoints/{name}"
 
     def session_settings(self) -> Mapping[str, str]:
-        """What the session must be built with."""
         return {}
 
     def require(self, name: str) -> None:
@@ -152,8 +146,8 @@ class Tables(ABC):
 
     @abstractmethod
     def create(self, spark: SparkSession, name: str, columns: Columns, *partitioning: str) -> None:
-        """So that it can be read as a stream before anything is written. Idempotent: where the
-        table exists, missing columns are added."""
+        """Create the table, so that it can be read as a stream before anything is written; where
+        it exists, add the columns that it lacks."""
 
     def append(self, rows: DataFrame, name: str, *partitioning: str) -> DataStreamWriter:
         """A streaming write, exactly once, not yet started; with its checkpoint."""
@@ -176,17 +170,11 @@ class Tables(ABC):
 
     @abstractmethod
     def read_stream(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
-        """As a stream of the appended rows; each batch takes all there are."""
+        """A stream of the appended rows; each batch takes all there are."""
 
     @abstractmethod
     def read(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
-        """As it is now. Raises TableMissing where there is none."""
-
-    def _add_missing(self, spark: SparkSession, table: str, columns: Columns) -> None:
-        existing = spark.table(table).columns
-        missing = {name: kind for name, kind in columns.items() if name not in existing}
-        if missing:
-            spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({ddl(missing)})")
+        """The table's rows now. Raises TableMissing where there is none."""
 
     def _missing(self, name: str) -> TableMissing:
         return TableMissing(f"no {self.format} table {name} in {self.location}")
@@ -226,7 +214,11 @@ class DeltaTables(Tables):
     def create(self, spark: SparkSession, name: str, columns: Columns, *partitioning: str) -> None:
         empty = spark.createDataFrame([], ddl(columns)).write.format("delta").mode("ignore")
         empty.partitionBy(*partitioning).save(self.path(name))
-        self._add_missing(spark, f"delta.`{self.path(name)}`", columns)
+        table = f"delta.`{self.path(name)}`"
+        existing = spark.table(table).columns
+        missing = {name: kind for name, kind in columns.items() if name not in existing}
+        if missing:
+            spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({ddl(missing)})")
 
     def read_stream(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
         # A batch of the writer must not be split: its second part would come too late.

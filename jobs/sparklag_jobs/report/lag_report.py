@@ -26,7 +26,6 @@ from sparklag_jobs.history.tables import FORMATS, Tables, open_tables
 from sparklag_jobs.report.page import as_html
 from sparklag_jobs.report.query_report import QueryReport, query_reports
 from sparklag_jobs.report.screen import print_report
-from sparklag_jobs.report.windows import read_windows
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.presentation.tables import width_of
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
@@ -136,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         spark = build_session(tables)
         try:
             minutes, hours = (
-                read_windows(spark, tables, name, since_ms, until_ms, arguments.query)
+                rollups.read_windows(spark, tables, name, since_ms, until_ms, arguments.query)
                 for name in (rollups.MINUTES, rollups.HOURS)
             )
         finally:

@@ -7,9 +7,9 @@ from html import escape
 from itertools import groupby
 from typing import Final
 
-from sparklag_jobs.report import formatting
+from sparklag_jobs.history.rollups import RolledWindow
+from sparklag_jobs.report import screen
 from sparklag_jobs.report.query_report import MINUTE_MS, Episode, QueryReport
-from sparklag_jobs.report.windows import RolledWindow
 
 WIDTH: Final = 720
 HEIGHT: Final = 120
@@ -26,7 +26,7 @@ def charts(report: QueryReport, period: Period) -> Iterator[tuple[str, str]]:
     ages = _points(report.minutes, period, _highest_age)
     highest = max((age for _, age in ages if age is not None), default=None)
     if highest is not None:
-        marks = [(0.0, "0"), (highest, formatting.duration(highest))]
+        marks = [(0.0, "0"), (highest, screen.duration(highest))]
         title = "Time lag, p95"
         yield title, _chart(title, ages, report.episodes, period, highest * 1.05 or 1.0, marks)
     shares = _points(report.minutes, period, _share)
@@ -83,7 +83,7 @@ def _chart(
     ]
     for episode in episodes:
         left, right = x(episode.from_ms), x(episode.to_ms)
-        text = f"{formatting.utc(episode.from_ms)}, for {formatting.duration(episode.duration_s)}"
+        text = f"{screen.utc(episode.from_ms)}, for {screen.duration(episode.duration_s)}"
         parts.append(
             f'<rect class="missed" x="{left:.1f}" y="{_TOP}" width="{max(right - left, 1):.1f}"'
             f' height="{HEIGHT - _TOP - _BOTTOM}"><title>{escape(text)}</title></rect>'
@@ -107,7 +107,7 @@ def _chart(
     for at_ms, anchor in ((since_ms, "start"), (until_ms, "end")):
         parts.append(
             f'<text x="{x(at_ms):.1f}" y="{HEIGHT - 6}" text-anchor="{anchor}">'
-            f"{formatting.utc(at_ms)}</text>"
+            f"{screen.utc(at_ms)}</text>"
         )
     return "".join([*parts, "</svg>"])
 
@@ -136,7 +136,7 @@ a { color: var(--mark) } figure { margin: .75rem 0; max-width: 60rem } .chart { 
 
 def as_html(reports: Sequence[QueryReport], since_ms: int, until_ms: int) -> str:
     """The page. Names of queries and topics are escaped."""
-    title = f"Lag from {formatting.utc(since_ms)} to {formatting.utc(until_ms)} UTC"
+    title = f"Lag from {screen.utc(since_ms)} to {screen.utc(until_ms)} UTC"
     return "".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -144,7 +144,7 @@ def as_html(reports: Sequence[QueryReport], since_ms: int, until_ms: int) -> str
             f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
             f"<h1>{escape(title)}</h1>",
             f'<p class="dim">{len(reports)} queries, the worst first. Percentiles are of time, and'
-            f" upper bounds, combined from minutes. {formatting.UNKNOWN} is unknown.</p>",
+            f" upper bounds, combined from minutes. {screen.UNKNOWN} is unknown.</p>",
             _table(_overview(number, report) for number, report in enumerate(reports)),
             *(
                 part
@@ -157,7 +157,7 @@ def as_html(reports: Sequence[QueryReport], since_ms: int, until_ms: int) -> str
 
 
 def _overview(number: int, report: QueryReport) -> dict[str, str]:
-    cells = _escaped({**formatting.overview(report), **formatting.outlook(report)})
+    cells = _escaped({**screen.overview(report), **screen.outlook(report)})
     share = report.share_within_target
     if share is not None and share < 0.95:
         cells["in target"] = f'<span class="bad">{cells["in target"]}</span>'
@@ -171,30 +171,30 @@ def _query(number: int, report: QueryReport, since_ms: int, until_ms: int) -> It
         yield f"<figure><figcaption>{caption}</figcaption>{chart}</figure>"
     capacity = report.capacity
     yield (
-        f"<p>{formatting.records(report.produced)} records were produced,"
-        f" {formatting.records(report.processed)} processed; the input peaked at"
-        f" {formatting.rate(capacity.peak_input_rate)},"
-        f" the query can do {formatting.rate(capacity.batch_rate)}.</p>"
+        f"<p>{screen.records(report.produced)} records were produced,"
+        f" {screen.records(report.processed)} processed; the input peaked at"
+        f" {screen.rate(capacity.peak_input_rate)},"
+        f" the query can do {screen.rate(capacity.batch_rate)}.</p>"
     )
     yield _table(
         {"of the time": title}
         | {mark: formatted(getattr(spread, mark, None)) for mark in ("p50", "p95", "p99", "max")}
         for title, spread, formatted in (
-            ("age", report.time_lag_s, formatting.duration),
-            ("lag", report.lag, formatting.records),
+            ("age", report.time_lag_s, screen.duration),
+            ("lag", report.lag, screen.records),
         )
     )
     longest = sorted(report.episodes, key=lambda episode: -episode.duration_s)[:_EPISODES]
     if len(report.episodes) > len(longest):
         yield f"<p>The {len(longest)} longest of {len(report.episodes)} episodes:</p>"
-    yield _table(_escaped(formatting.episode_cells(episode)) for episode in longest)
+    yield _table(_escaped(screen.episode_cells(episode)) for episode in longest)
     yield _table(
         _escaped(
             {
                 "worst partitions": f"{partition.topic} {partition.partition}",
                 "source": str(partition.source),
-                "lag max": formatting.records(partition.max_lag),
-                "age max": formatting.duration(partition.max_time_lag_s),
+                "lag max": screen.records(partition.max_lag),
+                "age max": screen.duration(partition.max_time_lag_s),
             }
         )
         for partition in report.worst
@@ -206,7 +206,6 @@ def _escaped(cells: Mapping[str, str]) -> dict[str, str]:
 
 
 def _table(rows: Iterable[Mapping[str, str]]) -> str:
-    """Of rows of HTML, by their columns' titles; nothing where there is no row."""
     rows = list(rows)
     if not rows:
         return ""

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from statistics import median
+from typing import Final, Literal, TypeVar
 
 from msgspec import Struct
 
-from sparklag_jobs.report.windows import (
-    HOUR_MS,
-    Capacity,
-    RolledWindow,
-    Trend,
-    WorstPartition,
-    capacity,
-    trend,
-)
+from sparklag_jobs.history.rollups import RolledWindow, WorstPartition
 from sparklag_schemas.text.printable import printable
 
 MINUTE_MS: Final = 60_000
@@ -26,11 +20,22 @@ WORST_SHOWN: Final = 5
 _SHARES: Final = (0.50, 0.45, 0.04, 0.01)
 _MARKS: Final = (0.50, 0.95, 0.99)
 
+Direction = Literal["rising", "falling", "steady"]
+HOUR_MS: Final = 3_600_000
+MIN_POINTS: Final = 8
+"""With fewer, the test's normal approximation is far off."""
+MAX_POINTS: Final = 1_000
+"""All pairs are compared; of more points, evenly spaced ones are taken."""
+SIGNIFICANCE: Final = 0.05
+FARTHEST_DAYS: Final = 365
+"""A later date is more than such a line can tell."""
+_ALWAYS_BUSY_SHARE: Final = 0.03
+
 _Number = TypeVar("_Number", int, float)
 
 
 class Spread(Struct, frozen=True):
-    """Of a number over time: for that share of the time it was at most so high.
+    """Percentiles of a number over time: for that share of the time it was at most so high.
 
     Combined from minutes, of which p50, p95, p99 and the maximum are known: each percentile is an
     upper bound, no farther off than those of single minutes are apart. `max` is exact.
@@ -51,6 +56,29 @@ class Episode(Struct, rename={"from_ms": "from", "to_ms": "to"}):
     """In whole minutes: not how many seconds of them missed the target."""
     max_lag: int | None
     max_time_lag_s: float | None
+
+
+class Trend(Struct, frozen=True, rename={"slope": "records_per_hour"}):
+    """Direction and slope of a series, and the test's tau and p (two-sided)."""
+
+    direction: Direction
+    slope: float
+    tau: float
+    p_value: float
+
+
+class Capacity(Struct, frozen=True, rename={"passed_at_ms": "passed_at"}):
+    """Rates in records a second. `reason` is why `passed_at_ms` is None."""
+
+    peak_input_rate: float | None = None
+    """Highest hourly 95th percentile of the input."""
+    batch_rate: float | None = None
+    """What the query can do: the median of the hours' `batch_rate`."""
+    utilisation: float | None = None
+    """The peak by the batch rate."""
+    passed_at_ms: int | None = None
+    """When the input is expected to exceed the batch rate, epoch milliseconds."""
+    reason: str | None = None
 
 
 class QueryReport(Struct, frozen=True, rename={"worst": "worst_partitions"}):
@@ -85,7 +113,7 @@ class QueryReport(Struct, frozen=True, rename={"worst": "worst_partitions"}):
 def query_reports(
     minutes: Iterable[RolledWindow], hours: Iterable[RolledWindow]
 ) -> list[QueryReport]:
-    """One for each query, the worst first: by the share of time within target, then by the age."""
+    """Reports, the worst first: by the share of time within target, then by the age."""
     by_minute, by_hour = _by_query(minutes), _by_query(hours)
     reports = [_report(rows, by_hour.get(key, [])) for key, rows in by_minute.items()]
     return sorted(reports, key=_rank)
@@ -135,8 +163,8 @@ def _report(minutes: Sequence[RolledWindow], hours: Sequence[RolledWindow]) -> Q
 
 
 def episodes(windows: Iterable[RolledWindow], step_ms: int) -> list[Episode]:
-    """Of one query's windows, in order: those that missed the target for any time, joined where
-    one follows the other. A window in which nothing is known ends an episode."""
+    """The windows of one query, in order, that missed the target for any time, joined where one
+    follows the other. A window in which nothing is known ends an episode."""
     joined: list[Episode] = []
     for window in windows:
         if window.known_s <= window.within_target_s:
@@ -154,7 +182,7 @@ def episodes(windows: Iterable[RolledWindow], step_ms: int) -> list[Episode]:
 
 
 def spread(windows: Sequence[tuple[tuple[float, ...] | None, float]]) -> Spread | None:
-    """Of windows' (p50, p95, p99, max) and how long each counts. None where none is known."""
+    """Combines windows' (p50, p95, p99, max), each with its weight in seconds."""
     masses = sorted(
         (value, share * seconds)
         for marks, seconds in windows
@@ -198,3 +226,82 @@ def _sum(values: Iterable[int | None]) -> int | None:
 
 def _max(*values: _Number | None) -> _Number | None:
     return max((value for value in values if value is not None), default=None)
+
+
+def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
+    """The trend of (x, y) in rising x; None where there are too few points."""
+    if len(points) < MIN_POINTS:
+        return None
+    if len(points) > MAX_POINTS:
+        step = len(points) / MAX_POINTS
+        points = [points[int(number * step)] for number in range(MAX_POINTS)]
+    slopes, balance = [], 0
+    for index, (x, y) in enumerate(points):
+        for later_x, later_y in points[index + 1 :]:
+            if later_x > x:
+                slopes.append((later_y - y) / (later_x - x))
+                balance += (later_y > y) - (later_y < y)
+    if not slopes:
+        return None
+    slope = median(slopes)
+    p_value = _p_value(balance, [y for _, y in points])
+    direction: Direction = "steady"
+    if p_value < SIGNIFICANCE and slope != 0:
+        direction = "rising" if slope > 0 else "falling"
+    return Trend(direction, slope, balance / len(slopes), p_value)
+
+
+def _p_value(balance: int, values: Sequence[float]) -> float:
+    n = len(values)
+    ties = sum(t * (t - 1) * (2 * t + 5) for t in Counter(values).values())
+    variance = (n * (n - 1) * (2 * n + 5) - ties) / 18
+    if variance <= 0:
+        return 1.0
+    # The continuity correction: the balance is an integer.
+    z = max(abs(balance) - 1, 0) / math.sqrt(variance)
+    return math.erfc(z / math.sqrt(2))
+
+
+def capacity(hours: Sequence[RolledWindow]) -> Capacity:
+    """The capacity by one query's hours, in order. Each hour is a point of the trend."""
+    inputs = [(hour.start_ms, hour.input_rate) for hour in hours if hour.input_rate is not None]
+    batch_rates = [hour.batch_rate for hour in hours if hour.batch_rate is not None]
+    if not inputs:
+        return Capacity(reason="no whole hour in which the input rate was known")
+    peak = max(rate for _, rate in inputs)
+    if not batch_rates or median(batch_rates) <= 0:
+        return Capacity(peak, reason="the capacity is unknown: no batch rate")
+    # Without pauses between batches, their rate is that of the input, however much more the query
+    # could do.
+    ratios = [
+        hour.batch_rate / hour.input_rate
+        for hour in hours
+        if hour.batch_rate is not None and hour.input_rate
+    ]
+    if ratios and abs(median(ratios) - 1) <= _ALWAYS_BUSY_SHARE:
+        return Capacity(
+            peak,
+            reason="its batches run back to back and process the whole input: its capacity"
+            " beyond that is unknown",
+        )
+    batch_rate = median(batch_rates)
+    return Capacity(peak, batch_rate, peak / batch_rate, *_passed_at(inputs, batch_rate))
+
+
+def _passed_at(
+    inputs: Sequence[tuple[int, float]], batch_rate: float
+) -> tuple[int | None, str | None]:
+    end_ms = inputs[-1][0] + HOUR_MS
+    points = [((at_ms - end_ms) / HOUR_MS, rate) for at_ms, rate in inputs]
+    line = trend(points)
+    if line is None:
+        return None, f"{len(inputs)} hours are known, {MIN_POINTS} are needed"
+    rate_at_end = median(rate - line.slope * x for x, rate in points)
+    if rate_at_end >= batch_rate:
+        return end_ms, None
+    if line.direction != "rising":
+        return None, f"the input rate is {line.direction}"
+    hours = (batch_rate - rate_at_end) / line.slope
+    if hours > FARTHEST_DAYS * 24:
+        return None, f"not within {FARTHEST_DAYS} days at this slope"
+    return end_ms + round(hours * HOUR_MS), None

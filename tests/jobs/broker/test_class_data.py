@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparklag_jobs.broker.class_data import ClassDataArchive, kafka_class_data
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import spark_jars_dir
+from sparklag_jobs.broker.maven import find_java, spark_jars_dir
 from sparklag_jobs.errors import ArchiveNotMade
 from tests.local_kafka import LocalKafka
 from tests.processes import maps_file, processes_naming
@@ -22,7 +21,6 @@ _FROM_ARCHIVE = "org.apache.ivy.Main source: shared objects file (top)"
 
 @pytest.fixture
 def jar(tmp_path: Path) -> Path:
-    """Its own copy, which a test may change."""
     (ivy,) = spark_jars_dir().glob("ivy-*.jar")
     return Path(shutil.copy(ivy, tmp_path))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_jobs.broker.java import find_java
+from sparklag_jobs.broker.maven import find_java
 from sparklag_jobs.errors import JavaMissing
 
 

@@ -18,7 +18,6 @@ SMALL = Module("org.slf4j", "slf4j-api", "2.0.16")
 
 
 def resolving(cache_dir: Path, first: str = "") -> list[str]:
-    """A command that prints the jars of SMALL."""
     program = (
         f"import sys; from pathlib import Path; {first}"
         "from sparklag_jobs.broker.maven import Module, resolve_jars;"

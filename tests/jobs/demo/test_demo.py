@@ -149,7 +149,6 @@ def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
 
 
 def _await_lag(url: str, condition: Callable[[LagEvent], bool]) -> LagEvent:
-    """The first lag event of a query for which that holds."""
     results: list[LagEvent] = []
 
     def holds() -> bool:

@@ -31,7 +31,6 @@ from tests.jobs.lag_events import lag_event
 
 
 def _is_taken(arguments: list[str]) -> bool:
-    """Whether the command line has that command with those arguments."""
     name, *rest = arguments
     if name == "demo":
         # A program of its own, which this would start.

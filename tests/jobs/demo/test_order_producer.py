@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparklag_jobs.broker.child_process import ChildProcess
-from sparklag_jobs.demo.record_stream import BUSIEST_CUSTOMER
+from sparklag_jobs.demo.streams import BUSIEST_CUSTOMER
 from tests.child_processes import running
 from tests.commands import run
 from tests.second_client import SecondClient

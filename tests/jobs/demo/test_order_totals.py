@@ -16,7 +16,7 @@ import pytest
 from sparklag_jobs.broker.child_process import ChildProcess
 from sparklag_jobs.broker.maven import spark_kafka_jars
 from sparklag_jobs.demo import order_totals
-from sparklag_jobs.demo.orders import Order
+from sparklag_jobs.demo.streams import Order
 from sparklag_schemas.timestamps import epoch_ms
 from tests.child_processes import running
 from tests.end_to_end import Checkpoint

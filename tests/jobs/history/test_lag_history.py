@@ -72,7 +72,6 @@ class _Kept:
 
 
 async def _values(events: list[LagEvent], registry: str, topic: str) -> list[bytes]:
-    """Every other one in Avro."""
     settings = Settings(format="avro", registry=RegistrySettings(url=registry))
     avro = MessageFormats(settings).writer(LagEvent, topic)
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparklag_jobs.report.windows import RolledWindow
+from sparklag_jobs.history.rollups import RolledWindow
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -31,7 +31,6 @@ def minute(number: int, **fields: Any) -> RolledWindow:
 
 
 def dark(number: int, **fields: Any) -> RolledWindow:
-    """A minute of which nothing is known."""
     unknown = dict.fromkeys(("lag", "time_lag_s", "produced", "processed"))
     return minute(number, known_s=0.0, within_target_s=0.0, **unknown, **fields)
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sparklag_jobs.report.windows import MAX_POINTS, trend
+from sparklag_jobs.report.query_report import MAX_POINTS, trend
 
 
 def test_a_line_has_its_own_slope_and_outliers_do_not_move_it() -> None:

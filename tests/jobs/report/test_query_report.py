@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sparklag_jobs.history.rollups import WorstPartition
 from sparklag_jobs.report.query_report import episodes, query_reports, spread
-from sparklag_jobs.report.windows import WorstPartition
 from tests.jobs.report.rolled import HOUR_MS, MINUTE_MS, START_MS, dark, hour, minute
 
 

@@ -13,11 +13,11 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+from sparklag_jobs.history.rollups import WorstPartition
 from sparklag_jobs.report.lag_report import _write, as_json
 from sparklag_jobs.report.page import as_html
 from sparklag_jobs.report.query_report import QueryReport, query_reports
 from sparklag_jobs.report.screen import print_report
-from sparklag_jobs.report.windows import WorstPartition
 from tests.jobs.report.rolled import MINUTE_MS, START_MS, dark, hour, minute
 from tests.service.cli.terminals import large_numbers
 

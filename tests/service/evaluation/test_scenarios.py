@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sparklag_jobs.demo.orders import BUSIEST_SHARE, ORDER_PARTITIONS, orders_per_second
+from sparklag_jobs.demo.streams import ORDERS, orders_per_second
 from sparklag_schemas import Batch, Thresholds
 from tests.service.evaluation.trace import Trace
 
@@ -222,11 +222,11 @@ def test_an_hour_of_the_demo_is_no_alarm() -> None:
         nonlocal carried
         carried += orders_per_second(now_s)
         count, carried = int(carried), carried % 1
-        busiest = int(count * BUSIEST_SHARE)
+        busiest = int(count * ORDERS.busiest_share)
         others = count - busiest
         return [busiest, others // 3, others // 3, others - 2 * (others // 3)]
 
-    trace = Trace(ORDER_PARTITIONS, produce=produce)
+    trace = Trace(ORDERS.partitions, produce=produce)
     while trace.now_s < 3_700:
         duration_s = chance.choice([0.4, 0.6, 1.0, 2.5, 6.0])
         trace.batch(duration_s)

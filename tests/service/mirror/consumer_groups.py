@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from sparklag_jobs.broker.java import find_java
-from sparklag_jobs.broker.maven import KAFKA_VERSION, Module, resolve_jars
+from sparklag_jobs.broker.maven import KAFKA_VERSION, Module, find_java, resolve_jars
 
 
 class Described(NamedTuple):

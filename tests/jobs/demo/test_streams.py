@@ -5,16 +5,22 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import astuple
 
-from sparklag_jobs.demo import invoices, payments
-from sparklag_jobs.demo.orders import (
+from sparklag_jobs.demo import streams
+from sparklag_jobs.demo.streams import (
+    BUSIEST_CUSTOMER,
+    CUSTOMERS,
     HIGHEST_RATE,
+    INVOICES,
     LOWEST_RATE,
-    PERIOD_S,
+    ORDERS,
+    PAYMENTS,
+    WAVE_S,
+    RecordStream,
     orders_per_second,
-    random_order,
+    partition_of,
 )
-from sparklag_jobs.demo.record_stream import BUSIEST_CUSTOMER, CUSTOMERS, partition_of
 
 
 def _some_customers(count: int) -> list[str]:
@@ -45,41 +51,39 @@ def test_another_process_with_another_hash_seed_agrees() -> None:
 
 
 def test_the_rate_swings_between_its_ends_and_comes_again() -> None:
-    times = [PERIOD_S * step / 97 for step in range(300)]
+    times = [WAVE_S * step / 97 for step in range(300)]
     assert all(LOWEST_RATE <= orders_per_second(time) <= HIGHEST_RATE + 1e-9 for time in times)
     assert orders_per_second(0) == pytest.approx(LOWEST_RATE)
-    assert orders_per_second(PERIOD_S / 2) == pytest.approx(HIGHEST_RATE)
+    assert orders_per_second(WAVE_S / 2) == pytest.approx(HIGHEST_RATE)
     for time in times:
-        assert orders_per_second(time) == pytest.approx(orders_per_second(time + PERIOD_S))
+        assert orders_per_second(time) == pytest.approx(orders_per_second(time + WAVE_S))
 
 
-def test_two_orders_in_five_are_the_busiest_customers() -> None:
+@pytest.mark.parametrize(
+    ("stream", "lowest", "highest"), [(ORDERS, 0.37, 0.43), (PAYMENTS, 0.88, 0.92)]
+)
+def test_two_orders_in_five_and_nearly_all_payments_are_the_busiest_customers(
+    stream: RecordStream, lowest: float, highest: float
+) -> None:
     chance = random.Random(3)
-    orders = [random_order(chance, number, 1) for number in range(5000)]
-    share = sum(order.customer == BUSIEST_CUSTOMER for order in orders) / len(orders)
-    assert 0.37 < share < 0.43
-    assert len({order.order_id for order in orders}) == len(orders)
+    records = [stream.record(chance, number, 1) for number in range(5000)]
+    share = sum(record.customer == BUSIEST_CUSTOMER for record in records) / len(records)
+    assert lowest < share < highest
+    assert len({astuple(record)[0] for record in records}) == len(records)
 
 
 def test_payments_come_in_bursts_that_their_query_is_behind_in_and_makes_up_for() -> None:
-    seconds = range(payments.PERIOD_S)
-    come = [payments.payments_per_second(second) for second in seconds]
-    capacity = payments.MAX_OFFSETS_PER_TRIGGER / payments.TRIGGER_S
+    seconds = range(streams.BURST_PERIOD_S)
+    come = [streams.payments_per_second(second) for second in seconds]
+    capacity = streams.MAX_PAYMENTS_PER_TRIGGER / streams.PAYMENTS_TRIGGER_S
     backlog = sum(rate - capacity for rate in come if rate > capacity)
-    assert backlog > payments.MAX_LAG
-    assert sum(come) < 0.8 * capacity * payments.PERIOD_S
-
-
-def test_nearly_all_payments_are_in_one_partition() -> None:
-    chance = random.Random(3)
-    made = [payments.random_payment(chance, number, 1) for number in range(5000)]
-    share = sum(payment.customer == BUSIEST_CUSTOMER for payment in made) / len(made)
-    assert 0.88 < share < 0.92
+    assert backlog > streams.MAX_PAYMENTS_LAG
+    assert sum(come) < 0.8 * capacity * streams.BURST_PERIOD_S
 
 
 def test_the_first_invalid_invoice_comes_within_half_a_minute_and_the_next_within_another() -> None:
     chance = random.Random(3)
-    count = 75 * invoices.RATE
-    made = [invoices.random_invoice(chance, number, 1) for number in range(count)]
+    count = 75 * streams.INVOICE_RATE
+    made = [INVOICES.record(chance, number, 1) for number in range(count)]
     invalid = [number for number, invoice in enumerate(made) if invoice.amount_cents < 0]
-    assert [number / invoices.RATE for number in invalid] == [20, 65]
+    assert [number / streams.INVOICE_RATE for number in invalid] == [20, 65]
