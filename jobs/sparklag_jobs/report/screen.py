@@ -15,7 +15,6 @@ from sparklag_schemas.presentation.tables import Column, FittedTable
 from sparklag_schemas.text import formatting
 from sparklag_schemas.text.formatting import Mark
 from sparklag_schemas.text.printable import printable
-from sparklag_service.cli.top.columns import Column
 
 UNKNOWN: Final = "–"  # noqa: RUF001  # an en dash, as tables have it
 
