@@ -149,7 +149,7 @@ bench: setup ## The figures of benchmarks/, as ratios to the bare work in the sa
 bench-gate: $(DEV) ## Fails where the usual work takes 20 % more instructions or memory than recorded
 	$(BIN)/python -m benchmarks.gate $(ARGS)
 
-schemas: $(DEV) ## Writes JSON Schema, AsyncAPI, docs/reference and the chart's schema anew from the types
+schemas: $(DEV) ## Writes JSON and Avro schemas, AsyncAPI, docs/reference and the chart's schema anew from the types
 	$(BIN)/python -m scripts.schema_documents
 	$(BIN)/python -m scripts.reference_pages
 	$(BIN)/python -m scripts.chart_schema

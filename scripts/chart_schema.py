@@ -66,7 +66,7 @@ def _section(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _taken(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without null, which TOML does not have, and without the defaults of sections."""
+    """The schema without null, which TOML does not have, and the defaults of sections."""
     if "anyOf" in schema:
         (form,) = [form for form in schema["anyOf"] if form != {"type": "null"}]
         return {**form}

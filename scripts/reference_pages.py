@@ -49,7 +49,7 @@ Document = Mapping[str, Any]
 
 
 def pages() -> dict[str, str]:
-    """File name to text."""
+    """The text of each page by its file name."""
     texts = documents()
     api: Document = json.loads(texts[f"{DOCUMENTS.name}/{_API}"])
     schemas: dict[str, Document] = {
@@ -155,7 +155,7 @@ def _type(schema: Document) -> str:
 
 
 def _nested(schema: Document) -> list[str]:
-    """The parts, in the order in which the fields lead to them."""
+    """The names of the parts, in the order of the fields that refer to them."""
     nested: list[str] = []
     todo = [schema["properties"]]
     while todo:
@@ -246,7 +246,7 @@ def _record(api: Document, names: list[str], page_of: Mapping[str, str]) -> Iter
 
 
 def _headers(api: Document, schema: Document) -> dict[str, str]:
-    """Their descriptions, by name."""
+    """The descriptions of headers, by name."""
     descriptions: dict[str, str] = {}
     for part in schema.get("allOf", [schema]):
         for name, header in _resolved(api, part)["properties"].items():
@@ -269,7 +269,7 @@ def _value(api: Document, name: str, page_of: Mapping[str, str]) -> str:
 
 
 def _addresses(api: Document, title: str) -> list[str]:
-    """Of the topics that carry a message."""
+    """The addresses of the topics that carry a message."""
     return [
         channel["address"]
         for channel in api["channels"].values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -55,7 +56,8 @@ class JsonDecoder(Generic[Message]):
             message = self._decoder.decode(data)
         except NOT_JSON as error:
             # A newer major version may have another shape too: then that is the reason to give.
-            _refuse_newer(_version_of(data))
+            with suppress(*NOT_JSON):
+                _refuse_newer(_versions.decode(data).schema_version)
             raise MalformedMessage(printable(str(error))) from error
         _refuse_newer(getattr(message, "schema_version", SCHEMA_VERSION))
         return message
@@ -110,13 +112,6 @@ class MessageWriter:
 
 decode_observation: Final = JsonDecoder(Observation).decode
 decode_lag_event: Final = JsonDecoder(LagEvent).decode
-
-
-def _version_of(data: bytes) -> str:
-    try:
-        return _versions.decode(data).schema_version
-    except NOT_JSON:
-        return SCHEMA_VERSION
 
 
 def _refuse_newer(version: str) -> None:

@@ -12,7 +12,7 @@ from scripts.message_examples import MessageType, example_value
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.errors import ContractError
 from sparklag_schemas.messages.bounds import MAX_DURATION_S, MAX_EPOCH_MS
-from sparklag_schemas.messages.message_limits import MessageLimits
+from sparklag_schemas.messages.validation import MessageLimits
 from sparklag_schemas.settings import LimitSettings
 from sparklag_schemas.timestamps import epoch_ms
 from tests.fuzz.edits import Path, places_in

@@ -13,7 +13,7 @@ import pytest
 from scripts.message_examples import MessageType, example_value
 from sparklag_schemas import LagEvent, Observation, encode
 from sparklag_schemas.codec import JsonDecoder
-from sparklag_schemas.messages.redaction import redacted
+from sparklag_schemas.messages.validation import redacted
 from sparklag_schemas.presentation import sentences
 from sparklag_service.history.rows import pack, row_of
 from sparklag_service.metrics.rendering import QuerySeries

@@ -12,8 +12,7 @@ from sparklag_schemas.avro.formats import MessageFormats, as_json
 from sparklag_schemas.errors import WrongPlace, WrongSignature
 from sparklag_schemas.messages.bounds import MAX_NAME
 from sparklag_schemas.messages.headers import Signatures
-from sparklag_schemas.messages.message_limits import MessageLimits, check_origin, in_time
-from sparklag_schemas.messages.redaction import redacted
+from sparklag_schemas.messages.validation import MessageLimits, check_origin, in_time, redacted
 from sparklag_schemas.runtime.queue import by_size
 from sparklag_schemas.timestamps import epoch_ms
 

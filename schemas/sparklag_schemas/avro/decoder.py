@@ -90,12 +90,11 @@ class _Compiler:
             raise MalformedMessage(f"its types are nested more than {_MAX_DEPTH} deep")
         match kind:
             case [_, *_] if len(kind) <= _MAX_BRANCHES:
-                return _union(
-                    [
-                        _null if branch == "null" else self.decoder(branch, target, depth + 1)
-                        for branch in kind
-                    ]
+                decoders = (
+                    (lambda _: None) if each == "null" else self.decoder(each, target, depth + 1)
+                    for each in kind
                 )
+                return _union(list(decoders))
             case str() if kind in _SCALARS:
                 return _SCALARS[kind][target is None]
             case str() if (named := self._named.get(_short(kind))) is not None:
@@ -334,10 +333,6 @@ def _number(form: str) -> Decoder:
         return number
 
     return decode
-
-
-def _null(source: Input) -> None:
-    return None
 
 
 _SCALARS: Final[Mapping[str, tuple[Decoder, Decoder]]] = {

@@ -70,14 +70,14 @@ class SchemaRegistry:
         Raises RegistryUnavailable, RegistryRefused, IncompatibleSchema.
         """
         key = (subject, schema.text)
-        if key not in self._ids:
-            async with self._lock:
-                if key not in self._ids:
-                    schema_id = await self._request(
-                        subject, lambda client: self._find_or_register(client, subject, schema)
-                    )
-                    self._ids[key] = schema_id
-                    self._keep(schema_id, schema)
+        if key in self._ids:
+            return self._ids[key]
+        async with self._lock:
+            if key not in self._ids:
+                self._ids[key] = await self._request(
+                    subject, lambda client: self._find_or_register(client, subject, schema)
+                )
+                self._keep(self._ids[key], schema)
         return self._ids[key]
 
     async def find(self, subject: str, schema: AvroSchema) -> int | None:

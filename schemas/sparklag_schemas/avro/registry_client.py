@@ -81,11 +81,10 @@ class RegistryClient:
                 return self._answer(*await asyncio.wait_for(exchange, share_s))
             except RegistryUnavailable as error:
                 failure = error
-            except asyncio.TimeoutError as error:
-                failure = RegistryUnavailable(f"schema registry {url}: no answer in {share_s:g} s")
-                failure.__cause__ = error
-            except (httpx.HTTPError, OSError) as error:
-                failure = RegistryUnavailable(printable(f"schema registry {url}: {_cause(error)}"))
+            except (asyncio.TimeoutError, httpx.HTTPError, OSError) as error:
+                is_late = isinstance(error, asyncio.TimeoutError)
+                why = f"no answer in {share_s:g} s" if is_late else _cause(error)
+                failure = RegistryUnavailable(printable(f"schema registry {url}: {why}"))
                 failure.__cause__ = error
         raise failure
 

@@ -71,13 +71,10 @@ def observation_headers(
     observation: Observation, content_type: str = JSON, *, traced: bool = False
 ) -> Headers:
     """Headers of a message on `processed-offsets`."""
+    source = f"/sparklag/{observation.cluster}/driver/{observation.run_id}"
+    time_ms, query_id = observation.observed_at, observation.query_id
     headers = _headers(
-        event_id=observation.observation_id,
-        event_type=OBSERVATION_TYPE,
-        source=f"/sparklag/{observation.cluster}/driver/{observation.run_id}",
-        time_ms=observation.observed_at,
-        subject=observation.query_id,
-        content_type=content_type,
+        observation.observation_id, OBSERVATION_TYPE, source, time_ms, query_id, content_type
     )
     if traced and (context := batch_trace(observation)) is not None:
         headers.append(context.header)
@@ -86,13 +83,9 @@ def observation_headers(
 
 def lag_event_headers(event: LagEvent, content_type: str = JSON) -> Headers:
     """Headers of a message on `consumer-lag`."""
+    source = f"/sparklag/{event.cluster}/service"
     return _headers(
-        event_id=event.event_id,
-        event_type=LAG_EVENT_TYPE,
-        source=f"/sparklag/{event.cluster}/service",
-        time_ms=event.measured_at,
-        subject=event.query_id,
-        content_type=content_type,
+        event.event_id, LAG_EVENT_TYPE, source, event.measured_at, event.query_id, content_type
     )
 
 
@@ -100,18 +93,12 @@ def partition_headers(
     record: PartitionRecord, key: str, cluster: str, content_type: str = JSON
 ) -> Headers:
     """Headers of a message on `consumer-lag-partitions`; `cluster` is that of its lag event."""
-    return _headers(
-        event_id=f"{record.event_id}/{key}",
-        event_type=PARTITION_TYPE,
-        source=f"/sparklag/{cluster}/service",
-        time_ms=record.measured_at,
-        subject=key,
-        content_type=content_type,
-    )
+    event_id, source = f"{record.event_id}/{key}", f"/sparklag/{cluster}/service"
+    return _headers(event_id, PARTITION_TYPE, source, record.measured_at, key, content_type)
 
 
 def _headers(
-    *, event_id: str, event_type: str, source: str, time_ms: int, subject: str, content_type: str
+    event_id: str, event_type: str, source: str, time_ms: int, subject: str, content_type: str
 ) -> Headers:
     seconds, milliseconds = divmod(time_ms, 1_000)
     return [

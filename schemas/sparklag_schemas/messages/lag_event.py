@@ -86,14 +86,14 @@ class TopicLag(Struct, frozen=True, kw_only=True):
     source: Index
     """Index of the source in the query."""
     partitions: list[PartitionLag]
-    """In the order of their numbers."""
+    """The partitions, in the order of their numbers."""
     cluster: Name | None = "default"
     """Alias of its Kafka cluster. Null: none that is configured."""
     topic_id: Name | None = None
     """Kafka's id of the topic that the position is of: another one means that it was created anew.
     Null where the broker has no ids."""
     assigned: bool = False
-    """Whether the source lists its partitions, and reads no later ones."""
+    """True: the source lists its partitions, and reads no later ones."""
     isolation_level: IsolationLevel = "read_uncommitted"
     """What the source reads up to."""
     total_lag: Count | None = None
@@ -118,7 +118,7 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     measured_at: EpochMs
     """When the latest offsets were read, epoch milliseconds."""
     topics: list[TopicLag]
-    """By source, then topic."""
+    """The topics, by source, then name."""
     reason: Text | None = None
     """Why, in a sentence, where there is more to say than OK."""
     total_lag: Count | None = None
@@ -195,7 +195,7 @@ class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
     """
 
     event_id: Name
-    """Of the lag event it is part of, for joining with `consumer-lag`."""
+    """Id of the lag event it is part of, for joining with `consumer-lag`."""
     query_id: Name
     """Spark's query id, or that of a consumer group."""
     source: Index

@@ -18,7 +18,7 @@ class SourcePosition(Struct, frozen=True, kw_only=True):
     """Topic, partition, next offset to read (exclusive end of the last completed batch). Null: not
     known yet."""
     began: Offsets | None = None
-    """Where that batch began (inclusive), in the same shape; cause `progress` only. Null: the
+    """The begin of that batch (inclusive), in the same shape; cause `progress` only. Null: the
     query's first, or not known."""
     planned: Offsets | None = None
     """Exclusive end of the batch now running, in the same shape, where known."""

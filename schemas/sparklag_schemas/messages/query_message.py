@@ -42,7 +42,7 @@ class Batch(Struct, frozen=True, kw_only=True):
     """Spark's `durationMs`: phase of the batch, milliseconds. `other` is the longest of those
     beyond 32, and of those whose name is no word of 64 characters."""
     rate_limited: bool | None = None
-    """Whether there was more to read when it was planned, in some partition. Null: not reported by
+    """True: there was more to read when it was planned, in some partition. Null: not reported by
     Spark."""
     state_rows: Int64 | None = None
     """Rows in the state stores. Null: the query has none."""
@@ -89,7 +89,7 @@ class Straggler(Struct, frozen=True, kw_only=True):
     attempt: Index
     """Attempt of the task, from 0."""
     executor_id: Name
-    """Where it runs; `driver` in local mode."""
+    """The executor that runs it; `driver` in local mode."""
     host: Name
     """Host of that executor."""
     running_s: DurationS
@@ -119,9 +119,9 @@ class RunningBatch(Struct, frozen=True, kw_only=True):
     tasks_total: Count = 0
     """Tasks of its jobs seen so far, those of waiting stages too."""
     tasks_done: Count = 0
-    """Of these, how many are completed."""
+    """Completed ones of these."""
     tasks_running: Count = 0
-    """Of these, how many run."""
+    """Running ones of these."""
     tasks_failed: Count = 0
     """Failed attempts of tasks of the jobs that run."""
     mean_task_s: DurationS | None = None
@@ -166,7 +166,7 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     """The batch that runs, once it has for some seconds. Null: none does, or its driver cannot tell
     (Spark Connect, continuous processing, a checkpoint)."""
     activity: OpenActivity | None = None
-    """Whether a batch runs, by its driver's last report. Null: not reported."""
+    """The activity by its driver's last report: a batch runs, or not. Null: not reported."""
     driver_end: OpenDriverEnd | None = None
     """How its driver's reports ended: with Spark (`stopped`), with the process (`exited`), or with
     the handle while the query went on (`closed`). Null: they did not, or with the query alone."""

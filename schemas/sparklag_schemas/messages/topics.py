@@ -15,9 +15,11 @@ _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _MIN_MESSAGE_BYTES = 1_048_588
 """Kafka's default of `max.message.bytes`: a lower value refuses wide queries."""
-
-_BROKERS_CLOCK: Final = {"message.timestamp.type": "LogAppendTime"}
-"""The broker sets the timestamps of records: times in messages are checked against them."""
+_COMMON_CONFIG: Final = {
+    "max.message.bytes": str(8 * 1024 * 1024),
+    # The broker sets the timestamps of records: times in messages are checked against them.
+    "message.timestamp.type": "LogAppendTime",
+}
 
 
 @dataclass(frozen=True)
@@ -59,36 +61,20 @@ class TopicSpec:
 
 def offsets_topic(name: str, partitions: int, replication_factor: int | None) -> TopicSpec:
     """`processed-offsets`: every observation counts, so it is never compacted."""
-    return TopicSpec(
-        name,
-        partitions,
-        replication_factor,
-        cleanup_policy=frozenset({"delete"}),
-        config={
-            "cleanup.policy": "delete",
-            "retention.ms": str(7 * _DAY_MS),
-            "max.message.bytes": str(8 * 1024 * 1024),
-            **_BROKERS_CLOCK,
-        },
-    )
+    config = {"cleanup.policy": "delete", "retention.ms": str(7 * _DAY_MS), **_COMMON_CONFIG}
+    return TopicSpec(name, partitions, replication_factor, frozenset({"delete"}), config)
 
 
 def lag_topic(name: str, partitions: int, replication_factor: int | None) -> TopicSpec:
     """`consumer-lag`: the newest event of a query counts, the older ones for a day."""
-    return TopicSpec(
-        name,
-        partitions,
-        replication_factor,
-        cleanup_policy=frozenset({"compact", "delete"}),
-        config={
-            "cleanup.policy": "compact,delete",
-            "retention.ms": str(_DAY_MS),
-            "segment.ms": str(_HOUR_MS),
-            "max.message.bytes": str(8 * 1024 * 1024),
-            **_BROKERS_CLOCK,
-        },
-        shortest_retention_ms=600_000,
-    )
+    policy = ("compact", "delete")
+    config = {
+        "cleanup.policy": ",".join(policy),
+        "retention.ms": str(_DAY_MS),
+        "segment.ms": str(_HOUR_MS),
+        **_COMMON_CONFIG,
+    }
+    return TopicSpec(name, partitions, replication_factor, frozenset(policy), config, 600_000)
 
 
 def own_topics(settings: Settings) -> list[TopicSpec]:

@@ -80,7 +80,7 @@ def load_settings(
     _merge(merged, _from_variables(environ, "environment"))
     _merge(merged, _from_variables(_secret_files(environ), "secret file"))
     properties = ((_spark_steps(name), text) for name, text in (spark_configuration or {}).items())
-    _merge(merged, _nested(properties, "Spark's configuration", _spark_property))
+    _merge(merged, _nested(properties, "Spark's configuration", _property))
     passed = {name: value for name, value in (overrides or {}).items() if value is not None}
     _merge(merged, _checked(passed, Settings, "arguments"))
     return _converted(merged)
@@ -94,7 +94,7 @@ def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]
         and variable not in _NOT_SETTINGS
         and not _SERVICE_LINK.search(f"{variable}={text}")
     )
-    return _nested(settings, origin, _variable)
+    return _nested(settings, origin, lambda name: _PREFIX + name.replace(".", "__").upper())
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -108,6 +108,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path} is not TOML: {error}") from error
     return _checked(values, Settings, str(path))
+
+
+def _property(name: str) -> str:
+    return SPARK_PREFIX + re.sub(r"_(\w)", lambda match: match[1].upper(), name)
 
 
 def _spark_steps(name: str) -> list[str]:
@@ -211,14 +215,6 @@ def _empty_in(dotted: str, value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _empty_in(f"{dotted}[{index}]", item)
-
-
-def _variable(dotted: str) -> str:
-    return _PREFIX + dotted.replace(".", "__").upper()
-
-
-def _spark_property(dotted: str) -> str:
-    return SPARK_PREFIX + re.sub(r"_(\w)", lambda match: match[1].upper(), dotted)
 
 
 def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:

@@ -78,7 +78,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cluster: str = "default"
     """Alias of that Kafka cluster in every message."""
     clusters: dict[str, ClusterSettings] = {}
-    """By alias: clusters that queries read from besides that one, each with its own security."""
+    """Clusters by alias that queries read from besides that one, each with its own security."""
 
     offsets_topic: str = "processed-offsets"
     """Topic of the observations that drivers publish."""
@@ -148,14 +148,14 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     checkpoints: CheckpointSettings = CheckpointSettings()
     groups: GroupSettings = GroupSettings()
-    """Of the home cluster."""
+    """Consumer groups of the home cluster."""
 
     store: StoreSettings = StoreSettings()
     mirror: MirrorSettings = MirrorSettings()
 
     time_lag: TimeLagSettings = TimeLagSettings()
     thresholds: dict[str, Thresholds] = {}
-    """By regular expression of a query's whole name or id (a group's id); the first that fits."""
+    """Thresholds by regular expression of a query's whole name or id; the first that fits."""
     metrics: MetricsSettings = MetricsSettings()
     otlp: OtlpSettings = OtlpSettings()
     traces: TracesSettings = TracesSettings()
@@ -177,11 +177,11 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_level: LogLevel = "INFO"
     """Least severe messages that are logged. Libraries log nothing below INFO."""
     log_levels: dict[str, LogLevel] = {}
-    """By part, where it differs: `schemas`, `kafka`, `offsets`, `service` (which holds for all that
-    follow), or a stage of the service: `intakes`, `tracking`, `enrichment`, `evaluation`,
+    """Levels of parts that differ: `schemas`, `kafka`, `offsets`, `service` (which holds for all
+    that follow), or a stage of the service: `intakes`, `tracking`, `enrichment`, `evaluation`,
     `publishing`, `view`, `history`, `live`, `metrics`, `rest`, `mirror`, `recording`."""
     log_format: LogFormat = "auto"
-    """Of the log of a service: `console`, lines to read, or `json`, an object a line; `auto` is
+    """Form of a service's log: `console`, lines to read, or `json`, an object a line; `auto` is
     `console` on a terminal, else `json`."""
 
     def __post_init__(self) -> None:

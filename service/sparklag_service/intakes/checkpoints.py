@@ -20,7 +20,7 @@ from sparklag_offsets.errors import CheckpointError
 from sparklag_schemas import Cause, Observation
 from sparklag_schemas.errors import OutOfBounds
 from sparklag_schemas.messages.bounds import MAX_EPOCH_MS
-from sparklag_schemas.messages.message_limits import MessageLimits
+from sparklag_schemas.messages.validation import MessageLimits
 from sparklag_schemas.runtime.logs import log_fields
 from sparklag_schemas.runtime.tasks import run_together
 from sparklag_schemas.text.locations import redact_location

@@ -20,8 +20,8 @@ from sparklag_schemas import Observation, ResolvedSettings
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.errors import WrongPlace
 from sparklag_schemas.messages.headers import received_trace
-from sparklag_schemas.messages.redaction import redacted
 from sparklag_schemas.messages.topics import key_of, partition_of
+from sparklag_schemas.messages.validation import redacted
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import cancel_and_wait
 from sparklag_schemas.timestamps import epoch_ms

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Observation, SourcePosition
 from sparklag_schemas.messages.enumerations import traits_of
-from sparklag_schemas.messages.message_limits import in_time
+from sparklag_schemas.messages.validation import in_time
 from sparklag_service.tracking.checkpoint_merge import with_checkpoint, with_newer_position
 from sparklag_service.tracking.query_state import (
     PastRun,

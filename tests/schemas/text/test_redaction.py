@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklag_schemas.messages.lag_event import PartitionLag, TopicLag
-from sparklag_schemas.messages.redaction import redacted
+from sparklag_schemas.messages.validation import redacted
 from sparklag_schemas.text.locations import redact_location
 from sparklag_schemas.text.redaction import exception_line, redact
 from tests.messages import lag_event, observation

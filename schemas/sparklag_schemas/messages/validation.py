@@ -1,26 +1,33 @@
-"""Limits on whole messages: partitions, sources, times, origins. Pure.
+"""Validation of received messages: limits on partitions, sources, times and origins, and redaction
+of their texts. Pure.
 
 Limits on single fields are part of their types: see `bounds`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
 from sparklag_schemas.errors import FutureTime, OutOfBounds, WrongPlace
 from sparklag_schemas.messages.enumerations import is_driver_origin
-from sparklag_schemas.messages.lag_event import LagEvent
+from sparklag_schemas.messages.lag_event import LagEvent, TopicLag
 from sparklag_schemas.messages.observation import Observation
 from sparklag_schemas.settings import LimitSettings
+from sparklag_schemas.text.locations import redact_location
 from sparklag_schemas.text.printable import printable
+from sparklag_schemas.text.redaction import HIDDEN, redact
 
 _MAX_SOURCES: Final = 100
 """Kafka sources of one query."""
 _CLOCKS_DIFFER_MS: Final = 1_000
 """Less than a heartbeat: the next message of a live query is newer than any message before."""
+_MAX_REASONS: Final = 50
+"""Distinct reasons of one event's partitions, numbers aside. Honest events have a few."""
+_NUMBER: Final = re.compile(r"(?<![\w.+/=-])\d{1,19}(?![\w+/=-])")
 
 Message = TypeVar("Message", bound=Observation | LagEvent)
 
@@ -125,3 +132,56 @@ def _batch_times(message: Observation | LagEvent) -> Iterator[int]:
     running = message.running_batch
     if running is not None:
         yield from (running.started_at, running.observed_at, running.progressed_at)
+
+
+class _PartitionReasons:
+    """Redacts the reasons of an event's partitions. Most of thousands differ in numbers only."""
+
+    def __init__(self) -> None:
+        self._clean: set[str] = set()
+        self._left = _MAX_REASONS
+
+    def redact(self, reason: str) -> str:
+        """`reason` without secrets. HIDDEN after too many distinct reasons: each takes 5 ms."""
+        template = _NUMBER.sub("0", reason)
+        if template in self._clean:
+            return reason
+        if self._left == 0:
+            return HIDDEN
+        self._left -= 1
+        if redact(template) == template:
+            self._clean.add(template)
+            return reason
+        return redact(reason)
+
+
+def redacted(message: Message) -> Message:
+    """The message without what may be a secret; the message itself where there is none."""
+    changed: dict[str, Any] = {}
+    if message.exception is not None:
+        changed["exception"] = redact(message.exception)
+    if message.checkpoint_location is not None:
+        changed["checkpoint_location"] = redact_location(message.checkpoint_location)
+    if isinstance(message, LagEvent):
+        for name in ("reason", "catch_up_reason"):
+            reason = getattr(message, name)
+            changed[name] = None if reason is None else redact(reason)
+        reasons = _PartitionReasons()
+        changed["topics"] = [_redacted_topic(topic, reasons) for topic in message.topics]
+    changed = {name: value for name, value in changed.items() if value != getattr(message, name)}
+    return replace(message, **changed) if changed else message
+
+
+def _redacted_topic(topic: TopicLag, reasons: _PartitionReasons) -> TopicLag:
+    safe = {
+        index: reason
+        for index, partition in enumerate(topic.partitions)
+        if partition.reason is not None
+        and (reason := reasons.redact(partition.reason)) != partition.reason
+    }
+    if not safe:
+        return topic
+    partitions = list(topic.partitions)
+    for index, reason in safe.items():
+        partitions[index] = replace(partitions[index], reason=reason)
+    return replace(topic, partitions=partitions)

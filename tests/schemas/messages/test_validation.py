@@ -21,7 +21,7 @@ from sparklag_schemas import (
 )
 from sparklag_schemas.codec import converted
 from sparklag_schemas.errors import FutureTime, OutOfBounds
-from sparklag_schemas.messages.message_limits import MessageLimits
+from sparklag_schemas.messages.validation import MessageLimits
 from sparklag_schemas.settings import LimitSettings
 from tests.fuzz.edits import places_in
 from tests.fuzz.extremes import with_number
