@@ -1,4 +1,4 @@
-"""What a user may do with topics, and the creation of missing ones."""
+"""Rights on topics, their creation, and problems of their settings."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, newest
 
 _METADATA: Final = 3
 _IDS_VERSION: Final = 11
-"""With topic ids, of Kafka 2.8."""
+"""The version of Kafka 2.8, with topic ids."""
 _OLD_VERSION: Final = 4
 """The first that can leave topics uncreated, of Kafka 0.11."""
 
@@ -144,14 +144,13 @@ class MetadataRequest:
 
 
 class TopicMetadata(NamedTuple):
-    """A topic as a broker describes it; `leaders` by partition, -1 where there is none."""
+    """A topic as a broker describes it; leaders (-1: none) and replicas by partition."""
 
     name: str
     error_code: int
     topic_id: str | None
     leaders: dict[int, int]
     replicas: dict[int, PartitionReplicas]
-    """By partition."""
 
 
 class MetadataResponse(NamedTuple):

@@ -142,7 +142,7 @@ class BoundedRecords:
 
 
 class _Batch:
-    """One of aiokafka's, which ends before what cannot be read."""
+    """A batch of aiokafka's that ends before what cannot be read."""
 
     def __init__(self, batch: Any, most_bytes: int, on_unreadable: OnUnreadable) -> None:
         self._batch = batch

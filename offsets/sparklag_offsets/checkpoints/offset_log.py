@@ -25,7 +25,7 @@ _FORMAT: Final = re.compile(rb"v[0-9]{1,9}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _NO_OFFSET: Final = b"-"
 _NAMED_SOURCES: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-"""In the metadata of v2: its sources have names, which may be numbers too."""
+"""A setting in the metadata of v2: sources have names, which may be numbers too."""
 _MAX_LINES, _MAX_KEYS = 1_000, 250_000  # 100,000 partitions, each of a topic of its own
 
 
@@ -66,8 +66,8 @@ class OffsetFile:
     lines: dict[int, OffsetLine]
     is_continuous: bool = False
     names: tuple[str, ...] | None = None
-    """Of the sources, in the order of their numbers, where they have names: a restart may then add
-    or remove one, and so change the numbers."""
+    """Names of the sources in the order of their numbers, where they have names: a restart may then
+    add or remove one, and so change the numbers."""
 
     def has_absent(self) -> bool:
         """Return whether a source has no offset here."""
@@ -200,7 +200,7 @@ def _parse_line(line: bytes, name: str, source: int) -> OffsetLine:
 
 
 def _decoded(line: bytes, decode: Callable[[bytes], Any]) -> Any:
-    """None where it cannot be decoded; no valid line is `null`."""
+    """The value; None where it cannot be decoded (no valid line is `null`)."""
     try:
         return decode(line)
     except NOT_JSON:

@@ -21,17 +21,17 @@ class TopicRanges(Struct, frozen=True, array_like=True):
     """The ranges of one topic of one source."""
 
     source: int
-    """As Spark numbers sources."""
+    """The number that Spark gives the source."""
     topic: str
     topic_id: str | None
     """Kafka's id of the topic at that time: a topic that is created anew has another. None: not
     known."""
     bootstrap_servers: str | None
-    """Of the source, as the query was given it."""
+    """The option of the source, as the query was given it."""
     ranges: list[Range]
-    """In the order of the partitions."""
+    """Ranges in the order of the partitions."""
     assigned: bool = False
-    """Whether the query assigns its partitions: then it does not read new ones."""
+    """The query assigns its partitions: it does not read new ones."""
 
     def end_offsets(self) -> dict[int, int]:
         """The next offset of each partition."""
@@ -89,7 +89,7 @@ class BatchRecord:
         return sorted({topic.topic for topic in self.topics})
 
     def end_offsets(self) -> dict[tuple[int, str], dict[int, int]]:
-        """By source and topic: the next offset of each partition."""
+        """The next offset of each partition, by source and topic."""
         return {(topic.source, topic.topic): topic.end_offsets() for topic in self.topics}
 
 

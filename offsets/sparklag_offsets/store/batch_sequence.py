@@ -28,7 +28,7 @@ _PAST_RUNS: Final = 100
 _RUN_ENDED_MS: Final = 60_000
 """A run without a record for so long does not hold up another that goes on."""
 _LEAP: Final = 1_000
-"""So many batches may be missing, or one for each millisecond since the last record."""
+"""The batches that may be missing, or one for each millisecond since the last record."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from sparklag_schemas.text.redaction import shown_url
 _SCHEMA: Final = 1
 _CONNECT_S: Final = 5.0
 _TIMEOUT_S: Final = 30.0
-"""Of one call."""
+"""The limit of one call."""
 _CLOSE_S: Final = 2.0
 _MAX_TEXT: Final = 300
 _NO_NAME: Final = object()
@@ -47,7 +47,7 @@ Document = dict[str, Any]
 _FIELDS: Final = [
     field.name for field in fields(BatchRecord) if field.name not in ("query", "cluster", "ranges")
 ]
-"""Of a record, as in its document."""
+"""Fields of a record that its document has too."""
 
 
 class MongoStore:
@@ -70,7 +70,7 @@ class MongoStore:
         self._queries = self._database["sparklag_queries"]
         self._batches = self._database["sparklag_batches"]
         self._names: dict[str, object] = {}
-        """Of the queries that are stored."""
+        """Names of the queries that are stored, by id."""
 
     async def prepare(self) -> None:
         with _errors_translated(self.shown):
@@ -191,7 +191,7 @@ def _insert_new(record: BatchRecord) -> UpdateOne:
 
 
 def _document(record: BatchRecord) -> Document:
-    """Its ranges as values, so that they can be queried."""
+    """The document of a record, with its ranges as values that can be queried."""
     topics = [asdict(topic) for topic in record.topics]
     return {name: getattr(record, name) for name in _FIELDS} | {"topics": topics}
 

@@ -21,19 +21,19 @@ _EXTRAS: Final = {
 
 
 class Retention(NamedTuple):
-    """What is deleted: never the last record of a query."""
+    """The records to delete, never the last of a query."""
 
     before_ms: int | None = None
     """Records that completed earlier, epoch milliseconds. None: no limit."""
     keep_batches: int | None = None
-    """All but so many records of each query. None: no limit."""
+    """The number of records that each query keeps. None: no limit."""
 
 
 class OffsetStore(Protocol):
     """Every method but `aclose` raises StoreError. After an error the next call reconnects."""
 
     shown: str
-    """Its URL without credentials."""
+    """The URL without credentials."""
 
     async def prepare(self) -> None:
         """Create the tables, or migrate older ones. Concurrent calls are safe."""

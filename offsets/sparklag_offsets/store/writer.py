@@ -58,7 +58,7 @@ class StoreWriter:
         self._keep_s = settings.store.keep_s
         self._keep_batches = settings.store.keep_batches
         self._sequences: dict[str, BatchSequence] = {}
-        """By query. A cache: emptied where it is full."""
+        """A cache by query id: emptied where it is full."""
         self._reported_runs: set[str] = set()
         self._topic_ids = TopicIds(settings, log_ends=check_log_ends)
         self._on_failure = on_failure

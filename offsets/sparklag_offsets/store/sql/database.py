@@ -73,7 +73,7 @@ _DRIVERS: Final = {
     "mariadb": "mariadb+aiomysql",
 }
 _BUSY_MS: Final = 10_000
-"""So long SQLite waits for another writer."""
+"""SQLite's wait for another writer."""
 
 
 def make_engine(url: str, shown: str, *, create: bool) -> AsyncEngine:
@@ -228,7 +228,7 @@ def _begin_immediate(connection: Connection) -> None:
 
 
 def is_newest(connection: Connection, shown: str) -> bool:
-    """Whether the tables exist and have the newest schema. Raises NewerSchema."""
+    """Return whether the tables exist and have the newest schema. Raises NewerSchema."""
     context = MigrationContext.configure(connection, opts={"version_table": _VERSION_TABLE})
     revision = context.get_current_revision()
     revisions = _revisions()
@@ -285,7 +285,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def select_records() -> Select[Any]:
-    """All records, as rows with the fields of a BatchRecord."""
+    """The query for all records, as rows with the fields of a BatchRecord."""
     return select(*_RECORD).join_from(queries, batches, batches.c.query_key == queries.c.query_key)
 
 

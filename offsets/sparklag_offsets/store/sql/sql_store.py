@@ -33,11 +33,11 @@ from sparklag_schemas.runtime.queue import by_count, by_size
 from sparklag_schemas.text.redaction import shown_url
 
 _TIMEOUT_S: Final = 30.0
-"""Of one call."""
+"""The limit of one call."""
 _CLOSE_S: Final = 2.0
 _STATEMENT_QUERIES: Final = 500
 _STATEMENT_CHARS: Final = 1_000_000
-"""Of ranges, in one statement."""
+"""The size of ranges in one statement."""
 _LOCK_RETRY_S: Final = 0.05
 _ATTEMPTS: Final = 5
 
