@@ -28,7 +28,8 @@ from sparklag_listener.errors import (
 from sparklag_listener.handle import ObserverHandle
 from sparklag_listener.lag.source import EmbeddedService
 from sparklag_listener.stats import Stats
-from sparklag_offsets.store.stores import OffsetStore, open_store
+from sparklag_offsets.store.batch_record import OffsetStore
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Observation, ResolvedSettings, Settings, load_settings
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.runtime.queue import NewestQueue

@@ -105,4 +105,4 @@ class UnsupportedCheckpoint(CheckpointError):
 
 
 class CheckpointAway(CheckpointError):
-    """The checkpoint's store cannot be used: rights, credentials, bucket, network, a missing package."""
+    """The store cannot be used: rights, credentials, bucket, network, a missing package."""

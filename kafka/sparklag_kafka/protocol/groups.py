@@ -266,7 +266,7 @@ def _classic_groups(data: BytesIO) -> dict[str, GroupDescription]:
 
 
 def _without_partitions(assignments: Sequence[bytes | None]) -> int | None:
-    """The members that have none. None: one is not of the consumer protocol: its member wrote it."""
+    """The members that have none. None: an assignment is not of the consumer protocol."""
     idle = 0
     for assignment in assignments:
         try:

@@ -133,8 +133,8 @@ class CheckpointFiles(Protocol):
         """Start a poll: its calls share one deadline."""
 
     def list_log(self, log: Log) -> Listing:
-        """The batches of a log now; an empty listing where the folder is missing. A store that reports
-        changes cheaply may return the last listing."""
+        """The batches of a log now; none where the folder is missing. A store that reports changes
+        cheaply may return the last listing."""
 
     def is_unchanged(self) -> bool:
         """Return whether both logs are as last listed. False: they changed, or it is not known."""

@@ -58,7 +58,7 @@ _MAX_TEXT: Final = 160
 def explain_store_failure(
     error: BaseException, options: Mapping[str, Any], timeout_s: float
 ) -> str | None:
-    """The reason in one clause, or None where the store only reports that the file does not exist."""
+    """The reason in one clause; None where the store only reports that the file is missing."""
     chain = list(_chain(error))
     for link in chain:
         code = _code(link)

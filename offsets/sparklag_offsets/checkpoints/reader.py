@@ -37,7 +37,7 @@ _BROKEN_POLLS: Final = 3
 next poll, seconds later; a crash leaves the file broken for ever."""
 _LOCAL_ATTEMPTS: Final = 20
 _REMOTE_ATTEMPTS: Final = 3
-"""The times that a poll starts again because a file that was listed is gone. A fast query purges files
+"""The times that a poll starts again after a listed file is gone. A fast query purges files
 as they are read; where a poll takes microseconds, that may happen many times in a row."""
 
 

@@ -21,8 +21,7 @@ from sparklag_offsets.restore.positions import (
     position_of_record,
     unchecked_offsets,
 )
-from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore, RecordedQuery
 from sparklag_schemas import ClusterAccess, Offsets, Settings
 from sparklag_schemas.messages.query_names import MIN_PREFIX, ids_with_prefix
 from sparklag_schemas.settings.clusters import ClusterNames, access_by_address

@@ -21,10 +21,11 @@ from sparklag_offsets.errors import NewerSchema, RecordRefused, StoreAway, Store
 from sparklag_offsets.store.batch_record import (
     BatchRecord,
     RecordedQuery,
+    Retention,
     TopicRanges,
     encode_ranges,
+    unusable_url,
 )
-from sparklag_offsets.store.stores import Retention, unusable_url
 from sparklag_schemas.text.redaction import shown_url
 
 _SCHEMA: Final = 1

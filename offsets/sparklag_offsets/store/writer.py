@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklag_offsets.errors import RecordRefused, StoreError
-from sparklag_offsets.store.batch_record import BatchRecord
+from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore, Retention
 from sparklag_offsets.store.batch_sequence import BatchSequence, next_records
-from sparklag_offsets.store.stores import OffsetStore, Retention
 from sparklag_offsets.topic_ids import TopicIds
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.runtime.logs import log_fields

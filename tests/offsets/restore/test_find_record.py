@@ -6,8 +6,7 @@ import pytest
 
 from sparklag_offsets.errors import AmbiguousQuery, BeforeFirstBatch, UnknownQuery
 from sparklag_offsets.restore.restoration import find_record
-from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import at_ms, record
 

@@ -7,9 +7,8 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges, encode_ranges
+from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore, TopicRanges, encode_ranges
 from sparklag_offsets.store.batch_sequence import BatchSequence, NewRecords, next_records
-from sparklag_offsets.store.stores import OffsetStore
 from sparklag_schemas import Batch, Observation, Offsets, SourcePosition
 from tests.messages import QUERY_ID, RUN_ID, observation
 

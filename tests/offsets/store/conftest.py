@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import OffsetStore
 from tests.databases.server import DatabaseServer
 from tests.offsets.conftest import open_until_end
 

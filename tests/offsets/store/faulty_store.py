@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from sparklag_offsets.errors import StoreAway
-from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.stores import OffsetStore, Retention
+from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore, Retention
 
 
 class FaultyStore:

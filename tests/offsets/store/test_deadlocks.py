@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Connection, text
 
 from sparklag_offsets.errors import StoreAway
+from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.sql import sql_store
-from sparklag_offsets.store.stores import OffsetStore
 from tests.offsets.conftest import open_until_end
 from tests.offsets.store.batches import record
 from tests.offsets.store.conftest import empty_database

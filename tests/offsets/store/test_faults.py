@@ -16,8 +16,8 @@ import pytest
 from sparklag_jobs.broker.child_process import free_port
 from sparklag_offsets.errors import StoreAway, StoreError
 from sparklag_offsets.store import mongo_store, writer
+from sparklag_offsets.store.batch_record import OffsetStore, Retention
 from sparklag_offsets.store.sql import sql_store
-from sparklag_offsets.store.stores import OffsetStore, Retention
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Settings
 from sparklag_schemas.text.redaction import shown_url

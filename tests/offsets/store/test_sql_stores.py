@@ -7,8 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from sparklag_offsets.errors import NewerSchema, StoreError
-from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import OffsetStore, TopicRanges, encode_ranges
 from sparklag_schemas.text.redaction import shown_url
 from tests.messages import QUERY_ID, RUN_ID
 from tests.offsets.conftest import open_until_end

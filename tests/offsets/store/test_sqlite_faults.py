@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from sparklag_offsets.errors import StoreAway, UnusableStore
+from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.sql import database as sql_engine
-from sparklag_offsets.store.stores import OffsetStore, open_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas.text.redaction import shown_url
 from tests.messages import QUERY_ID
 from tests.offsets.conftest import open_until_end

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges, encode_ranges
-from sparklag_offsets.store.stores import OffsetStore, Retention
+from sparklag_offsets.store.batch_record import (
+    BatchRecord,
+    OffsetStore,
+    Retention,
+    TopicRanges,
+    encode_ranges,
+)
 from tests.messages import OTHER_RUN, QUERY_ID
 from tests.offsets.store.batches import at_ms, new_query, places, record
 from tests.offsets.store.conftest import Opening

@@ -12,7 +12,7 @@ import pytest
 from sparklag_listener.publishing import record_offsets
 from sparklag_listener.stats import Stats
 from sparklag_offsets.store import writer as writer_module
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.runtime.queue import NewestQueue

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sparklag_offsets.store import writer as writer_module
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Batch, Observation, Settings
 from tests.logged import logged

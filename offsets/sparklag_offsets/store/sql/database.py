@@ -61,8 +61,7 @@ from sparklag_offsets.errors import (
     StoreMissing,
     UnusableStore,
 )
-from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.stores import unusable_url
+from sparklag_offsets.store.batch_record import BatchRecord, unusable_url
 
 CONNECT_S: Final = 5
 _DRIVERS: Final = {

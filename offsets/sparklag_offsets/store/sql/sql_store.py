@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sparklag_offsets.errors import Deadlock, StoreError
-from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
+from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery, Retention
 from sparklag_offsets.store.sql import database
 from sparklag_offsets.store.sql.database import (
     MAX_NAME,
@@ -28,7 +28,6 @@ from sparklag_offsets.store.sql.database import (
     record_of,
     select_records,
 )
-from sparklag_offsets.store.stores import Retention
 from sparklag_schemas.runtime.queue import by_count, by_size
 from sparklag_schemas.text.redaction import shown_url
 
