@@ -1,4 +1,4 @@
-"""What producers compress comes out whole, and never larger than was asked for."""
+"""Compressed data comes out whole, and never larger than the limit."""
 
 from __future__ import annotations
 

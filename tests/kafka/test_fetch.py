@@ -188,7 +188,7 @@ def test_what_becomes_too_large_is_not_taken_out(codec: str) -> None:
     assert len(large) < 1_000_000
     with pytest.raises(RecordsUnreadable, match="cannot be decoded"):
         time_of(large, 1)
-    assert time_of(large, 0) == 0, "its header says it"
+    assert time_of(large, 0) == 0, "the header has it"
     near = batch(0, [5, 900], codec=codec, value=bytes(6_000_000))
     assert time_of(near, 1) == 5, "they are near together"
     at_log = batch(0, [5, HOUR_MS], codec=codec, value=bytes(6_000_000), flags=LOG_APPEND_TIME)

@@ -1,4 +1,4 @@
-"""Which query a name means, and which of its batches a moment."""
+"""The query that a name means, and the batch that a time means."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST_AT = "2026-09-21T14:13:20.000+00:00"
 
 
 def later(batch_id: int, at: int) -> BatchRecord:
-    """Of the other query with the same name."""
+    """The id of the other query with the same name."""
     return record(batch_id, query_id=OTHER_ID, processed_at=at_ms(at))
 
 

@@ -37,14 +37,14 @@ NOWHERE = f"{HOST}:1"
 
 
 class Keeper:
-    """Keeps positions in a store, with what Kafka says of their topics at that time."""
+    """Keeps positions in a store, with the topic ids that Kafka has at that time."""
 
     def __init__(self, folder: Path, bootstrap_servers: str) -> None:
         self.url = f"sqlite:///{folder}/offsets.db"
         self.bootstrap_servers = bootstrap_servers
 
     def keep(self, *sources: Offsets, **fields: Any) -> None:
-        """Where each of a query's sources is after a batch."""
+        """The position of each of a query's sources after a batch."""
         positions = [
             source(offsets, source=number, bootstrap_servers=self.bootstrap_servers)
             for number, offsets in enumerate(sources)
@@ -61,7 +61,7 @@ class Keeper:
 
 @pytest.fixture
 def away(tmp_path: Path) -> Keeper:
-    """Of a query whose brokers do not answer."""
+    """The position of a query whose brokers do not answer."""
     keeper = Keeper(tmp_path, NOWHERE)
     keeper.keep({"orders": {0: 5}}, {"users": {1: 6, 0: 7}})
     return keeper
@@ -89,7 +89,7 @@ class TestOnKafka:
 
     @pytest.fixture
     def topic(self, topic_name: str, second_client: SecondClient) -> str:
-        """Of one partition with ten records."""
+        """A topic of one partition with ten records."""
         second_client.create(topic_name)
         second_client.produce(topic_name, [b"x"] * 10)
         return topic_name

@@ -1,4 +1,4 @@
-"""How what is observed becomes records: every rule."""
+"""Every rule by which observations become records."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_partitions_and_topics_that_were_added_begin_where_their_batch_reports()
     grown = source({"new": {0: 4}, "orders": {0: 12, 1: 3}}, {"orders": {0: 10, 1: 2}})
     _, second = recorded([output(0), output(1, grown)])
     assert ranges(second) == {0: (10, 12), 1: (2, 3)}
-    # Where it began nobody said.
+    # Its beginning is not known.
     assert ranges(second, "new") == {0: (None, 4)}
 
 
@@ -225,7 +225,7 @@ def test_where_nobody_reports_when_a_batch_completed_it_is_when_it_was_observed(
 
 
 class TestOfACheckpoint:
-    """Its words name no run, and are as late as the look."""
+    """An observation of the checkpoint has no run, and the time of the poll."""
 
     def test_it_reports_what_a_driver_had_not_reported_yet_and_the_driver_goes_on(self) -> None:
         looked = repeated(1, "checkpoint", run_id=None, origin="checkpoint")

@@ -1,4 +1,4 @@
-"""What databases say when they fail, as it is told."""
+"""Errors of databases, as they are reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STORE = "postgresql://h/d"
 
 
 class DriverError(Exception):
-    """Not a driver's: of the shape they have."""
+    """An error with the shape of a driver's."""
 
     def __init__(self, text: str, sqlstate: str | None = None) -> None:
         super().__init__(text)

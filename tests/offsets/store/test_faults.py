@@ -52,7 +52,7 @@ CALLS: dict[str, Call] = {
     ids=lambda kind: kind.scheme,
 )
 def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
-    """One that these tests break, and leave running."""
+    """A server that these tests break, and leave running."""
     with request.param() as server:
         yield server
 
@@ -160,7 +160,7 @@ async def test_a_server_killed_while_batches_are_written_has_all_of_them_once(
     async def write() -> None:
         nonlocal total
         while not is_over:
-            # Some at a time, some of them again, as after a failure of who tells.
+            # Some at a time, some of them again, as after a failure of the sender.
             await batches.write([output(n) for n in range(max(total - 3, 0), total + 4)])
             total += 4
             await asyncio.sleep(0.02)  # batches take a while
@@ -191,7 +191,7 @@ def check_line(text: str, url: str) -> None:
 
 
 async def _until_it_works(call: Callable[[], Awaitable[object]]) -> None:
-    """What a server had begun to answer when it was held is over."""
+    """The responses that a stopped server had begun are over."""
     while True:
         try:
             await call()

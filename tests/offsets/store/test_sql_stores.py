@@ -1,4 +1,4 @@
-"""What stores in SQL databases do besides: their tables are somebody's too."""
+"""Stores in SQL databases: users read their tables too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST = 2**63 - 1
 
 @pytest.fixture
 def store(sql_url: str, opened: AsyncExitStack) -> OffsetStore:
-    """Without its tables."""
+    """A store without tables."""
     return open_until_end(sql_url, opened, create=True)
 
 

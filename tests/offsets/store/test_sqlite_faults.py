@@ -84,7 +84,7 @@ def folder_for_all() -> Iterator[Path]:
 async def test_a_full_disk_is_reported_and_what_was_written_stays(
     sqlite_store: OffsetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # SQLite's own limit: it says the same as when the disk has no room.
+    # SQLite's own limit: its error is that of a full disk.
     plain = sql_engine._prepare_sqlite
     pages = 30
 

@@ -1,4 +1,4 @@
-"""What every store does, in each kind of database."""
+"""The contract of every store, in each kind of database."""
 
 from __future__ import annotations
 

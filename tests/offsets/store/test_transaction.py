@@ -45,7 +45,7 @@ def empty(sql_url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def engine(empty: Engine) -> Engine:
-    """One that is prepared."""
+    """An engine with the tables."""
     prepare(empty)
     return empty
 
@@ -65,7 +65,7 @@ def no_id(bootstrap_servers: str | None, topic: str) -> None:
 
 
 def write(engine: Engine, observed: Observation) -> bool:
-    """As foreachBatch's function does."""
+    """Write a batch as the function of foreachBatch does."""
     with engine.begin() as transaction:
         is_new = record_batch(transaction, observed, no_id)
         if is_new:

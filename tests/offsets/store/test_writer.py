@@ -1,4 +1,4 @@
-"""The writer: for as long as it takes, and heard of once."""
+"""The writer: it repeats for as long as it takes, and logs a failure once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.waiting import DEADLINE_S, eventually, holds
 
 @pytest.fixture
 async def store(tmp_path: Path, opened: AsyncExitStack) -> FaultyStore:
-    """Without its tables."""
+    """A store without tables."""
     return FaultyStore(open_until_end(f"sqlite:///{tmp_path}/offsets.db", opened, create=True))
 
 

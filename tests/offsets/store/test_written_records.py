@@ -1,4 +1,4 @@
-"""The writer: from what is heard to what is in the store, also after a restart."""
+"""The writer: from observations to the records in the store, also after a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import DEADLINE_S, holds
 
 
 async def record(writer: StoreWriter, *observations: Observation) -> int:
-    """How many records they add."""
+    """The number of records they add."""
     before = writer.counts.batches
     await asyncio.wait_for(writer.write(observations), DEADLINE_S)
     return writer.counts.batches - before
@@ -62,14 +62,14 @@ async def test_what_failed_is_repeated_and_is_there_once(
     assert spans(records) == [(0, 0, 0), (0, 1, 1), (0, 2, 3), (0, 4, 4), (0, 5, 5)]
 
 
-async def test_the_store_is_requested_once_of_each_query(sqlite_store: OffsetStore) -> None:
-    requested = FaultyStore(sqlite_store)
-    writer = StoreWriter(requested, Settings())
+async def test_the_store_is_read_once_for_each_query(sqlite_store: OffsetStore) -> None:
+    store = FaultyStore(sqlite_store)
+    writer = StoreWriter(store, Settings())
     other = new_query()
     await record(writer, output(0))
     await record(writer, output(1), output(0, query_id=other))
     await record(writer, output(2), output(1, query_id=other))
-    assert requested.asked == [{QUERY_ID}, {other}]
+    assert store.requested == [{QUERY_ID}, {other}]
 
 
 async def test_of_the_queries_it_forgot_it_asks_again(
