@@ -134,7 +134,7 @@ _groups = st.dictionaries(
 
 
 @given(groups=_groups)
-def test_what_aiokafka_writes_of_classic_groups_is_what_is_read(groups: dict[str, Any]) -> None:
+def test_classic_groups_that_aiokafka_encodes_are_decoded(groups: dict[str, Any]) -> None:
     rows = []
     expected = {}
     for group, (code, state, protocol_type, joined) in groups.items():

@@ -119,7 +119,7 @@ def expected_offsets(topics: Topics) -> dict[str, dict[int, int]]:
 
 @pytest.mark.parametrize("version", _VERSIONS)
 @given(topics=_topics, error_code=st.sampled_from([0, 16, 30]), group=_names)
-def test_what_a_broker_wrote_is_what_is_read(
+def test_the_response_of_a_broker_is_decoded(
     version: int, topics: Topics, error_code: int, group: str
 ) -> None:
     committed = Broker(version).respond({group: (topics, error_code)}).decode()[group]

@@ -59,7 +59,7 @@ def test_what_mongodb_refuses_is_reported() -> None:
         (asyncio.TimeoutError(), " does not answer"),
     ],
 )
-def test_all_else_is_one_short_line(error: Exception, reports: str) -> None:
+def test_other_errors_are_one_short_line(error: Exception, reports: str) -> None:
     with pytest.raises(StoreAway) as raised, errors_translated(STORE):
         raise error
     assert str(raised.value) == f"the offset store at {STORE}{reports}"

@@ -123,7 +123,7 @@ async def test_a_database_that_is_not_there_is_named(
 
 
 @pytest.mark.packaging
-async def test_a_frozen_server_holds_nobody_up_longer_than_promised(
+async def test_a_frozen_server_delays_no_call_longer_than_its_timeout(
     server: DatabaseServer, opened: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = server.new_database()

@@ -148,7 +148,7 @@ def test_what_may_not_be_written_is_reported(folder_for_all: Path) -> None:
         assert "readonly database" in line or "unable to open database file" in line
 
 
-def test_a_package_that_is_missing_is_named_with_what_brings_it() -> None:
+def test_a_missing_package_is_named_with_its_extra() -> None:
     ended = run_script(f"MISSING = {MISSING!r}\n{WITHOUT}")
     assert ended.exit_code == 0, ended.errors
     assert ended.lines == [
@@ -190,7 +190,7 @@ def test_a_url_that_is_none_is_reported_in_one_line(url: str, reports: str) -> N
     assert "secret" not in text + repr(raised.value.__cause__)
 
 
-def test_who_reads_makes_no_file(file: Path) -> None:
+def test_reading_creates_no_file(file: Path) -> None:
     with pytest.raises(UnusableStore, match="there is no file") as raised:
         open_store(f"sqlite:///{file}")
     assert "\n" not in str(raised.value)

@@ -24,7 +24,7 @@ async def record(writer: StoreWriter, *observations: Observation) -> int:
     return writer.counts.batches - before
 
 
-async def test_a_run_goes_on_after_batches_nobody_reported_of(sqlite_store: OffsetStore) -> None:
+async def test_a_run_continues_after_unobserved_batches(sqlite_store: OffsetStore) -> None:
     writer = StoreWriter(sqlite_store, Settings())
     assert await record(writer, output(0), output(3)) == 3
     assert await record(writer, output(4), output(5)) == 2
@@ -44,7 +44,7 @@ async def test_after_a_restart_it_goes_on_from_what_is_in_the_store(
 
 
 @pytest.mark.parametrize("fault", ["away", "loses_answers"])
-async def test_what_failed_is_repeated_and_is_there_once(
+async def test_a_failed_write_is_repeated_and_recorded_once(
     sqlite_store: OffsetStore, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_module, "_FIRST_PAUSE_S", 0.01)
@@ -72,7 +72,7 @@ async def test_the_store_is_read_once_for_each_query(sqlite_store: OffsetStore) 
     assert store.requested == [{QUERY_ID}, {other}]
 
 
-async def test_of_the_queries_it_forgot_it_asks_again(
+async def test_queries_that_left_the_cache_are_read_again(
     sqlite_store: OffsetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_module, "_CACHED_QUERIES", 2)
