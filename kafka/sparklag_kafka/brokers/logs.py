@@ -208,18 +208,14 @@ class FetchedPartition(NamedTuple):
         milliseconds, -1 where the record has none, None where there is no record; and the offset
         from which on there may be one. Raises RecordsUnreadable."""
         _require_current_format(self.records)
-        batches = BoundedRecords(self.records, _MAX_DECODED_BYTES, _raise_undecodable)
+
+        def refuse(base_offset: int, next_offset: int, reason: str) -> None:
+            raise Undecodable(reason)
+
+        batches = BoundedRecords(self.records, _MAX_DECODED_BYTES, refuse)
         records = PartitionRecords(
-            *(
-                self.partition,
-                batches,
-                self.aborted,
-                offset,
-                None,
-                None,
-                False,
-                ISOLATION_CODES[level],
-            )
+            *(self.partition, batches, self.aborted, offset),
+            *(None, None, False, ISOLATION_CODES[level]),
         )
         try:
             record = next(records, None)
@@ -286,10 +282,6 @@ def _require_current_format(records: bytes) -> None:
         if magic != _MAGIC:
             raise RecordsUnreadable("a message format older than Kafka 0.11's, or an unknown one")
         at += _UNCOUNTED_BYTES + max(0, length)
-
-
-def _raise_undecodable(base_offset: int, next_offset: int, reason: str) -> None:
-    raise Undecodable(reason)
 
 
 def _header_timestamp_ms(batch: Any, offset: int) -> int | None:

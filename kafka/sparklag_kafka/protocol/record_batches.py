@@ -102,11 +102,7 @@ _DECODERS: Final = {
 }
 
 
-class _Limit(threading.local):
-    most_bytes: int | None = None
-
-
-_limit = _Limit()
+_limit = threading.local()
 _reader: ContextVar[tuple[int, OnUnreadable] | None] = ContextVar("_reader", default=None)
 
 
@@ -182,9 +178,8 @@ def _read_by(make: Callable[[bytes], Any], data: bytes) -> Any:
 
 
 def _decode(decode: Callable[[Any], bytes], codec: int, payload: Any) -> bytes | bytearray:
-    if _limit.most_bytes is None:
-        return decode(payload)
-    return decompress(codec, bytes(payload), _limit.most_bytes)
+    most_bytes = getattr(_limit, "most_bytes", None)
+    return decode(payload) if most_bytes is None else decompress(codec, bytes(payload), most_bytes)
 
 
 def _install() -> None:

@@ -97,7 +97,8 @@ def parse_offsets(content: bytes, name: str) -> OffsetFile:
     keyed = dict(enumerate(lines))
     if version == b"v2":
         named = _named_lines(lines, name)
-        if not _has_names(metadata) and all(len(n) < 10 and _is_number(n) for n in named):
+        has_names = metadata.conf is not None and bytes(metadata.conf.named_sources) == b'"true"'
+        if not has_names and all(len(n) < 10 and _is_number(n) for n in named):
             keyed = {int(source): named[source] for source in sorted(named, key=int)}
         else:
             names = tuple(sorted(named))
@@ -161,10 +162,6 @@ def _split_known_version(content: bytes, name: str) -> tuple[bytes, bytes]:
             " a newer Spark wrote it, is there a newer sparklag?"
         )
     return version, rest
-
-
-def _has_names(metadata: _Metadata) -> bool:
-    return metadata.conf is not None and bytes(metadata.conf.named_sources) == b'"true"'
 
 
 def _is_number(text: str) -> bool:

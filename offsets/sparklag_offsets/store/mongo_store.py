@@ -107,7 +107,16 @@ class MongoStore:
                     ]
                 )
             # Ordered: after a failure only the last ones are missing.
-            await self._batches.bulk_write([_insert_new(record) for record in records])
+            await self._batches.bulk_write(
+                [
+                    UpdateOne(
+                        {"_id": f"{record.query_id}/{record.generation}/{record.batch_id}"},
+                        {"$setOnInsert": _document(record)},
+                        upsert=True,
+                    )
+                    for record in records
+                ]
+            )
         self._names.update((query_id, record.query) for query_id, record in renamed.items())
 
     async def as_of(self, query_id: str, at_ms: int | None) -> BatchRecord | None:
@@ -184,11 +193,6 @@ class MongoStore:
             return 0
         condition = {"$and": [of_query, _up_to(last, "$lt"), {"$or": old}]}
         return (await self._batches.delete_many(condition)).deleted_count
-
-
-def _insert_new(record: BatchRecord) -> UpdateOne:
-    key = f"{record.query_id}/{record.generation}/{record.batch_id}"
-    return UpdateOne({"_id": key}, {"$setOnInsert": _document(record)}, upsert=True)
 
 
 def _document(record: BatchRecord) -> Document:
