@@ -147,7 +147,7 @@ async def connection_problem(access: ClusterAccess) -> str | None:
 
 async def explain_error(error: BaseException, access: ClusterAccess) -> str:
     """Why a call to Kafka failed with `error`: the `connection_problem`, or else the error's own
-    text. A schema registry's error is complete: Kafka is not asked.
+    text. A schema registry's error is complete: no request goes to Kafka.
 
     Raises SettingsError as `client_options` does.
     """

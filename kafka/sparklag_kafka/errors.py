@@ -1,4 +1,4 @@
-"""What goes wrong between sparklag and Kafka, and how it is reported.
+"""Failures between sparklag and Kafka, and how they are reported.
 
 SparklagError
     KafkaUnavailable     no broker responds, or a message was not acknowledged in time
@@ -60,7 +60,7 @@ class UntrustedBroker(OSError):
 
 
 KAFKA_FAILURES: Final = (KafkaError, KafkaUnavailable, OSError, asyncio.TimeoutError)
-"""What a call to Kafka may fail with, whatever client makes it."""
+"""The errors of a call to Kafka, whatever client makes it."""
 
 # Error codes in responses, as far as anything depends on one.
 NONE: Final[int] = errors.NoError.errno

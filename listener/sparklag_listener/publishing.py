@@ -11,7 +11,7 @@ from sparklag_kafka.clients.producer import AcknowledgedProducer
 from sparklag_kafka.clients.topic_setup import create_missing
 from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge
 from sparklag_listener.stats import Stats
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, ResolvedSettings, Settings, SparklagError
 from sparklag_schemas.avro.formats import MessageFormats

@@ -45,7 +45,7 @@ class NewerSchema(StoreError):
 
 class BatchConflict(StoreError):
     """Two drivers run the query, or its checkpoint went back: nothing of the batch may be written;
-    the text says what to do."""
+    the text has the remedy."""
 
 
 class NoKafkaOffsets(StoreError):
@@ -97,12 +97,12 @@ class CheckpointGone(CheckpointError):
 
 
 class MalformedCheckpoint(CheckpointError):
-    """One of its files is broken; the text names it."""
+    """A file of the checkpoint is broken; the text names it."""
 
 
 class UnsupportedCheckpoint(CheckpointError):
-    """One of its files has a format from a newer Spark; the text names both."""
+    """A file of the checkpoint has a format from a newer Spark; the text names both."""
 
 
 class CheckpointAway(CheckpointError):
-    """Its store cannot be used: rights, credentials, bucket, network, a missing package."""
+    """The store cannot be used: rights, credentials, bucket, network, a missing package."""

@@ -19,7 +19,7 @@ from sparklag_schemas.text.printable import printable
 
 _log = logging.getLogger("sparklag.offsets")
 _TIMEOUT_S: Final = 3.0
-"""After this a batch is recorded without ids."""
+"""A batch is recorded without ids after this."""
 
 
 class TopicIds:
@@ -33,12 +33,12 @@ class TopicIds:
     ) -> None:
         self._log_ends = log_ends
         self._ends: dict[tuple[str, str], dict[int, int]] = {}
-        """By `bootstrap_servers` of the settings and topic: the high watermark by partition."""
+        """The high watermark by partition, by `bootstrap_servers` of the settings and topic."""
         self._interval_s = settings.metadata_interval_s
         self._timeout_s = timeout_s
         self._clusters = ClusterNames(settings)
         self._ids: dict[str, dict[str, str]] = defaultdict(dict)
-        """By `bootstrap_servers` of the settings, then topic."""
+        """Ids by `bootstrap_servers` of the settings, then topic."""
         self._requested_at_s: dict[tuple[str, str], float] = {}
 
     def get(self, bootstrap_servers: str | None, topic: str) -> str | None:
@@ -54,7 +54,7 @@ class TopicIds:
                 raise RecordRefused(f"{where} is beyond the log end {end:,}")
 
     def needs_refresh(self, observations: Iterable[Observation]) -> bool:
-        """Whether `refresh` would send a request."""
+        """Return whether `refresh` would send a request."""
         return bool(self._due(observations))
 
     async def refresh(self, observations: Iterable[Observation]) -> None:

@@ -1,4 +1,4 @@
-"""What producers compress comes out whole, and never larger than was asked for."""
+"""Compressed data comes out whole, and never larger than the limit."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def test_what_compresses_well_comes_out_whole(codec: str, size: int) -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 @pytest.mark.parametrize("data", [b"", b"\x82SNAPPY\x00" + bytes(9), b"no such thing" * 9])
-def test_what_was_not_compressed_is_not_decompressed(codec: int, data: bytes) -> None:
+def test_uncompressed_data_is_refused_or_empty(codec: int, data: bytes) -> None:
     with suppress(Undecodable):
         assert decompress(codec, data, 1_000) == b""
 
 
-def test_a_codec_nobody_knows_is_named() -> None:
+def test_an_unknown_codec_is_reported() -> None:
     with pytest.raises(Undecodable, match="codec 7"):
         decompress(7, b"", 1_000)

@@ -114,7 +114,7 @@ async def test_real_groups_of_each_kind_are_what_another_client_reports(
 
 
 def response(data: bytes, *, classic: bool) -> DescribeGroupsResponse:
-    """As a broker of Kafka 3.7 or newer sends it."""
+    """The response of a broker of Kafka 3.7 or newer."""
     request = DescribeGroupsRequest([], classic=classic).prepare({15: (0, 5), 69: (0, 0)})
     result = request.RESPONSE_TYPE.decode(BytesIO(data))
     assert isinstance(result, GroupsResponse)
@@ -134,7 +134,7 @@ _groups = st.dictionaries(
 
 
 @given(groups=_groups)
-def test_what_aiokafka_writes_of_classic_groups_is_what_is_read(groups: dict[str, Any]) -> None:
+def test_classic_groups_that_aiokafka_encodes_are_decoded(groups: dict[str, Any]) -> None:
     rows = []
     expected = {}
     for group, (code, state, protocol_type, joined) in groups.items():

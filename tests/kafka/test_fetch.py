@@ -97,7 +97,7 @@ def test_every_record_of_every_batch_has_its_own_time(codec: str) -> None:
     assert first_record(records, 30) == (None, 30)
 
 
-def test_times_that_go_back_within_a_batch_are_those_of_the_records() -> None:
+def test_times_that_go_back_within_a_batch_are_read_from_the_records() -> None:
     times = [5 * HOUR_MS, HOUR_MS, 9 * HOUR_MS, 0]
     assert [time_of(batch(7, times), at) for at in range(7, 11)] == times
 
@@ -107,7 +107,7 @@ def test_where_the_log_gives_the_time_all_of_a_batch_have_it() -> None:
     assert [time_of(records, at) for at in (3, 4, 5)] == [30, 30, 30]
 
 
-def test_a_batch_the_cleaner_marked_has_its_records_times_all_the_same() -> None:
+def test_a_batch_that_the_cleaner_marked_has_the_times_of_its_records() -> None:
     records = batch(3, [HOUR_MS, 2 * HOUR_MS], flags=DELETE_HORIZON)
     assert [time_of(records, at) for at in (3, 4)] == [HOUR_MS, 2 * HOUR_MS]
 
@@ -121,7 +121,7 @@ def test_where_the_cleaner_left_a_gap_the_next_record_there_is_counts() -> None:
     assert time_of(batch(20, [200]), 14) == 200
 
 
-def test_records_nobody_reads_are_passed_over() -> None:
+def test_records_that_no_consumer_gets_are_skipped() -> None:
     aborted = batch(0, [1, 2], producer_id=5, flags=TRANSACTIONAL)
     other = batch(3, [40], producer_id=6, flags=TRANSACTIONAL)
     records = aborted + marker(2, 5, commits=False) + other + marker(4, 6, commits=True)
@@ -183,12 +183,12 @@ def test_whatever_the_bytes_are_nothing_else_is_raised(chance: random.Random) ->
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_what_becomes_too_large_is_not_taken_out(codec: str) -> None:
+def test_a_batch_that_decompresses_to_too_much_is_not_decoded(codec: str) -> None:
     large = batch(0, [0, HOUR_MS], codec=codec, value=bytes(6_000_000))
     assert len(large) < 1_000_000
     with pytest.raises(RecordsUnreadable, match="cannot be decoded"):
         time_of(large, 1)
-    assert time_of(large, 0) == 0, "its header says it"
+    assert time_of(large, 0) == 0, "the header has it"
     near = batch(0, [5, 900], codec=codec, value=bytes(6_000_000))
     assert time_of(near, 1) == 5, "they are near together"
     at_log = batch(0, [5, HOUR_MS], codec=codec, value=bytes(6_000_000), flags=LOG_APPEND_TIME)

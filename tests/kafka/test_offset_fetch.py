@@ -31,7 +31,7 @@ Topics = dict[str, dict[int, Row]]
 _VERSIONS = (2, 3, 8)
 _THROTTLED = b"\0\0\0\7"
 _UNKNOWN_TAG = b"\1\x63\3abc"
-"""One tagged field of a newer broker: number 99, three bytes."""
+"""A tagged field of a newer broker: number 99, three bytes."""
 
 
 _text = st.text("aZ9-._ \nůὕ🐎", max_size=200)
@@ -51,7 +51,7 @@ class Broker:
         self._tags = tags if self.flexible else b""
 
     def respond(self, groups: dict[str, tuple[Topics, int]]) -> OffsetFetchResponse:
-        """To a request for all of these, or for the only one."""
+        """The response to a request for all of these, or for the only one."""
         throttle = _THROTTLED if self.version >= 3 else b""
         if self.flexible:
             parts = (self.text(g) + self.group(*of_group) for g, of_group in groups.items())
@@ -87,7 +87,7 @@ class Broker:
 
 
 def fetched(response: OffsetFetchResponse) -> BrokerConnection:
-    """Of a coordinator that gives this response."""
+    """A connection to a coordinator that gives this response."""
 
     async def send(request: Any) -> OffsetFetchResponse:
         return response
@@ -119,7 +119,7 @@ def expected_offsets(topics: Topics) -> dict[str, dict[int, int]]:
 
 @pytest.mark.parametrize("version", _VERSIONS)
 @given(topics=_topics, error_code=st.sampled_from([0, 16, 30]), group=_names)
-def test_what_a_broker_wrote_is_what_is_read(
+def test_the_response_of_a_broker_is_decoded(
     version: int, topics: Topics, error_code: int, group: str
 ) -> None:
     committed = Broker(version).respond({group: (topics, error_code)}).decode()[group]

@@ -1,4 +1,4 @@
-"""One pool of connections: whichever broker responds first, and what is closed stays closed."""
+"""The pool of connections: whichever broker responds first, and what is closed stays closed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_silent_broker_does_not_delay_the_others_for_long(
         assert topic.leaders == dict.fromkeys(range(3), 1)
         (node_id,) = pool.brokers
         host, port = pool.brokers[node_id]
-        # The one that responded is asked first from now on.
+        # The last responder gets the next request first.
         assert pool.connections()[0] is pool.connection(node_id)
         assert f"{host}:{port}" == kafka.bootstrap_servers
 

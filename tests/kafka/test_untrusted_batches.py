@@ -46,7 +46,7 @@ def test_what_is_small_is_read(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_what_becomes_too_large_is_passed_over_and_never_held(codec: str) -> None:
+def test_a_batch_that_decompresses_to_too_much_is_skipped_in_bounded_memory(codec: str) -> None:
     data = batch(codec, b" " * (64 * 1024 * 1024), b"two")
     tracemalloc.start()
     try:

@@ -1,5 +1,5 @@
-"""What brokers have of logs: their bounds (for one call, not for a service), records at an offset,
-and offsets by timestamp.
+"""Logs on the brokers: their bounds (for one call, not for a service), records at an offset, and
+offsets by timestamp.
 
 aiokafka encodes fetches and decodes them, and its consumer's parser decides which records a
 consumer gets.
@@ -110,7 +110,7 @@ async def read_topic_ids(topics: Collection[str], access: ClusterAccess) -> dict
 
 
 async def read_partitions(topics: Collection[str], access: ClusterAccess) -> dict[str, list[int]]:
-    """The partitions of those topics that exist and may be seen. Raises as `read_bounds` does.
+    """The partitions of those topics that exist and are visible. Raises as `read_bounds` does.
 
     aiokafka reads all topics of the cluster for that, which holds the loop for seconds where there
     are 100,000 partitions; or it lets the broker create those that are missing.
@@ -159,15 +159,15 @@ def _reason(error_code: int) -> str:
 _NO_WAIT: Final = 0
 _WITH_READ_REPLICA: Final = 11
 _MAX_OFFSETS: Final = 1_000
-"""In one request."""
+"""The limit of one request."""
 _MAX_DECODED_BYTES: Final = 4 * 1024 * 1024
 _CLOSE_MS: Final = 1_000
-"""Where a batch cannot be decoded, and its records are no further apart, the first one's timestamp
-stands for each of them."""
+"""The records of a batch that cannot be decoded get the first one's timestamp if they are no
+further apart."""
 _DELETE_HORIZON: Final = 0x40
 """The first timestamp is not a record's: the cleaner stores there when it may delete the batch."""
 _MALFORMED: Final = (KafkaError, StructError, ValueError, TypeError, IndexError, OverflowError)
-"""What aiokafka's parser raises, in C and in Python, for bytes that are not records."""
+"""The errors of aiokafka's parser, in C and in Python, for bytes that are not records."""
 
 _MAGIC: Final = 2
 _PREFIX = Struct(">qiib")
@@ -200,7 +200,7 @@ class FetchedPartition(NamedTuple):
         return _UNCOUNTED_BYTES + int(_PREFIX.unpack_from(self.records)[1])
 
     def end_offset(self, level: IsolationLevel) -> int:
-        """Where a consumer of that isolation level reaches the end."""
+        """The offset at which a consumer of that isolation level reaches the end."""
         return self.last_stable_offset if level == "read_committed" else self.high_watermark
 
     def first_record(self, offset: int, level: IsolationLevel) -> tuple[int | None, int]:
@@ -208,18 +208,14 @@ class FetchedPartition(NamedTuple):
         milliseconds, -1 where the record has none, None where there is no record; and the offset
         from which on there may be one. Raises RecordsUnreadable."""
         _require_current_format(self.records)
-        batches = BoundedRecords(self.records, _MAX_DECODED_BYTES, _raise_undecodable)
+
+        def refuse(base_offset: int, next_offset: int, reason: str) -> None:
+            raise Undecodable(reason)
+
+        batches = BoundedRecords(self.records, _MAX_DECODED_BYTES, refuse)
         records = PartitionRecords(
-            *(
-                self.partition,
-                batches,
-                self.aborted,
-                offset,
-                None,
-                None,
-                False,
-                ISOLATION_CODES[level],
-            )
+            *(self.partition, batches, self.aborted, offset),
+            *(None, None, False, ISOLATION_CODES[level]),
         )
         try:
             record = next(records, None)
@@ -286,10 +282,6 @@ def _require_current_format(records: bytes) -> None:
         if magic != _MAGIC:
             raise RecordsUnreadable("a message format older than Kafka 0.11's, or an unknown one")
         at += _UNCOUNTED_BYTES + max(0, length)
-
-
-def _raise_undecodable(base_offset: int, next_offset: int, reason: str) -> None:
-    raise Undecodable(reason)
 
 
 def _header_timestamp_ms(batch: Any, offset: int) -> int | None:

@@ -21,7 +21,7 @@ from sparklag_schemas import ClusterAccess
 
 _CLOSE_TIMEOUT_S: Final = 1.0
 _MAX_IDLE_MS: Final = 540_000
-"""As in aiokafka's client: below the 10 minutes after which a broker closes the connection."""
+"""The value of aiokafka's client: a broker closes the connection after 10 minutes."""
 
 
 class BrokerConnection:
@@ -70,7 +70,7 @@ class BrokerConnection:
             raise
 
     async def api_versions(self) -> Versions:
-        """What the broker supports. Raises one of KAFKA_FAILURES."""
+        """The versions that the broker supports. Raises one of KAFKA_FAILURES."""
         versions: Versions = (await self.connect())._versions
         return versions
 
@@ -94,7 +94,7 @@ class BrokerConnection:
 
 
 _HEDGE_S: Final = 1.0
-"""How long one broker is waited for before the next is asked as well."""
+"""The delay before a request goes to the next broker too."""
 
 
 class BrokerPool:
@@ -157,8 +157,8 @@ class BrokerPool:
         return topics_described
 
     async def first_response(self, request: Any) -> Any:
-        """The response of whichever broker is first, each next one being asked after a second.
-        None: no broker responds."""
+        """The response of the first broker to respond; one more is requested each second. None: no
+        broker responds."""
         pending: dict[asyncio.Task[Any], Address] = {}
         rest = iter(self.connections())
         try:
@@ -190,7 +190,7 @@ class BrokerPool:
                 task.cancel()
 
     async def explain_unreachable(self) -> str:
-        """That no broker responds, and why, as far as connecting anew tells."""
+        """A sentence that no broker responds, with the cause if connecting anew has one."""
         cause = await connection_problem(self._access)
         return f"no broker answers: {cause}" if cause else "no broker answers"
 

@@ -24,11 +24,11 @@ from sparklag_schemas.timestamps import epoch_ms
 
 _log = logging.getLogger("sparklag.kafka")
 _MAX_BYTES: Final = 16 * 1024 * 1024
-"""Of record values in one `getmany`."""
+"""The size of record values in one `getmany`."""
 _CHUNK_RECORDS: Final = 8
 _MIN_STEP_TIMEOUT_S: Final = 0.2
 _OFFSETS_GROUP: Final = "offsets"
-"""Of aiokafka's connections to a broker, which have one for the coordinator too."""
+"""A group of aiokafka's connections to a broker; another is for the coordinator."""
 
 
 class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
@@ -147,7 +147,8 @@ _HEARTBEATS_READ_BACK = 6
 """Three are too few, as the simulation shows: a killed instance's queries are published again after
 up to 35 s, and others may write into the same partition meanwhile."""
 _STEPS_BACK = 26
-"""At most, of a heartbeat each: there may be outages between them, with few events after each."""
+"""The limit of steps, each of a heartbeat: outages may lie between them, with few events after
+each."""
 
 
 class RecentRecords:

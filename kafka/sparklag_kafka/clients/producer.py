@@ -29,7 +29,7 @@ Partitioner = Callable[[int], int]
 
 _log = logging.getLogger("sparklag.kafka")
 _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
-"""As our topics are created with."""
+"""The limit that our topics are created with."""
 _BATCH_BYTES = 256 * 1024
 """Room for several events, and less than any topic refuses. A larger event is sent by itself."""
 _ABANDON_TIMEOUT_S = 2.0

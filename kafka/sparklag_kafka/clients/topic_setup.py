@@ -1,4 +1,4 @@
-"""What a user may do with topics, and the creation of missing ones."""
+"""Rights on topics, their creation, and problems of their settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.errors import TopicAlreadyExistsError
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 
@@ -22,6 +22,7 @@ from sparklag_kafka.errors import (
     TOPIC_FORBIDDEN,
     KafkaUnavailable,
     TopicUnavailable,
+    error_name,
 )
 from sparklag_schemas.messages.topics import TopicSpec
 from sparklag_schemas.settings import ClusterAccess
@@ -125,15 +126,11 @@ async def _create(admin: AIOKafkaAdminClient, spec: TopicSpec, brokers: int) -> 
         replication_factor=spec.replication_factor or min(_REPLICAS, brokers),
         topic_configs=dict(spec.config),
     )
-    response = await admin.create_topics([new])
-    for _topic, error_code, message in response.topic_errors:
-        error = for_code(error_code)
-        if error_code == 0:
-            return True
-        if error is TopicAlreadyExistsError:
-            return False
-        raise TopicUnavailable(
-            f"topic {spec.name} does not exist and cannot be created ({message or error.__name__}):"
-            " create it with `sparklag topics create` and a user that may"
-        )
-    return True
+    ((_, error_code, message),) = (await admin.create_topics([new])).topic_errors
+    if error_code in (NONE, TopicAlreadyExistsError.errno):
+        return bool(error_code == NONE)
+    raise TopicUnavailable(
+        f"topic {spec.name} does not exist and cannot be created"
+        f" ({message or error_name(error_code)}): create it with `sparklag topics create` and a"
+        " user that may"
+    )

@@ -114,7 +114,7 @@ class CommittedTopic(NamedTuple):
 
     offsets: dict[int, int]
     metadata: dict[int, str]
-    """What the client committed with an offset, unless it is empty."""
+    """The text that the client committed with an offset, unless it is empty."""
     error_codes: dict[int, int]
 
 
@@ -266,7 +266,7 @@ def _classic_groups(data: BytesIO) -> dict[str, GroupDescription]:
 
 
 def _without_partitions(assignments: Sequence[bytes | None]) -> int | None:
-    """How many have none. None: one is not of the consumer protocol; its member has written it."""
+    """The members that have none. None: an assignment is not of the consumer protocol."""
     idle = 0
     for assignment in assignments:
         try:

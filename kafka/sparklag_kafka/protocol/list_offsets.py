@@ -22,7 +22,7 @@ from sparklag_kafka.protocol.encoding import (
 from sparklag_schemas import IsolationLevel
 
 OffsetSpec = Literal[-1, -2]
-"""Which offset of a log: the log end offset, or the log start offset."""
+"""The log end offset, or the log start offset."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 
@@ -47,7 +47,7 @@ class TopicPart:
         self._encoded: dict[OffsetSpec, bytes] = {}
 
     def encoded(self, spec: OffsetSpec) -> bytes:
-        """Its bytes in a ListOffsets request. Cached: it is requested every second."""
+        """The bytes of the part in a ListOffsets request. Cached: it is requested every second."""
         cached = self._encoded.get(spec)
         if cached is None:
             requested = (_REQUESTED.pack(number, spec) for number in self.numbers)
@@ -56,7 +56,7 @@ class TopicPart:
         return cached
 
     def cut(self, size: int) -> Sequence[TopicPart]:
-        """The same in parts of at most `size` partitions."""
+        """Split into parts of at most `size` partitions."""
         if len(self.numbers) <= size:
             return (self,)
         starts = range(0, len(self.numbers), size)

@@ -27,7 +27,7 @@ from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, newest
 
 _METADATA: Final = 3
 _IDS_VERSION: Final = 11
-"""With topic ids, of Kafka 2.8."""
+"""The version of Kafka 2.8, with topic ids."""
 _OLD_VERSION: Final = 4
 """The first that can leave topics uncreated, of Kafka 0.11."""
 
@@ -144,14 +144,13 @@ class MetadataRequest:
 
 
 class TopicMetadata(NamedTuple):
-    """A topic as a broker describes it; `leaders` by partition, -1 where there is none."""
+    """A topic as a broker describes it; leaders (-1: none) and replicas by partition."""
 
     name: str
     error_code: int
     topic_id: str | None
     leaders: dict[int, int]
     replicas: dict[int, PartitionReplicas]
-    """By partition."""
 
 
 class MetadataResponse(NamedTuple):
@@ -179,22 +178,18 @@ def _topics(data: BytesIO, flexible: bool) -> Iterator[TopicMetadata]:
     try:
         count = UnsignedVarInt32.decode(data) - 1 if flexible else Int32.decode(data)
         for _ in range(count):
-            yield _topic(data) if flexible else _old_topic(data)
+            if not flexible:
+                error_code, name, _, rows = _OLD_TOPICS.array_of.decode(data)
+                leaders = {number: leader for _, number, leader, *_ in rows or ()}
+                replicas = {n: _replicas_of(leader, *nodes) for _, n, leader, *nodes in rows or ()}
+                yield TopicMetadata(name or "", error_code, None, leaders, replicas)
+                continue
+            error_code, name, raw, _, (leaders, replicas), *_ = _TOPIC.decode(data)
+            encoded = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+            topic_id = None if raw == _NO_ID else encoded
+            yield TopicMetadata(name or "", error_code, topic_id, leaders, replicas)
     except _MALFORMED as cause:
         raise ResponseUnreadable("the response is malformed") from cause
-
-
-def _topic(data: BytesIO) -> TopicMetadata:
-    error_code, name, raw, _, (leaders, replicas), *_ = _TOPIC.decode(data)
-    topic_id = None if raw == _NO_ID else base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
-    return TopicMetadata(name or "", error_code, topic_id, leaders, replicas)
-
-
-def _old_topic(data: BytesIO) -> TopicMetadata:
-    error_code, name, _, rows = _OLD_TOPICS.array_of.decode(data)
-    leaders = {number: leader for _, number, leader, *_ in rows or ()}
-    replicas = {number: _replicas_of(leader, *nodes) for _, number, leader, *nodes in rows or ()}
-    return TopicMetadata(name or "", error_code, None, leaders, replicas)
 
 
 def _replicas_of(leader: int, replicas: Any, in_sync: Any) -> PartitionReplicas:

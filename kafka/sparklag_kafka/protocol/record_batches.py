@@ -102,11 +102,7 @@ _DECODERS: Final = {
 }
 
 
-class _Limit(threading.local):
-    most_bytes: int | None = None
-
-
-_limit = _Limit()
+_limit = threading.local()
 _reader: ContextVar[tuple[int, OnUnreadable] | None] = ContextVar("_reader", default=None)
 
 
@@ -142,7 +138,7 @@ class BoundedRecords:
 
 
 class _Batch:
-    """One of aiokafka's, which ends before what cannot be read."""
+    """A batch of aiokafka's that ends before what cannot be read."""
 
     def __init__(self, batch: Any, most_bytes: int, on_unreadable: OnUnreadable) -> None:
         self._batch = batch
@@ -182,9 +178,8 @@ def _read_by(make: Callable[[bytes], Any], data: bytes) -> Any:
 
 
 def _decode(decode: Callable[[Any], bytes], codec: int, payload: Any) -> bytes | bytearray:
-    if _limit.most_bytes is None:
-        return decode(payload)
-    return decompress(codec, bytes(payload), _limit.most_bytes)
+    most_bytes = getattr(_limit, "most_bytes", None)
+    return decode(payload) if most_bytes is None else decompress(codec, bytes(payload), most_bytes)
 
 
 def _install() -> None:

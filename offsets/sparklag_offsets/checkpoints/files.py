@@ -116,9 +116,9 @@ class Listing:
     """The batches in one of the two logs."""
 
     batch_ids: list[int]
-    """In rising order. The files may have been deleted since."""
+    """Numbers in rising order. The files may have been deleted since."""
     info: Callable[[int], FileInfo | None]
-    """Of a batch's file; may read it only now. None: the file is gone, or was not listed."""
+    """The file of a batch; may be read only now. None: the file is gone, or was not listed."""
 
 
 class CheckpointFiles(Protocol):
@@ -127,17 +127,17 @@ class CheckpointFiles(Protocol):
     location: str
     """Normal, and without credentials."""
     lists_cheaply: bool
-    """Whether listing costs as little as reading: then both logs are listed at each poll."""
+    """Listing costs as little as reading: then both logs are listed at each poll."""
 
     def start_poll(self) -> None:
         """Start a poll: its calls share one deadline."""
 
     def list_log(self, log: Log) -> Listing:
-        """Its batches now; an empty listing where the folder is missing. A store that reports
-        changes cheaply may return the last listing."""
+        """The batches of a log now; none where the folder is missing. A store that reports changes
+        cheaply may return the last listing."""
 
     def is_unchanged(self) -> bool:
-        """Whether both logs are as they were last listed. False where the store does not tell."""
+        """Return whether both logs are as last listed. False: they changed, or it is not known."""
 
     def forget_listings(self) -> None:
         """List again at the next call."""
@@ -258,7 +258,7 @@ class _CachedListing:
     folder_time: _FolderTime | None
     listed_at_s: float
     since_s: float
-    """When the folder was first seen with this time."""
+    """When the folder first had this time."""
 
     def is_valid(self, folder_time: _FolderTime | None, now_s: float) -> bool:
         return (
@@ -309,7 +309,7 @@ def _file_info(folder: str, batch_id: int) -> FileInfo | None:
 
 
 def _is_below(location: str, real_prefix: str) -> bool:
-    """Whether it is really there, whatever symbolic links are on the way."""
+    # Whatever symbolic links are on the way.
     real = os.path.realpath(location)
     return real == real_prefix or real.startswith(real_prefix.rstrip("/") + "/")
 

@@ -58,7 +58,7 @@ _MAX_TEXT: Final = 160
 def explain_store_failure(
     error: BaseException, options: Mapping[str, Any], timeout_s: float
 ) -> str | None:
-    """One clause, or None where the store only reports that the file does not exist."""
+    """The reason in one clause; None where the store only reports that the file is missing."""
     chain = list(_chain(error))
     for link in chain:
         code = _code(link)
@@ -92,10 +92,10 @@ def _to_endpoint(options: Mapping[str, Any]) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
+    visited: set[int] = set()
     link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
+    while link is not None and id(link) not in visited:
+        visited.add(id(link))
         yield link
         link = link.__cause__ or link.__context__
 
@@ -151,7 +151,7 @@ _ALIASES: Final = {"abfss": "abfs", "gcs": "gs"}
 _CONNECT_S: Final = 5.0
 _CLOSE_S: Final = 2.0
 _CONNECTIONS: Final = 32
-"""To one server, for as many threads."""
+"""The connections to one server, for as many threads."""
 _WEBHDFS_PORT: Final = "9870"
 
 

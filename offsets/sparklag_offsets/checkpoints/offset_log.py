@@ -25,7 +25,7 @@ _FORMAT: Final = re.compile(rb"v[0-9]{1,9}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _NO_OFFSET: Final = b"-"
 _NAMED_SOURCES: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-"""In the metadata of v2: its sources have names, which may be numbers too."""
+"""A setting in the metadata of v2: sources have names, which may be numbers too."""
 _MAX_LINES, _MAX_KEYS = 1_000, 250_000  # 100,000 partitions, each of a topic of its own
 
 
@@ -66,8 +66,8 @@ class OffsetFile:
     lines: dict[int, OffsetLine]
     is_continuous: bool = False
     names: tuple[str, ...] | None = None
-    """Of the sources, in the order of their numbers, where they have names: a restart may then add
-    or remove one, and so change the numbers."""
+    """Names of the sources in the order of their numbers, where they have names: a restart may then
+    add or remove one, and so change the numbers."""
 
     def has_absent(self) -> bool:
         """Return whether a source has no offset here."""
@@ -97,7 +97,8 @@ def parse_offsets(content: bytes, name: str) -> OffsetFile:
     keyed = dict(enumerate(lines))
     if version == b"v2":
         named = _named_lines(lines, name)
-        if not _has_names(metadata) and all(len(n) < 10 and _is_number(n) for n in named):
+        has_names = metadata.conf is not None and bytes(metadata.conf.named_sources) == b'"true"'
+        if not has_names and all(len(n) < 10 and _is_number(n) for n in named):
             keyed = {int(source): named[source] for source in sorted(named, key=int)}
         else:
             names = tuple(sorted(named))
@@ -163,10 +164,6 @@ def _split_known_version(content: bytes, name: str) -> tuple[bytes, bytes]:
     return version, rest
 
 
-def _has_names(metadata: _Metadata) -> bool:
-    return metadata.conf is not None and bytes(metadata.conf.named_sources) == b'"true"'
-
-
 def _is_number(text: str) -> bool:
     return text.isascii() and _NUMBER.fullmatch(text) is not None
 
@@ -200,7 +197,7 @@ def _parse_line(line: bytes, name: str, source: int) -> OffsetLine:
 
 
 def _decoded(line: bytes, decode: Callable[[bytes], Any]) -> Any:
-    """None where it cannot be decoded; no valid line is `null`."""
+    """The value; None where it cannot be decoded (no valid line is `null`)."""
     try:
         return decode(line)
     except NOT_JSON:

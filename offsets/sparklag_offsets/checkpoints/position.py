@@ -27,7 +27,7 @@ class CheckpointPosition:
     committed_at_ms: int | None
     planned_at_ms: int | None
     sources: tuple[SourcePosition, ...]
-    """All sources, those that are not Kafka's without offsets."""
+    """The sources, including those that are not Kafka's, which have no offsets."""
     kafka: frozenset[int]
     """Numbers of the sources that had a line with the shape of Kafka offsets."""
 

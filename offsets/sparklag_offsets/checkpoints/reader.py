@@ -37,12 +37,12 @@ _BROKEN_POLLS: Final = 3
 next poll, seconds later; a crash leaves the file broken for ever."""
 _LOCAL_ATTEMPTS: Final = 20
 _REMOTE_ATTEMPTS: Final = 3
-"""So often a poll starts again because a file that was listed is gone. A fast query purges files
-as they are read; where a poll takes microseconds, that may happen many times on end."""
+"""The times that a poll starts again after a listed file is gone. A fast query purges files
+as they are read; where a poll takes microseconds, that may happen many times in a row."""
 
 
 class CheckpointReader:
-    """One location, polled by one thread at a time. Calls block."""
+    """A checkpoint, polled by one thread at a time. Calls block."""
 
     def __init__(self, files: CheckpointFiles) -> None:
         self.location = files.location
@@ -50,9 +50,9 @@ class CheckpointReader:
         self._snapshot: Snapshot | None = None
         self._last_position: CheckpointPosition | None = None
         self._broken: dict[int, int] = {}
-        """In how many polls in a row the offsets file of a batch was broken."""
+        """Polls in a row in which the offsets file of a batch was broken."""
         self._broken_before: dict[int, int] = {}
-        """The same, as of the poll before."""
+        """These counts after the previous poll."""
         self._rewound_to: tuple[CommitFile | None] | None = None
         """The newest commit, where it is older than an earlier one in a single poll so far."""
 
@@ -80,7 +80,7 @@ class CheckpointReader:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the last poll saw something half written, or half deleted."""
+        """The last poll read something half written, or half deleted."""
         return bool(self._broken) or self._rewound_to is not None
 
     def check_newest_commit(self) -> None:
@@ -123,7 +123,7 @@ class CheckpointReader:
         commits = self._files.list_log("commits")
         newest = newest_commit(commits)
         if newest is None and snapshot.commit is None and snapshot.planned_batch_id is not None:
-            # The first batch runs. Only the id tells this checkpoint from another query's.
+            # The first batch runs. Only the id distinguishes this checkpoint from another query's.
             is_same = self._query_id() == snapshot.query_id
             return snapshot if is_same else self._read_listed(commits)
         if newest is None or not snapshot.is_continued_by(commits, newest):
@@ -216,7 +216,7 @@ class CheckpointReader:
         return snapshot
 
     def _with_listed_plan(self, snapshot: Snapshot, offsets: Listing | None) -> Snapshot:
-        """The same with the newest planned batch, from the listing of the offsets log."""
+        """The snapshot with the newest planned batch, from the listing of the offsets log."""
         offsets = offsets or self._files.list_log("offsets")
         snapshot = replace(snapshot.without_plan(), newest_offsets=newest_file(offsets))
         last = -1 if snapshot.batch_id is None else snapshot.batch_id
@@ -225,7 +225,7 @@ class CheckpointReader:
         return self._with_plan(snapshot, offsets.batch_ids[-1], offsets)
 
     def _with_plan(self, snapshot: Snapshot, number: int, offsets: Listing | None) -> Snapshot:
-        """The same with offsets/`number` as planned, where it is whole. Without a listing the file
+        """The snapshot with offsets/`number` as planned, if it is whole. Without a listing the file
         may be missing."""
         try:
             file = self._read_offsets(number, snapshot.sources)

@@ -41,7 +41,7 @@ _RENEW_S: Final = 3.0
 
 
 class RemoteStore:
-    """One file system, for many threads; opened on demand, and opened again after a failure."""
+    """A file system for many threads; opened on demand, and opened again after a failure."""
 
     def __init__(
         self, scheme: str, location: str, options: Mapping[str, Any], timeout_s: float
@@ -96,7 +96,7 @@ class RemoteStore:
         return [entry for entry in entries if entry["name"].strip("/") != path.strip("/")]
 
     def path_of(self, location: str) -> str:
-        """As its methods take it. Raises CheckpointAway."""
+        """The path as fsspec's methods take it. Raises CheckpointAway."""
         with self._errors_translated(redact_location(location)):
             path: str = self._opened()._strip_protocol(location)
             return path.rstrip("/")
@@ -171,7 +171,7 @@ class RemoteFiles:
         return False
 
     def forget_listings(self) -> None:
-        """None is cached."""
+        """Nothing: no listing is cached."""
 
     def read(self, name: str) -> bytes:
         return self._store.read(self.location, self._deadline_s, f"{self._root()}/{name}")

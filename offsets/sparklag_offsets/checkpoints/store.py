@@ -27,7 +27,7 @@ _RETRY_S: Final = 0.2
 
 
 class CheckpointStore:
-    """All stores, with the options of each. For any number of threads.
+    """Stores of every kind, with the options of each. Any number of threads may use it.
 
     `storage` has fsspec's options by the scheme of a location (`s3` for `s3a://` too); of `hdfs`,
     `webhdfs` is the address of WebHDFS, which is then used. `timeout_s` bounds one poll, and one

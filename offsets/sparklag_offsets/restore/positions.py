@@ -30,16 +30,16 @@ class RestorePosition:
     batch_id: int
     processed_at: int | None
     topics: tuple[TopicRanges, ...]
-    """Their ends are the position; where they start is not used."""
+    """The ends of these ranges are the position; their starts are not used."""
 
     @property
     def shown(self) -> str:
-        """How messages name the query."""
+        """The query's name in messages."""
         return f"query {self.query or self.query_id}"
 
     def of_source(self, source: int | None, topics: Collection[str] | None) -> RestorePosition:
-        """The same of one source: the given one, or the only one, or the only one that reads any of
-        `topics`. Raises SourceNotNamed."""
+        """The position of one source: the given one, the only one, or the only one that reads any
+        of `topics`. Raises SourceNotNamed."""
         sources = sorted({topic.source for topic in self.topics})
         if source is not None:
             matching = [source] if source in sources else []
@@ -79,8 +79,8 @@ def position_of_checkpoint(position: CheckpointPosition, location: str) -> Resto
 
 
 OnDeleted = Literal["error", "earliest", "unchecked"]
-"""Where retention has deleted the next records: refuse, or start at the earliest. `unchecked`: send
-no request to Kafka; partitions added since are then missing."""
+"""The action where retention has deleted the next records: refuse, or start at the earliest
+offset. `unchecked`: send no request to Kafka; partitions added since are then missing."""
 Edge = Literal["starting", "ending"]
 EARLIEST: Final = -2
 
@@ -157,7 +157,7 @@ class _Check:
         return EARLIEST if self._edge == "starting" else earliest
 
     def _first(self, topic: str, number: int, bounds: TopicBounds) -> int:
-        """For a partition without a position: a start reads all of it, an end nothing."""
+        """The offset without a position: a start reads all of the partition, an end nothing."""
         if self._edge == "starting":
             return EARLIEST
         earliest = bounds.earliest.get(number)
@@ -168,7 +168,7 @@ class _Check:
 
 
 def unchecked_offsets(position: RestorePosition, topics: Collection[str] | None) -> Offsets:
-    """As recorded, of the topics in `topics`."""
+    """The recorded offsets of the topics in `topics`."""
     return {
         topic.topic: dict(sorted(topic.end_offsets().items()))
         for topic in sorted(position.topics, key=lambda topic: topic.topic)
@@ -177,7 +177,7 @@ def unchecked_offsets(position: RestorePosition, topics: Collection[str] | None)
 
 
 class PartitionComparison(NamedTuple):
-    """One partition: next offsets; None where a query has no position in it."""
+    """The next offsets of one partition; None where a query has no position in it."""
 
     topic: str
     partition: int
@@ -186,7 +186,7 @@ class PartitionComparison(NamedTuple):
 
     @property
     def behind(self) -> int | None:
-        """How many offsets the second is behind; negative: it is ahead. None: not known."""
+        """The offsets that the second is behind; negative: it is ahead. None: not known."""
         if self.first is None or self.second is None:
             return None
         return self.first - self.second
@@ -210,11 +210,11 @@ class Comparison:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the second has read all that the first has."""
+        """The second has read all that the first has."""
         return not self.behind and not self.unknown
 
     def summary(self, first: str, second: str) -> str:
-        """In one line."""
+        """A sentence about the two."""
         if self.caught_up:
             return f"{second} has caught up with {first}"
         text = f"{second} is {self.behind:,} records behind {first}"
@@ -224,7 +224,7 @@ class Comparison:
 
 
 def compare(first: BatchRecord, second: BatchRecord) -> Comparison:
-    """By topic; of a query that reads a topic twice, the slower source counts.
+    """Compare by topic; the slower source counts where a query reads a topic twice.
 
     Raises RestoreError where they have no topic in common, TopicChanged where the topic was
     created anew between them.

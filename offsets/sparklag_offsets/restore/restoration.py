@@ -21,8 +21,7 @@ from sparklag_offsets.restore.positions import (
     position_of_record,
     unchecked_offsets,
 )
-from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore, RecordedQuery
 from sparklag_schemas import ClusterAccess, Offsets, Settings
 from sparklag_schemas.messages.query_names import MIN_PREFIX, ids_with_prefix
 from sparklag_schemas.settings.clusters import ClusterNames, access_by_address
@@ -35,7 +34,6 @@ class RestoredOffsets:
     """The offsets for a query to start with, or to end with."""
 
     position: RestorePosition
-    """Of the one source."""
     offsets: Offsets
     warnings: tuple[str, ...] = ()
 
@@ -54,7 +52,7 @@ class RestoreOptions:
     source: int | None = None
     topics: Collection[str] | None = None
     bootstrap_servers: str | None = None
-    """Of the topics. None: as the query read them."""
+    """The brokers of the topics. None: those that the query read from."""
 
 
 async def from_store(
@@ -106,7 +104,7 @@ async def restore(
 def _access_to(
     position: RestorePosition, options: RestoreOptions, settings: Settings
 ) -> ClusterAccess:
-    """To the brokers in `options`; else to the brokers of the settings that the query read."""
+    """The brokers in `options`, else those of the settings that the query read."""
     if options.bootstrap_servers:
         return access_by_address(settings, options.bootstrap_servers)
     servers = next((t.bootstrap_servers for t in position.topics if t.bootstrap_servers), None)
@@ -177,7 +175,7 @@ async def _with_prefix(store: OffsetStore, prefix: str) -> list[RecordedQuery]:
 async def _overlaps(
     store: OffsetStore, query: RecordedQuery, newest: RecordedQuery, at_ms: int | None
 ) -> bool:
-    """Whether `query` completed a batch after `newest` had begun, and by `at_ms`."""
+    """Return whether `query` completed a batch after `newest` had begun, and by `at_ms`."""
     last_at: int | None = query.last_at
     if at_ms is not None and query.last_at > at_ms:
         record = await store.as_of(query.query_id, at_ms)

@@ -1,17 +1,18 @@
-"""The record of one batch in the offset store, and the encoding of its ranges. Pure."""
+"""The record of one batch, the encoding of its ranges, and the interface of a store of records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from sparklag_offsets.errors import StoreError
+from sparklag_offsets.errors import StoreError, UnusableStore
 from sparklag_schemas.codec import NOT_JSON
+from sparklag_schemas.text.locations import shown_url
 
 Range = tuple[int, int | None, int]
 """Partition, first offset of the batch (None: not known), exclusive end offset."""
@@ -21,17 +22,17 @@ class TopicRanges(Struct, frozen=True, array_like=True):
     """The ranges of one topic of one source."""
 
     source: int
-    """As Spark numbers sources."""
+    """The number that Spark gives the source."""
     topic: str
     topic_id: str | None
     """Kafka's id of the topic at that time: a topic that is created anew has another. None: not
     known."""
     bootstrap_servers: str | None
-    """Of the source, as the query was given it."""
+    """The option of the source, as the query was given it."""
     ranges: list[Range]
-    """In the order of the partitions."""
+    """Ranges in the order of the partitions."""
     assigned: bool = False
-    """Whether the query assigns its partitions: then it does not read new ones."""
+    """The query assigns its partitions: it does not read new ones."""
 
     def end_offsets(self) -> dict[int, int]:
         """The next offset of each partition."""
@@ -89,7 +90,7 @@ class BatchRecord:
         return sorted({topic.topic for topic in self.topics})
 
     def end_offsets(self) -> dict[tuple[int, str], dict[int, int]]:
-        """By source and topic: the next offset of each partition."""
+        """The next offset of each partition, by source and topic."""
         return {(topic.source, topic.topic): topic.end_offsets() for topic in self.topics}
 
 
@@ -101,3 +102,49 @@ class RecordedQuery(NamedTuple):
     first_at: int
     """When the oldest recorded batch completed, epoch milliseconds."""
     last_at: int
+
+
+class Retention(NamedTuple):
+    """The records to delete, never the last of a query."""
+
+    before_ms: int | None = None
+    """Records that completed earlier, epoch milliseconds. None: no limit."""
+    keep_batches: int | None = None
+    """The number of records that each query keeps. None: no limit."""
+
+
+class OffsetStore(Protocol):
+    """Every method but `aclose` raises StoreError. After an error the next call reconnects."""
+
+    shown: str
+    """The URL without credentials."""
+
+    async def prepare(self) -> None:
+        """Create the tables, or migrate older ones. Concurrent calls are safe."""
+
+    async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
+        """The last record of each query that has one."""
+
+    async def write(self, records: Sequence[BatchRecord]) -> None:
+        """Write all of them, or the first of them. An existing record stays as it is."""
+
+    async def as_of(self, query_id: str, at_ms: int | None) -> BatchRecord | None:
+        """The last record that completed at or before `at_ms`; None: the last of all."""
+
+    async def queries(self, name_or_id: str | None = None) -> list[RecordedQuery]:
+        """The query of that id, or those of that name; without either, all. By name, then id."""
+
+    async def prune(self, retention: Retention) -> int:
+        """Delete old records; returns how many."""
+
+    async def aclose(self) -> None:
+        """Disconnect; bounded in time. An error of the database is suppressed."""
+
+
+def unusable_url(url: str, error: Exception, form: str) -> UnusableStore:
+    """The error for a URL that a driver refuses; `form` is what a valid one looks like."""
+    # The driver's text may quote a password in the URL.
+    reason = "" if "@" in url or "?" in url else f": {error}"
+    return UnusableStore(
+        f"the offset store's URL {shown_url(url)} cannot be used{reason}; it takes {form}"
+    )

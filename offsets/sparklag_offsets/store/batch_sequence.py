@@ -28,7 +28,7 @@ _PAST_RUNS: Final = 100
 _RUN_ENDED_MS: Final = 60_000
 """A run without a record for so long does not hold up another that goes on."""
 _LEAP: Final = 1_000
-"""So many batches may be missing, or one for each millisecond since the last record."""
+"""The batches that may be missing, or one for each millisecond since the last record."""
 
 
 @dataclass(frozen=True)
@@ -101,22 +101,18 @@ def next_records(
             f" {newest.batch_id:,}: no query is so fast"
         )
     if batch_id > newest.batch_id:
-        if _is_from_before_rewind(observation, sequence, newest):
+        is_other_run = observation.run_id != sequence.run_id
+        if newest.generation and is_other_run and observation.observed_at <= newest.observed_at:
+            # A run from before the query went back, which had read further, is repeated.
             return _NONE
-        return NewRecords(_forward(observation, batch_id, newest, topic_id_of))
+        inferred: tuple[BatchRecord, ...] = ()
+        if batch_id > newest.batch_id + 1 and any(source.began for source in observation.sources):
+            newest = _inferred(observation, batch_id - 1, newest, topic_id_of)
+            inferred = (newest,)
+        return NewRecords((*inferred, _record(observation, batch_id, newest, topic_id_of)))
     if _goes_back(observation, batch_id, sequence, newest):
         return NewRecords((_record(observation, batch_id, newest, topic_id_of, rewinds=True),))
     return _NONE
-
-
-def _is_from_before_rewind(
-    observation: Observation, sequence: BatchSequence, newest: BatchRecord
-) -> bool:
-    return (
-        newest.generation > 0
-        and observation.run_id != sequence.run_id
-        and observation.observed_at <= newest.observed_at
-    )
 
 
 def _goes_back(
@@ -140,21 +136,11 @@ def _goes_back(
         return True
     # A driver repeats its position; after a crash the last batch runs again with the same offsets.
     # A record from a checkpoint may lack offsets of the same batch.
-    return newest.run_id is not None and _differs(end_offsets_of(observation), newest.end_offsets())
-
-
-def _differs(ends: EndOffsets, others: EndOffsets) -> bool:
+    if newest.run_id is None:
+        return False
+    others = newest.end_offsets()
+    ends = end_offsets_of(observation)
     return any(others[key] != offsets for key, offsets in ends.items() if key in others)
-
-
-def _forward(
-    observation: Observation, batch_id: int, newest: BatchRecord, topic_id_of: TopicIdOf
-) -> tuple[BatchRecord, ...]:
-    missing = batch_id - newest.batch_id - 1
-    if missing and any(source.began for source in observation.sources):
-        inferred = _inferred(observation, batch_id - 1, newest, topic_id_of)
-        return inferred, _record(observation, batch_id, inferred, topic_id_of)
-    return (_record(observation, batch_id, newest, topic_id_of),)
 
 
 def _inferred(

@@ -21,16 +21,17 @@ from sparklag_offsets.errors import NewerSchema, RecordRefused, StoreAway, Store
 from sparklag_offsets.store.batch_record import (
     BatchRecord,
     RecordedQuery,
+    Retention,
     TopicRanges,
     encode_ranges,
+    unusable_url,
 )
-from sparklag_offsets.store.stores import Retention, unusable_url
 from sparklag_schemas.text.locations import shown_url
 
 _SCHEMA: Final = 1
 _CONNECT_S: Final = 5.0
 _TIMEOUT_S: Final = 30.0
-"""Of one call."""
+"""The limit of one call."""
 _CLOSE_S: Final = 2.0
 _MAX_TEXT: Final = 300
 _NO_NAME: Final = object()
@@ -47,7 +48,7 @@ Document = dict[str, Any]
 _FIELDS: Final = [
     field.name for field in fields(BatchRecord) if field.name not in ("query", "cluster", "ranges")
 ]
-"""Of a record, as in its document."""
+"""Fields of a record that its document has too."""
 
 
 class MongoStore:
@@ -70,7 +71,7 @@ class MongoStore:
         self._queries = self._database["sparklag_queries"]
         self._batches = self._database["sparklag_batches"]
         self._names: dict[str, object] = {}
-        """Of the queries that are stored."""
+        """Names of the queries that are stored, by id."""
 
     async def prepare(self) -> None:
         with _errors_translated(self.shown):
@@ -106,7 +107,16 @@ class MongoStore:
                     ]
                 )
             # Ordered: after a failure only the last ones are missing.
-            await self._batches.bulk_write([_insert_new(record) for record in records])
+            await self._batches.bulk_write(
+                [
+                    UpdateOne(
+                        {"_id": f"{record.query_id}/{record.generation}/{record.batch_id}"},
+                        {"$setOnInsert": _document(record)},
+                        upsert=True,
+                    )
+                    for record in records
+                ]
+            )
         self._names.update((query_id, record.query) for query_id, record in renamed.items())
 
     async def as_of(self, query_id: str, at_ms: int | None) -> BatchRecord | None:
@@ -185,13 +195,8 @@ class MongoStore:
         return (await self._batches.delete_many(condition)).deleted_count
 
 
-def _insert_new(record: BatchRecord) -> UpdateOne:
-    key = f"{record.query_id}/{record.generation}/{record.batch_id}"
-    return UpdateOne({"_id": key}, {"$setOnInsert": _document(record)}, upsert=True)
-
-
 def _document(record: BatchRecord) -> Document:
-    """Its ranges as values, so that they can be queried."""
+    """The document of a record, with its ranges as values that can be queried."""
     topics = [asdict(topic) for topic in record.topics]
     return {name: getattr(record, name) for name in _FIELDS} | {"topics": topics}
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklag_offsets.errors import RecordRefused, StoreError
-from sparklag_offsets.store.batch_record import BatchRecord
+from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore, Retention
 from sparklag_offsets.store.batch_sequence import BatchSequence, next_records
-from sparklag_offsets.store.stores import OffsetStore, Retention
 from sparklag_offsets.topic_ids import TopicIds
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.runtime.logs import log_fields
@@ -58,7 +57,7 @@ class StoreWriter:
         self._keep_s = settings.store.keep_s
         self._keep_batches = settings.store.keep_batches
         self._sequences: dict[str, BatchSequence] = {}
-        """By query. A cache: emptied where it is full."""
+        """A cache by query id: emptied where it is full."""
         self._reported_runs: set[str] = set()
         self._topic_ids = TopicIds(settings, log_ends=check_log_ends)
         self._on_failure = on_failure

@@ -11,5 +11,5 @@ from tests.offsets.checkpoints.folders import Checkpoint
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
-    """With metadata and empty logs."""
+    """A checkpoint with metadata and empty logs."""
     return Checkpoint(tmp_path / "checkpoint")

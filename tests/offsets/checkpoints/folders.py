@@ -25,7 +25,7 @@ COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 SAMPLES = Path(__file__).parents[2] / "samples" / "checkpoints"
 
 Line = Offsets | int | None
-"""Of a source: Kafka's offsets, a number of another source, or `-`."""
+"""The line of a source: Kafka's offsets, a number of another source, or `-`."""
 
 
 def v1(*lines: Line, continuous: bool = False) -> bytes:
@@ -61,7 +61,7 @@ def batches(position: CheckpointPosition | None) -> tuple[int | None, int | None
 
 
 def check_is_sample(result: CheckpointPosition, sample: str) -> None:
-    """What is read elsewhere is what is read of the sample here, but for the times of its files."""
+    """Check that a position read elsewhere is that of the sample, except for file times."""
     here = read_checkpoint(CheckpointStore({}, 1.0), str(SAMPLES / sample))
     assert result.committed_at_ms is not None
     committed_at_ms, planned_at_ms = here.committed_at_ms, here.planned_at_ms
@@ -69,14 +69,14 @@ def check_is_sample(result: CheckpointPosition, sample: str) -> None:
 
 
 class Checkpoint:
-    """One that a test writes by itself, in a folder."""
+    """A checkpoint that a test writes by itself, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.create()
 
     def create(self) -> None:
-        """Anew, of another query."""
+        """Create it anew, of another query."""
         self.query_id = str(uuid.uuid4())
         self.folder.mkdir(parents=True)
         self.write("metadata", json.dumps({"id": self.query_id}).encode())
@@ -84,7 +84,7 @@ class Checkpoint:
             (self.folder / log).mkdir()
 
     def write(self, name: str, content: bytes) -> None:
-        """As Spark does: beside it, then renamed, so that it is there whole or not at all."""
+        """Write as Spark does: beside it, then renamed, so that the file is whole or missing."""
         path = self.folder / name
         beside = path.parent / f".{path.name}.{uuid.uuid4()}.tmp"
         beside.write_bytes(content)
@@ -105,7 +105,7 @@ class Checkpoint:
             (self.folder / name).unlink()
 
     def purge(self, below: int) -> None:
-        """As Spark does with what it needs no more."""
+        """Delete files as Spark does once it does not need them."""
         for log in ("offsets", "commits"):
             for name in os.listdir(self.folder / log):
                 if name.isdigit() and int(name) < below:

@@ -1,4 +1,4 @@
-"""One place, written in many ways."""
+"""A location, written in many ways."""
 
 from __future__ import annotations
 

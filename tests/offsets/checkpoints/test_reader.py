@@ -313,7 +313,7 @@ def test_an_empty_commit_is_not_yet_written(checkpoint: Checkpoint) -> None:
     assert batches(received(reader)) == (1, None)
 
 
-def test_spark_s_other_files_are_passed_over(checkpoint: Checkpoint) -> None:
+def test_other_files_of_spark_are_skipped(checkpoint: Checkpoint) -> None:
     checkpoint.run(0, at(5))
     for name in (".0.crc", ".1.crc", ".2.8a1f.tmp", "3.compact", "x"):
         for log in ("offsets", "commits"):

@@ -147,7 +147,7 @@ def test_batches_with_holes_are_looked_for_in_one_listing(
     assert requests.take() == {LIST: 2, GET: 1}
 
 
-def test_of_a_huge_file_no_more_is_read_than_shows_that(
+def test_a_huge_file_is_read_only_until_it_is_too_long(
     bucket: Bucket, store: CheckpointStore
 ) -> None:
     location = bucket.put("batch_fails", "cp")
@@ -187,7 +187,7 @@ def test_a_checkpoint_that_is_deleted_and_made_anew_is_noticed(
     assert position.sources[0].processed == {"s1": {0: 10, 1: 10}}
 
 
-def test_what_is_not_there_is_one_line_each(bucket: Bucket, store: CheckpointStore) -> None:
+def test_each_missing_thing_is_reported_in_one_line(bucket: Bucket, store: CheckpointStore) -> None:
     bucket.put("batch_fails", "cps/q")
     root = f"s3://{bucket.name}"
     with pytest.raises(CheckpointAway, match=r"^s3://no-such-lake/cp: there is no such bucket"):
@@ -244,7 +244,7 @@ def test_a_log_of_more_files_than_one_answer_lists_is_read_to_its_end(
         ({"endpoint_url": "http://u:another-secret@127.0.0.1:1"}, "no connection to http://u:\\*"),
     ],
 )
-def test_credentials_that_do_not_do_are_named_and_never_shown(
+def test_wrong_credentials_are_reported_and_never_shown(
     bucket: Bucket, options: dict[str, Any], message: str
 ) -> None:
     location = bucket.put("batch_fails", "cp")

@@ -1,4 +1,4 @@
-"""What Spark wrote, read whole, and read while it grows, against the progress events it sent."""
+"""Checkpoints of Spark, read whole and while they grow, against the progress events it sent."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ STORE = CheckpointStore({}, 10.0)
 
 
 def at(topic: str, *offsets: int) -> Offsets:
-    """Of each partition."""
+    """The offsets of partitions 0, 1 and so on."""
     return {topic: dict(enumerate(offsets))}
 
 
 def done(*processed: Offsets | None) -> Sources:
-    """Of sources for which nothing is planned."""
+    """The sources, with nothing planned."""
     return {source: (offsets, None) for source, offsets in enumerate(processed)}
 
 
@@ -112,7 +112,7 @@ def test_read_while_it_grows_every_batch_is_observed_planned_and_then_committed(
 
 
 def progress_events() -> list[tuple[str, dict[str, Any]]]:
-    """Of Spark 4.0 itself: what it said beside what it wrote."""
+    """The output of Spark 4.0 itself: its progress beside the files that it wrote."""
     result = []
     for file in sorted((SAMPLES.parent / "progress").glob("*.progress*.json")):
         sample = file.name.partition(".")[0]

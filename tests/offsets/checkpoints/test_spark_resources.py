@@ -42,7 +42,7 @@ def resources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plain_lines(file: Path) -> list[str]:
-    """As Spark reads a file: by lines, whatever is at its end."""
+    """Lines as Spark reads a file: by lines, whatever is at its end."""
     return file.read_text(encoding="utf-8").splitlines()
 
 

@@ -1,4 +1,4 @@
-"""Finding checkpoints, and what a store says when it cannot be used."""
+"""Finding checkpoints, and the errors of a store that cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which query a name means, and which of its batches a moment."""
+"""The query that a name means, and the batch that a time means."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 
 from sparklag_offsets.errors import AmbiguousQuery, BeforeFirstBatch, UnknownQuery
 from sparklag_offsets.restore.restoration import find_record
-from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import at_ms, record
 
@@ -16,7 +15,7 @@ FIRST_AT = "2026-09-21T14:13:20.000+00:00"
 
 
 def later(batch_id: int, at: int) -> BatchRecord:
-    """Of the other query with the same name."""
+    """The id of the other query with the same name."""
     return record(batch_id, query_id=OTHER_ID, processed_at=at_ms(at))
 
 
@@ -38,7 +37,7 @@ async def test_the_beginning_of_several_ids_lists_them(sqlite_store: OffsetStore
         await find_record(sqlite_store, "dd8", None)
 
 
-async def test_a_query_nobody_kept_is_reported_with_the_store(sqlite_store: OffsetStore) -> None:
+async def test_an_unrecorded_query_is_reported_with_the_store(sqlite_store: OffsetStore) -> None:
     with pytest.raises(UnknownQuery) as raised:
         await find_record(sqlite_store, "Orders", None)
     assert str(raised.value) == f"query 'Orders' is not in the offset store {sqlite_store.shown}"
@@ -58,7 +57,7 @@ async def test_a_moment_before_the_first_batch_is_reported_with_that(
         await find_record(sqlite_store, OTHER_ID, at_ms(5))
 
 
-async def test_of_two_that_bore_the_name_one_after_the_other_it_is_that_of_the_moment(
+async def test_the_query_of_that_time_is_chosen_among_two_consecutive_ones_of_a_name(
     sqlite_store: OffsetStore,
 ) -> None:
     await sqlite_store.write([record(0), record(1), later(0, 5), later(1, 6)])

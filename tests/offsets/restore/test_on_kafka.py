@@ -37,14 +37,14 @@ NOWHERE = f"{HOST}:1"
 
 
 class Keeper:
-    """Keeps positions in a store, with what Kafka says of their topics at that time."""
+    """Keeps positions in a store, with the topic ids that Kafka has at that time."""
 
     def __init__(self, folder: Path, bootstrap_servers: str) -> None:
         self.url = f"sqlite:///{folder}/offsets.db"
         self.bootstrap_servers = bootstrap_servers
 
     def keep(self, *sources: Offsets, **fields: Any) -> None:
-        """Where each of a query's sources is after a batch."""
+        """The position of each of a query's sources after a batch."""
         positions = [
             source(offsets, source=number, bootstrap_servers=self.bootstrap_servers)
             for number, offsets in enumerate(sources)
@@ -61,7 +61,7 @@ class Keeper:
 
 @pytest.fixture
 def away(tmp_path: Path) -> Keeper:
-    """Of a query whose brokers do not answer."""
+    """The position of a query whose brokers do not answer."""
     keeper = Keeper(tmp_path, NOWHERE)
     keeper.keep({"orders": {0: 5}}, {"users": {1: 6, 0: 7}})
     return keeper
@@ -89,7 +89,7 @@ class TestOnKafka:
 
     @pytest.fixture
     def topic(self, topic_name: str, second_client: SecondClient) -> str:
-        """Of one partition with ten records."""
+        """A topic of one partition with ten records."""
         second_client.create(topic_name)
         second_client.produce(topic_name, [b"x"] * 10)
         return topic_name
@@ -148,7 +148,7 @@ class TestOnKafka:
         # Asking for it has not made it.
         assert topic not in second_client.topics()
 
-    def test_topics_and_source_say_what_is_wanted(
+    def test_topics_and_source_select_the_source(
         self, keeper: Keeper, topic: str, second_client: SecondClient
     ) -> None:
         new = second_client.create(f"{topic}-new", 2)
@@ -187,7 +187,7 @@ class TestOnKafka:
         yield "an"
         second_client.delete("an")
 
-    def test_a_checkpoint_does_instead_of_a_store(self, kafka: LocalKafka, an: str) -> None:
+    def test_a_checkpoint_replaces_a_store(self, kafka: LocalKafka, an: str) -> None:
         at: dict[str, Any] = {
             "checkpoint": str(SAMPLES / "available_now"),
             "bootstrap_servers": kafka.bootstrap_servers,
@@ -212,7 +212,7 @@ class TestOnKafka:
     ],
     ids=lambda at: type(at).__name__,
 )
-def test_a_moment_is_taken_in_all_ways(tmp_path: Path, at: Any) -> None:
+def test_a_time_is_accepted_in_every_form(tmp_path: Path, at: Any) -> None:
     keeper = Keeper(tmp_path, NOWHERE)
     for batch_id, hours in enumerate((4, 3, 1)):
         keeper.keep(
@@ -228,7 +228,7 @@ def test_a_moment_is_taken_in_all_ways(tmp_path: Path, at: Any) -> None:
     assert started(keeper, on_deleted="unchecked") == {"t": {"0": 2}}
 
 
-def test_unchecked_asks_kafka_nothing(away: Keeper) -> None:
+def test_unchecked_sends_no_request_to_kafka(away: Keeper) -> None:
     assert started(away, source=1, on_deleted="unchecked") == {"users": {"0": 7, "1": 6}}
 
 
@@ -238,12 +238,12 @@ def test_brokers_that_are_away_are_reported(away: Keeper) -> None:
     line(raised)
 
 
-def test_a_checkpoint_is_read_without_kafka_where_it_is_not_to_be_checked() -> None:
+def test_an_unchecked_checkpoint_is_read_without_kafka() -> None:
     result = starting_offsets(checkpoint=str(SAMPLES / "single_kafka"), on_deleted="unchecked")
     assert json.loads(result) == {"s1": {"0": 10, "1": 10}}
 
 
-def test_a_checkpoint_does_not_say_where_its_topics_are() -> None:
+def test_a_checkpoint_has_no_brokers_of_its_topics() -> None:
     with pytest.raises(RestoreError, match="set bootstrap_servers") as raised:
         starting_offsets(checkpoint=str(SAMPLES / "single_kafka"))
     line(raised)
@@ -276,7 +276,7 @@ def test_topics_are_a_list_of_names(away: Keeper, topics: Any) -> None:
     line(raised)
 
 
-def test_a_query_nobody_kept_is_reported(away: Keeper) -> None:
+def test_an_unrecorded_query_is_reported(away: Keeper) -> None:
     with pytest.raises(UnknownQuery, match="query 'clicks' is not in") as raised:
         starting_offsets("clicks", store=away.url)
     line(raised)

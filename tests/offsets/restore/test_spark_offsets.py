@@ -60,7 +60,7 @@ def test_a_checkpoint_without_a_batch_of_kafka_is_reported(batch_id: int | None)
         position_of_checkpoint(nothing, "/here")
 
 
-def test_the_only_source_is_meant() -> None:
+def test_the_only_source_is_the_default() -> None:
     position = at(ORDERS, CLICKS)
     assert position.of_source(None, None) == position
     assert position.of_source(0, None) == position
@@ -68,7 +68,7 @@ def test_the_only_source_is_meant() -> None:
     assert position.of_source(None, ["new"]) == position
 
 
-def test_of_several_it_is_named_by_its_number_or_by_a_topic() -> None:
+def test_a_source_is_selected_by_its_number_or_by_a_topic() -> None:
     position = at(ORDERS, CLICKS, USERS)
     assert position.of_source(2, None) == at(USERS)
     assert position.of_source(None, ["users"]) == at(USERS)
@@ -150,7 +150,7 @@ def test_a_topic_that_is_new_to_the_query_begins_at_earliest() -> None:
         assert offsets == {"orders": {0: 5}, "new": new}
 
 
-def test_a_topic_that_is_not_wanted_is_left_out() -> None:
+def test_a_topic_that_is_not_selected_is_left_out() -> None:
     position = at(of({0: 5}), of({0: 6}, "users"))
     offsets, _ = checked_offsets(position, {"users": log((0, 9))}, "starting", "error", ["users"])
     assert offsets == {"users": {0: 6}}
@@ -167,7 +167,7 @@ def test_what_retention_deleted_is_refused_with_where_and_how_much() -> None:
 
 
 @pytest.mark.parametrize(("edge", "given"), [("starting", -2), ("ending", 7)])
-def test_or_is_begun_with_what_is_left_and_warned_of(edge: Any, given: int) -> None:
+def test_deleted_records_may_be_skipped_with_a_warning(edge: Any, given: int) -> None:
     bounds = {"orders": log((7, 9), (0, 9))}
     assert checked_offsets(at(of({0: 5, 1: 5})), bounds, edge, "earliest", None) == (
         {"orders": {0: given, 1: 5}},
@@ -178,7 +178,7 @@ def test_or_is_begun_with_what_is_left_and_warned_of(edge: Any, given: int) -> N
     )
 
 
-def test_of_many_partitions_three_are_named() -> None:
+def test_three_of_many_partitions_are_named() -> None:
     bounds = {"orders": log(*[(7, 9)] * 8)}
     with pytest.raises(PositionDeleted, match=r"orders\[2\] 2 records and 5 more partitions;"):
         checked_offsets(at(of(dict.fromkeys(range(8), 5))), bounds, "starting", "error", None)
@@ -199,7 +199,7 @@ def test_of_many_partitions_three_are_named() -> None:
     ],
     ids=["another id", "shorter", "fewer partitions", "gone"],
 )
-def test_a_topic_of_another_life_is_refused(
+def test_a_recreated_topic_is_refused(
     position: TopicRanges, bounds: TopicBounds, reports: str
 ) -> None:
     with pytest.raises(TopicChanged) as raised:
@@ -209,14 +209,12 @@ def test_a_topic_of_another_life_is_refused(
 
 
 @pytest.mark.parametrize(("kept", "now"), [(None, "new"), ("old", None), ("old", "old")])
-def test_an_id_that_one_of_them_does_not_know_decides_nothing(
-    kept: str | None, now: str | None
-) -> None:
+def test_a_missing_topic_id_is_not_compared(kept: str | None, now: str | None) -> None:
     position, bounds = at(of({0: 5}, topic_id=kept)), {"orders": log((0, 9), topic_id=now)}
     assert checked_offsets(position, bounds, "starting", "error", None)[0] == {"orders": {0: 5}}
 
 
-def test_a_partition_nobody_answers_for_is_not_guessed() -> None:
+def test_a_partition_without_a_response_has_no_offset() -> None:
     bounds = log((0, 9), (0, 9), unknown={1: "its leader does not answer"})
     del bounds.earliest[1], bounds.latest[1]
     with pytest.raises(

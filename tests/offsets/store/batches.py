@@ -1,4 +1,4 @@
-"""Batches of a query as its driver tells of them, and what is read off its records."""
+"""Batches of a query as its driver reports them, and the contents of its records."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges, encode_ranges
+from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore, TopicRanges, encode_ranges
 from sparklag_offsets.store.batch_sequence import BatchSequence, NewRecords, next_records
-from sparklag_offsets.store.stores import OffsetStore
 from sparklag_schemas import Batch, Observation, Offsets, SourcePosition
 from tests.messages import QUERY_ID, RUN_ID, observation
 
@@ -28,7 +27,7 @@ def source(processed: Offsets | None, began: Offsets | None = None, **fields: An
 
 
 def output(batch_id: int | None, *sources: SourcePosition, **fields: Any) -> Observation:
-    """What the driver says when that batch has completed, a tenth of a second later. Without
+    """The observation once that batch has completed, a tenth of a second later. Without
     sources: of `orders` 0 the batch has read ten records."""
     completed = at_ms(batch_id or 0)
     ours = [
@@ -47,7 +46,7 @@ def output(batch_id: int | None, *sources: SourcePosition, **fields: Any) -> Obs
 
 
 def repeated(batch_id: int, cause: str = "idle", **fields: Any) -> Observation:
-    """The position after that batch, said again half a second later: without where it began."""
+    """The position after that batch, repeated half a second later without its beginning."""
     later = {
         "cause": cause,
         "batch": None,
@@ -80,7 +79,7 @@ def spans(records: Iterable[BatchRecord]) -> list[tuple[int, int, int]]:
 
 
 def ranges(record: BatchRecord, topic: str = "orders", number: int = 0) -> dict[int, Any]:
-    """By partition: from and until."""
+    """The first and the end offset by partition."""
     return {
         partition: (begin, until)
         for result in record.topics
@@ -90,7 +89,7 @@ def ranges(record: BatchRecord, topic: str = "orders", number: int = 0) -> dict[
 
 
 def record(batch_id: int = 0, **fields: Any) -> BatchRecord:
-    """Of query `orders`: ten records of its partition 0."""
+    """A record of query `orders` with ten records of partition 0."""
     begin = 10 * batch_id
     topics = [TopicRanges(0, "orders", "id-of-orders", "broker:9092", [(0, begin, begin + 10)])]
     return BatchRecord(
@@ -112,7 +111,7 @@ def record(batch_id: int = 0, **fields: Any) -> BatchRecord:
 
 
 async def records_of(store: OffsetStore, query_id: str = QUERY_ID) -> list[BatchRecord]:
-    """All records of a query, of which no two completed at once."""
+    """The records of a query, no two of which completed at the same time."""
     result: list[BatchRecord] = []
     newest = await store.as_of(query_id, None)
     while newest is not None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import OffsetStore
 from tests.databases.server import DatabaseServer
 from tests.offsets.conftest import open_until_end
 
@@ -28,13 +28,13 @@ class Opening(Protocol):
 
 @pytest.fixture(params=OF_ALL)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of an empty database."""
+    """The URL of an empty database."""
     return empty_database(request, tmp_path)
 
 
 @pytest.fixture(params=OF_SQL)
 def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The same, of those that take SQL."""
+    """The URL of an empty SQL database."""
     return empty_database(request, tmp_path)
 
 
@@ -59,5 +59,5 @@ async def another(url: str, opened: AsyncExitStack) -> Opening:
 
 @pytest.fixture
 async def store(another: Opening) -> OffsetStore:
-    """With its tables."""
+    """A store with tables."""
     return await another()

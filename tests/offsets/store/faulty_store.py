@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from sparklag_offsets.errors import StoreAway
-from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.stores import OffsetStore, Retention
+from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore, Retention
 
 
 class FaultyStore:
-    """Passes on what it is asked. Reads always succeed."""
+    """Passes calls on. Reads always succeed."""
 
     def __init__(self, store: OffsetStore) -> None:
         self._store = store
         self.away = False
         self.loses_answers = False
-        """It writes, and says that it has not."""
-        self.asked: list[set[str]] = []
+        """It writes, and raises as if it had not."""
+        self.requested: list[set[str]] = []
         self.shown = store.shown
         self.as_of, self.queries, self.aclose = store.as_of, store.queries, store.aclose
 
     async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
-        self.asked.append(set(query_ids))
+        self.requested.append(set(query_ids))
         return await self._store.newest(query_ids)
 
     async def prepare(self) -> None:

@@ -13,14 +13,14 @@ _DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "
 
 
 def with_driver(url: str) -> str:
-    """The same, as SQLAlchemy names it."""
+    """The URL with SQLAlchemy's name of a driver."""
     scheme, _, rest = url.partition(":")
     return f"{_DRIVERS[scheme]}:{rest}"
 
 
 @contextmanager
 def connected(url: str) -> Iterator[Connection]:
-    """In a transaction, which is committed."""
+    """A connection in a transaction, which is committed."""
     engine = create_engine(with_driver(url), poolclass=NullPool)
     with engine.begin() as connection:
         yield connection

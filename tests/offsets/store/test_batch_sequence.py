@@ -1,4 +1,4 @@
-"""How what is observed becomes records: every rule."""
+"""Every rule by which observations become records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_first_batch_that_is_observed_begins_the_records() -> None:
     assert (first.run_id, first.processed_at, first.is_inferred) == (RUN_ID, at_ms(7), False)
 
 
-def test_the_first_that_is_observed_may_not_say_where_it_began() -> None:
+def test_the_first_observed_batch_may_have_no_beginning() -> None:
     (first,) = recorded([repeated(7)])
     assert ranges(first) == {0: (None, 80)}
 
@@ -41,14 +41,14 @@ def test_a_position_that_is_reported_again_adds_nothing(cause: str) -> None:
 
 
 @pytest.mark.parametrize("cause", ["idle", "refresh", "terminated"])
-def test_a_batch_whose_progress_is_lost_is_known_by_what_comes_after(cause: str) -> None:
+def test_an_unobserved_batch_is_computed_from_the_next(cause: str) -> None:
     records = recorded([output(0), repeated(1, cause), output(2)])
     assert spans(records) == [(0, 0, 0), (0, 1, 1), (0, 2, 2)]
     assert [ranges(r)[0] for r in records] == [(0, 10), (10, 20), (20, 30)]
 
 
 @pytest.mark.parametrize("newest", [2, 9])
-def test_batches_nobody_reported_of_are_one_record_where_the_next_reports_its_beginning(
+def test_unobserved_batches_are_one_record_where_the_next_has_its_beginning(
     newest: int,
 ) -> None:
     records = recorded([output(0), output(newest)])
@@ -62,7 +62,9 @@ def test_batches_nobody_reported_of_are_one_record_where_the_next_reports_its_be
 
 
 @pytest.mark.parametrize("newest", [2, 9])
-def test_they_are_one_with_the_next_where_it_does_not_say_its_beginning(newest: int) -> None:
+def test_unobserved_batches_are_one_record_with_the_next_where_it_has_no_beginning(
+    newest: int,
+) -> None:
     records = recorded([output(0), repeated(newest)])
     assert spans(records) == [(0, 0, 0), (0, 1, newest)]
     assert ranges(records[1]) == {0: (10, 10 * newest + 10)}
@@ -103,7 +105,7 @@ def test_a_source_of_which_nothing_is_known_since_a_restart_is_where_it_was() ->
     assert ranges(records[2], "b", 1) == {0: (7, 8)}
 
 
-def test_a_source_without_data_stays_where_it_was_through_batches_nobody_reported_of() -> None:
+def test_a_source_without_data_keeps_its_position_through_unobserved_batches() -> None:
     both = output(0, source({"a": {0: 5}}), source({"b": {0: 7}}, source=1))
     later = output(3, source({"a": {0: 9}}, {"a": {0: 8}}), source({"b": {0: 7}}, source=1))
     _, between, last = recorded([both, later])
@@ -115,7 +117,7 @@ def test_partitions_and_topics_that_were_added_begin_where_their_batch_reports()
     grown = source({"new": {0: 4}, "orders": {0: 12, 1: 3}}, {"orders": {0: 10, 1: 2}})
     _, second = recorded([output(0), output(1, grown)])
     assert ranges(second) == {0: (10, 12), 1: (2, 3)}
-    # Where it began nobody said.
+    # Its beginning is not known.
     assert ranges(second, "new") == {0: (None, 4)}
 
 
@@ -182,7 +184,7 @@ def test_one_record_of_another_run_holds_up_no_query_that_goes_on() -> None:
     assert ranges(records[-1]) == {0: (30, 40)}
 
 
-def test_what_an_older_run_reported_and_comes_late_adds_nothing() -> None:
+def test_a_late_observation_of_an_older_run_adds_nothing() -> None:
     records = recorded([output(0), output(1, run_id=OTHER_RUN), output(0), output(2), repeated(9)])
     assert spans(records) == [(0, 0, 0), (0, 1, 1)]
 
@@ -219,15 +221,15 @@ def test_a_batch_in_between_never_completes_before_the_one_before_it() -> None:
     assert [r.processed_at for r in records] == [at_ms(0), at_ms(0), at_ms(3)]
 
 
-def test_where_nobody_reports_when_a_batch_completed_it_is_when_it_was_observed() -> None:
+def test_a_batch_without_a_completion_time_has_the_time_of_its_observation() -> None:
     (first,) = recorded([output(0, processed_at=None)])
     assert first.processed_at == first.observed_at
 
 
 class TestOfACheckpoint:
-    """Its words name no run, and are as late as the look."""
+    """An observation of the checkpoint has no run, and the time of the poll."""
 
-    def test_it_reports_what_a_driver_had_not_reported_yet_and_the_driver_goes_on(self) -> None:
+    def test_records_of_the_checkpoint_precede_those_of_the_driver(self) -> None:
         looked = repeated(1, "checkpoint", run_id=None, origin="checkpoint")
         records = recorded([output(0), looked, output(1), output(2)])
         assert spans(records) == [(0, 0, 0), (0, 1, 1), (0, 2, 2)]
@@ -238,7 +240,7 @@ class TestOfACheckpoint:
         behind = repeated(0, "refresh", observed_at=at_ms(5))
         assert spans(recorded([output(0), looked, behind])) == [(0, 0, 0), (0, 1, 1)]
 
-    def test_one_that_is_behind_its_driver_has_not_gone_back(self) -> None:
+    def test_a_checkpoint_behind_its_driver_has_not_gone_back(self) -> None:
         looked = repeated(1, run_id=None, origin="checkpoint", observed_at=at_ms(9))
         assert spans(recorded([output(1), output(2), looked, output(3)])) == [
             (0, 1, 1),
@@ -246,20 +248,20 @@ class TestOfACheckpoint:
             (0, 3, 3),
         ]
 
-    def test_one_that_reports_less_than_it_reported_was_set_back(self) -> None:
+    def test_a_checkpoint_with_an_earlier_batch_was_set_back(self) -> None:
         looks = [
             repeated(n, run_id=None, origin="checkpoint", observed_at=at_ms(10 + received))
             for received, n in enumerate([4, 5, 2, 3])
         ]
         assert spans(recorded(looks)) == [(0, 4, 4), (0, 5, 5), (1, 2, 2), (1, 3, 3)]
 
-    def test_one_that_knows_less_of_a_batch_than_its_driver_changes_nothing(self) -> None:
+    def test_a_checkpoint_with_fewer_offsets_than_its_driver_changes_nothing(self) -> None:
         looked = repeated(1, run_id=None, origin="checkpoint")
         whole = output(1, source({"orders": {0: 20}}), source({"b": {0: 1}}, source=1))
         assert spans(recorded([output(0), looked, whole])) == [(0, 0, 0), (0, 1, 1)]
 
 
-def test_of_a_query_that_restarts_for_ever_the_last_hundred_runs_are_remembered() -> None:
+def test_the_last_hundred_runs_of_a_query_that_restarts_are_remembered() -> None:
     chain = BatchSequence()
     for n in range(200):
         chain, _ = linked(chain, output(n, run_id=f"run-{n}"))

@@ -1,4 +1,4 @@
-"""Whatever a query went through and whatever was heard of it: its records are whole."""
+"""The records of a query are whole, whatever its history and its observations."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ class Done(NamedTuple):
     """A batch of a run."""
 
     rows: tuple[int, int]
-    """In each of two partitions."""
+    """The records in each of two partitions."""
     is_lost: bool
     reports_again: bool
-    """Whether its position is said again, as an idle query does."""
+    """Its position is repeated, as by an idle query."""
     again_is_lost: bool
 
 
 @dataclass(frozen=True)
 class Run:
-    """From its start until it is killed."""
+    """The batches from its start until it is killed."""
 
     back: int
-    """How many batches before the next it begins: 1 is the last one once more."""
+    """The batches before the next at which it begins: 1 is the last one once more."""
     as_planned: bool
-    """Whether what is done again reads what it read; only the last batch ever is."""
+    """A repeated batch reads the same; only the last batch ever is repeated."""
     clock_ms: int
-    """How wrong its clock is in what it says of a batch."""
+    """The error of its clock in observations of a batch."""
     batches: list[Done]
 
 
 class Again(NamedTuple):
-    """What was heard is heard again from an earlier point."""
+    """Observations are delivered again from an earlier point."""
 
     at: int
     since: int
     restarted: bool
-    """Whether who records knows only what is in the store."""
+    """The writer knows only the records in the store."""
 
 
 rows = st.tuples(st.integers(0, 50), st.integers(0, 50))
@@ -85,11 +85,11 @@ def test_records_are_whole_and_do_not_depend_on_what_was_repeated(
 
 
 def _played(runs: list[Run]) -> tuple[list[Observation], dict[tuple[str, int], dict[int, int]]]:
-    """What is heard of them, and where each batch truly ended."""
+    """The observations of the runs, and the true end of each batch."""
     received: list[Observation] = []
     truth: dict[tuple[str, int], dict[int, int]] = {}
     path = [{0: 0, 1: 0}]
-    """Where each batch began that counts, and the next one begins."""
+    """The beginning of each batch that counts, and of the next one."""
     clock_ms = START_MS
     for number, run in enumerate(runs):
         run_id = f"run-{number}"
@@ -105,9 +105,9 @@ def _played(runs: list[Run]) -> tuple[list[Observation], dict[tuple[str, int], d
             path.append(ended)
             truth[run_id, batch_id] = ended
             clock_ms += 1_000
-            # Nobody can know that a query went back before he is told.
+            # That a query went back is not known before it is observed.
             if not batch.is_lost or (goes_back and batch_id == first):
-                received.append(_said(batch_id, run_id, began, ended, clock_ms, run.clock_ms))
+                received.append(_observed(batch_id, run_id, began, ended, clock_ms, run.clock_ms))
             if batch.reports_again and not batch.again_is_lost:
                 position = source({"orders": ended})
                 received.append(
@@ -122,7 +122,7 @@ def _played(runs: list[Run]) -> tuple[list[Observation], dict[tuple[str, int], d
     return received, truth
 
 
-def _said(
+def _observed(
     batch_id: int,
     run_id: str,
     began: dict[int, int],

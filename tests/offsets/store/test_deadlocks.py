@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Connection, text
 
 from sparklag_offsets.errors import StoreAway
+from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.sql import sql_store
-from sparklag_offsets.store.stores import OffsetStore
 from tests.offsets.conftest import open_until_end
 from tests.offsets.store.batches import record
 from tests.offsets.store.conftest import empty_database
@@ -34,7 +34,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def store(url: str, opened: AsyncExitStack) -> OffsetStore:
-    """With two queries."""
+    """A store with two queries."""
     if url.startswith("postgresql"):
         # Who is undone is who has waited for so long first.
         database = url.rpartition("/")[2]

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
 from tests.fuzz.extremes import extremes_of, taken

@@ -1,4 +1,4 @@
-"""What databases say when they fail, as it is told."""
+"""Errors of databases, as they are reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STORE = "postgresql://h/d"
 
 
 class DriverError(Exception):
-    """Not a driver's: of the shape they have."""
+    """An error with the shape of a driver's."""
 
     def __init__(self, text: str, sqlstate: str | None = None) -> None:
         super().__init__(text)
@@ -59,7 +59,7 @@ def test_what_mongodb_refuses_is_reported() -> None:
         (asyncio.TimeoutError(), " does not answer"),
     ],
 )
-def test_all_else_is_one_short_line(error: Exception, reports: str) -> None:
+def test_other_errors_are_one_short_line(error: Exception, reports: str) -> None:
     with pytest.raises(StoreAway) as raised, errors_translated(STORE):
         raise error
     assert str(raised.value) == f"the offset store at {STORE}{reports}"

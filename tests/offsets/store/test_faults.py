@@ -16,8 +16,8 @@ import pytest
 from sparklag_jobs.broker.child_process import free_port
 from sparklag_offsets.errors import StoreAway, StoreError
 from sparklag_offsets.store import mongo_store, writer
+from sparklag_offsets.store.batch_record import OffsetStore, Retention
 from sparklag_offsets.store.sql import sql_store
-from sparklag_offsets.store.stores import OffsetStore, Retention
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Settings
 from sparklag_schemas.text.locations import shown_url
@@ -52,7 +52,7 @@ CALLS: dict[str, Call] = {
     ids=lambda kind: kind.scheme,
 )
 def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
-    """One that these tests break, and leave running."""
+    """A server that these tests break, and leave running."""
     with request.param() as server:
         yield server
 
@@ -123,7 +123,7 @@ async def test_a_database_that_is_not_there_is_named(
 
 
 @pytest.mark.packaging
-async def test_a_frozen_server_holds_nobody_up_longer_than_promised(
+async def test_a_frozen_server_delays_no_call_longer_than_its_timeout(
     server: DatabaseServer, opened: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = server.new_database()
@@ -160,7 +160,7 @@ async def test_a_server_killed_while_batches_are_written_has_all_of_them_once(
     async def write() -> None:
         nonlocal total
         while not is_over:
-            # Some at a time, some of them again, as after a failure of who tells.
+            # Some at a time, some of them again, as after a failure of the sender.
             await batches.write([output(n) for n in range(max(total - 3, 0), total + 4)])
             total += 4
             await asyncio.sleep(0.02)  # batches take a while
@@ -191,7 +191,7 @@ def check_line(text: str, url: str) -> None:
 
 
 async def _until_it_works(call: Callable[[], Awaitable[object]]) -> None:
-    """What a server had begun to answer when it was held is over."""
+    """The responses that a stopped server had begun are over."""
     while True:
         try:
             await call()

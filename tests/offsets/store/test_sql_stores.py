@@ -1,4 +1,4 @@
-"""What stores in SQL databases do besides: their tables are somebody's too."""
+"""Stores in SQL databases: users read their tables too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from sparklag_offsets.errors import NewerSchema, StoreError
-from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
+from sparklag_offsets.store.batch_record import OffsetStore, TopicRanges, encode_ranges
 from sparklag_offsets.store.stores import OffsetStore
 from sparklag_schemas.text.locations import shown_url
 from tests.messages import QUERY_ID, RUN_ID
@@ -20,7 +20,7 @@ LARGEST = 2**63 - 1
 
 @pytest.fixture
 def store(sql_url: str, opened: AsyncExitStack) -> OffsetStore:
-    """Without its tables."""
+    """A store without tables."""
     return open_until_end(sql_url, opened, create=True)
 
 

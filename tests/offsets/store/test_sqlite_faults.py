@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sparklag_offsets.errors import StoreAway, UnusableStore
+from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.sql import database as sql_engine
 from sparklag_offsets.store.stores import OffsetStore, open_store
 from sparklag_schemas.text.locations import shown_url
@@ -83,7 +84,7 @@ def folder_for_all() -> Iterator[Path]:
 async def test_a_full_disk_is_reported_and_what_was_written_stays(
     sqlite_store: OffsetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # SQLite's own limit: it says the same as when the disk has no room.
+    # SQLite's own limit: its error is that of a full disk.
     plain = sql_engine._prepare_sqlite
     pages = 30
 
@@ -147,7 +148,7 @@ def test_what_may_not_be_written_is_reported(folder_for_all: Path) -> None:
         assert "readonly database" in line or "unable to open database file" in line
 
 
-def test_a_package_that_is_missing_is_named_with_what_brings_it() -> None:
+def test_a_missing_package_is_named_with_its_extra() -> None:
     ended = run_script(f"MISSING = {MISSING!r}\n{WITHOUT}")
     assert ended.exit_code == 0, ended.errors
     assert ended.lines == [
@@ -189,7 +190,7 @@ def test_a_url_that_is_none_is_reported_in_one_line(url: str, reports: str) -> N
     assert "secret" not in text + repr(raised.value.__cause__)
 
 
-def test_who_reads_makes_no_file(file: Path) -> None:
+def test_reading_creates_no_file(file: Path) -> None:
     with pytest.raises(UnusableStore, match="there is no file") as raised:
         open_store(f"sqlite:///{file}")
     assert "\n" not in str(raised.value)

@@ -1,12 +1,17 @@
-"""What every store does, in each kind of database."""
+"""The contract of every store, in each kind of database."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
 
-from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges, encode_ranges
-from sparklag_offsets.store.stores import OffsetStore, Retention
+from sparklag_offsets.store.batch_record import (
+    BatchRecord,
+    OffsetStore,
+    Retention,
+    TopicRanges,
+    encode_ranges,
+)
 from tests.messages import OTHER_RUN, QUERY_ID
 from tests.offsets.store.batches import at_ms, new_query, places, record
 from tests.offsets.store.conftest import Opening
@@ -39,7 +44,7 @@ async def test_six_prepare_it_at_once(another: Opening) -> None:
     assert await stores[5].newest([QUERY_ID]) == {QUERY_ID: record(0)}
 
 
-async def test_who_asks_before_it_is_prepared_is_reported_of_no_queries(another: Opening) -> None:
+async def test_a_store_without_tables_has_no_queries(another: Opening) -> None:
     store = await another(prepared=False)
     assert await store.queries() == []
     assert await store.queries("orders") == []
@@ -100,7 +105,7 @@ async def test_the_record_of_a_moment_is_the_last_that_had_completed(store: Offs
     assert await batch_at(None) == 4
 
 
-async def test_of_several_that_completed_at_once_it_is_the_later(store: OffsetStore) -> None:
+async def test_the_later_of_several_that_completed_at_once_is_returned(store: OffsetStore) -> None:
     same = [
         record(5, processed_at=at_ms(5)),
         record(6, processed_at=at_ms(5)),
@@ -198,7 +203,7 @@ async def test_batches_of_two_thousand_partitions(store: OffsetStore) -> None:
     assert len(whole[1].topics[0].ranges) == 2_000
 
 
-async def test_by_age_all_but_the_last_go(store: OffsetStore) -> None:
+async def test_records_are_pruned_by_age_except_the_last(store: OffsetStore) -> None:
     await store.write([record(n) for n in range(5)])
     assert await store.prune(Retention(before_ms=at_ms(3))) == 3
     assert await places(store) == [(0, 3), (0, 4)]
@@ -206,7 +211,7 @@ async def test_by_age_all_but_the_last_go(store: OffsetStore) -> None:
     assert await places(store) == [(0, 4)]
 
 
-async def test_by_count_the_last_ones_stay_through_generations(store: OffsetStore) -> None:
+async def test_the_last_records_are_kept_by_count_across_generations(store: OffsetStore) -> None:
     back = [record(n, generation=1, processed_at=at_ms(10 + n)) for n in (1, 2)]
     await store.write([*(record(n) for n in range(5)), *back])
     assert await store.prune(Retention(keep_batches=3)) == 4
@@ -214,7 +219,7 @@ async def test_by_count_the_last_ones_stay_through_generations(store: OffsetStor
     assert await store.prune(Retention(keep_batches=3)) == 0
 
 
-async def test_by_both_goes_what_either_reports(store: OffsetStore) -> None:
+async def test_records_beyond_either_limit_are_pruned(store: OffsetStore) -> None:
     await store.write([record(n) for n in range(6)])
     assert await store.prune(Retention(before_ms=at_ms(1), keep_batches=4)) == 2
     assert await store.prune(Retention(before_ms=at_ms(4), keep_batches=4)) == 2
@@ -229,7 +234,7 @@ async def test_each_query_is_pruned_for_itself(store: OffsetStore) -> None:
     assert await places(store, other) == [(0, 0)]
 
 
-async def test_nothing_is_to_prune(store: OffsetStore) -> None:
+async def test_an_empty_store_prunes_nothing(store: OffsetStore) -> None:
     await store.write([record(n) for n in range(3)])
     for retention in (Retention(), Retention(at_ms(0), 3), Retention(0)):
         assert await store.prune(retention) == 0

@@ -45,7 +45,7 @@ def empty(sql_url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def engine(empty: Engine) -> Engine:
-    """One that is prepared."""
+    """An engine with the tables."""
     prepare(empty)
     return empty
 
@@ -65,7 +65,7 @@ def no_id(bootstrap_servers: str | None, topic: str) -> None:
 
 
 def write(engine: Engine, observed: Observation) -> bool:
-    """As foreachBatch's function does."""
+    """Write a batch as the function of foreachBatch does."""
     with engine.begin() as transaction:
         is_new = record_batch(transaction, observed, no_id)
         if is_new:
@@ -140,7 +140,7 @@ def test_a_checkpoint_that_went_back_is_refused(engine: Engine) -> None:
     assert "batch 1 comes after batch 2" in refused(engine, batch(1, run_id="run-2"))
 
 
-def test_a_run_that_was_followed_is_refused_whatever_it_comes_with(engine: Engine) -> None:
+def test_a_past_run_is_refused_with_any_batch(engine: Engine) -> None:
     write(engine, batch(0, run_id="zombie"))
     write(engine, batch(1, run_id="its heir"))
     for number in (1, 2, 5):
@@ -164,7 +164,7 @@ def test_a_hole_before_a_batch_is_filled_and_reported(
     assert "query orders: batches 1 to 3 were not recorded" in caplog.text
 
 
-def test_a_batch_without_kafka_has_nothing_to_be_recorded_by(engine: Engine) -> None:
+def test_a_batch_without_kafka_offsets_is_refused(engine: Engine) -> None:
     with pytest.raises(NoKafkaOffsets, match="query orders: batch 0 has no Kafka offsets"):
         write(engine, batch(0, sources=[]))
 
@@ -199,7 +199,7 @@ def test_a_second_writer_waits_for_the_first(engine: Engine, number: int) -> Non
     assert written(engine) == list(range(number))
 
 
-def test_of_two_that_plan_a_batch_otherwise_one_writes_it(engine: Engine) -> None:
+def test_one_of_two_runs_that_plan_a_batch_differently_writes_it(engine: Engine) -> None:
     write(engine, batch(0))
     together = threading.Barrier(2)
 
@@ -213,7 +213,7 @@ def test_of_two_that_plan_a_batch_otherwise_one_writes_it(engine: Engine) -> Non
     assert written(engine) == [0, 1]
 
 
-def test_who_began_to_read_before_it_had_the_lock_does_not_write_twice(engine: Engine) -> None:
+def test_a_reader_that_began_before_it_had_the_lock_does_not_write_twice(engine: Engine) -> None:
     write(engine, batch(0))
     with engine.connect() as connection:
         connection.execute(select(results)).all()

@@ -1,4 +1,4 @@
-"""The writer: for as long as it takes, and heard of once."""
+"""The writer: it repeats for as long as it takes, and logs a failure once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from sparklag_listener.publishing import record_offsets
 from sparklag_listener.stats import Stats
 from sparklag_offsets.store import writer as writer_module
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.runtime.queue import NewestQueue
@@ -28,7 +28,7 @@ from tests.waiting import DEADLINE_S, eventually, holds
 
 @pytest.fixture
 async def store(tmp_path: Path, opened: AsyncExitStack) -> FaultyStore:
-    """Without its tables."""
+    """A store without tables."""
     return FaultyStore(open_until_end(f"sqlite:///{tmp_path}/offsets.db", opened, create=True))
 
 
@@ -109,12 +109,12 @@ async def test_it_prunes_what_is_older_than_it_is_to_be_kept(store: FaultyStore)
     assert spans(await records_of(store)) == [(0, 2, 2), (0, 3, 3)]
 
 
-async def test_who_keeps_all_prunes_nothing(store: FaultyStore) -> None:
+async def test_nothing_is_pruned_without_a_retention(store: FaultyStore) -> None:
     writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=None)))
     await asyncio.wait_for(writer.prune_regularly(), DEADLINE_S)
 
 
-async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_could_not(
+async def test_a_driver_records_its_queue_and_what_was_dropped_while_the_store_was_away(
     store: FaultyStore,
 ) -> None:
     queue: NewestQueue[Observation] = NewestQueue(1, key=lambda one: one.query_id)
@@ -150,7 +150,7 @@ async def _are_left(store: OffsetStore, number: int) -> bool:
 
 @pytest.mark.packaging
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-async def test_what_a_database_does_not_take_holds_up_nothing(
+async def test_a_record_that_a_database_refuses_delays_no_other(
     kind: str,
     request: pytest.FixtureRequest,
     opened: AsyncExitStack,

@@ -1,4 +1,4 @@
-"""The writer: from what is heard to what is in the store, also after a restart."""
+"""The writer: from observations to the records in the store, also after a restart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sparklag_offsets.store import writer as writer_module
-from sparklag_offsets.store.stores import OffsetStore
+from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Batch, Observation, Settings
 from tests.logged import logged
@@ -18,13 +18,13 @@ from tests.waiting import DEADLINE_S, holds
 
 
 async def record(writer: StoreWriter, *observations: Observation) -> int:
-    """How many records they add."""
+    """The number of records they add."""
     before = writer.counts.batches
     await asyncio.wait_for(writer.write(observations), DEADLINE_S)
     return writer.counts.batches - before
 
 
-async def test_a_run_goes_on_after_batches_nobody_reported_of(sqlite_store: OffsetStore) -> None:
+async def test_a_run_continues_after_unobserved_batches(sqlite_store: OffsetStore) -> None:
     writer = StoreWriter(sqlite_store, Settings())
     assert await record(writer, output(0), output(3)) == 3
     assert await record(writer, output(4), output(5)) == 2
@@ -44,7 +44,7 @@ async def test_after_a_restart_it_goes_on_from_what_is_in_the_store(
 
 
 @pytest.mark.parametrize("fault", ["away", "loses_answers"])
-async def test_what_failed_is_repeated_and_is_there_once(
+async def test_a_failed_write_is_repeated_and_recorded_once(
     sqlite_store: OffsetStore, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_module, "_FIRST_PAUSE_S", 0.01)
@@ -62,17 +62,17 @@ async def test_what_failed_is_repeated_and_is_there_once(
     assert spans(records) == [(0, 0, 0), (0, 1, 1), (0, 2, 3), (0, 4, 4), (0, 5, 5)]
 
 
-async def test_the_store_is_requested_once_of_each_query(sqlite_store: OffsetStore) -> None:
-    requested = FaultyStore(sqlite_store)
-    writer = StoreWriter(requested, Settings())
+async def test_the_store_is_read_once_for_each_query(sqlite_store: OffsetStore) -> None:
+    store = FaultyStore(sqlite_store)
+    writer = StoreWriter(store, Settings())
     other = new_query()
     await record(writer, output(0))
     await record(writer, output(1), output(0, query_id=other))
     await record(writer, output(2), output(1, query_id=other))
-    assert requested.asked == [{QUERY_ID}, {other}]
+    assert store.requested == [{QUERY_ID}, {other}]
 
 
-async def test_of_the_queries_it_forgot_it_asks_again(
+async def test_queries_that_left_the_cache_are_read_again(
     sqlite_store: OffsetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_module, "_CACHED_QUERIES", 2)

@@ -14,31 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import (
-    URL,
-    BigInteger,
-    Boolean,
-    Connection,
-    Insert,
-    Integer,
-    Row,
-    Select,
-    String,
-    Text,
-    bindparam,
-    cast,
-    column,
-    event,
-    func,
-    make_url,
-    select,
-    table,
-    text,
-)
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import (
     ArgumentError,
@@ -61,8 +41,7 @@ from sparklag_offsets.errors import (
     StoreMissing,
     UnusableStore,
 )
-from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.stores import unusable_url
+from sparklag_offsets.store.batch_record import BatchRecord, unusable_url
 
 CONNECT_S: Final = 5
 _DRIVERS: Final = {
@@ -73,13 +52,13 @@ _DRIVERS: Final = {
     "mariadb": "mariadb+aiomysql",
 }
 _BUSY_MS: Final = 10_000
-"""So long SQLite waits for another writer."""
+"""SQLite's wait for another writer."""
 
 
 def make_engine(url: str, shown: str, *, create: bool) -> AsyncEngine:
     """Does not connect yet. Raises UnusableStore, ModuleNotFoundError for a driver."""
     try:
-        parsed = make_url(url)
+        parsed = sa.make_url(url)
         parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
         if parsed.get_backend_name() == "sqlite":
             return _sqlite(parsed, shown, create)
@@ -98,7 +77,7 @@ def make_engine(url: str, shown: str, *, create: bool) -> AsyncEngine:
             f"the offset store's URL {shown} names no database; it takes {_form(url)}"
         )
 
-    @event.listens_for(engine.sync_engine, "do_connect")
+    @sa.event.listens_for(engine.sync_engine, "do_connect")
     def connect(dialect: Any, _: object, arguments: Any, options: Any) -> Any:
         try:
             return dialect.connect(*arguments, **options)
@@ -117,7 +96,7 @@ def _form(url: str) -> str:
     return f"{scheme}://user:password@host/database, the password percent-encoded"
 
 
-def _arguments(url: URL) -> dict[str, Any]:
+def _arguments(url: sa.URL) -> dict[str, Any]:
     if url.get_driver_name() == "psycopg":
         return {"connect_timeout": CONNECT_S, "application_name": "sparklag"}
     if url.get_driver_name() == "aiomysql":
@@ -125,7 +104,7 @@ def _arguments(url: URL) -> dict[str, Any]:
     return {}
 
 
-def _sqlite(url: URL, shown: str, create: bool) -> AsyncEngine:
+def _sqlite(url: sa.URL, shown: str, create: bool) -> AsyncEngine:
     path = url.database or ""
     if path in ("", ":memory:"):
         raise UnusableStore(f"{shown}: an offset store in memory is lost at the end: name a file")
@@ -135,8 +114,8 @@ def _sqlite(url: URL, shown: str, create: bool) -> AsyncEngine:
         raise UnusableStore(f"no offset store at {shown}: there is no folder for it")
     # Opening a file is cheap, so no connection stays open.
     engine = create_async_engine(url, poolclass=NullPool)
-    event.listen(engine.sync_engine, "do_connect", _require_openable)
-    event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine.sync_engine, "do_connect", _require_openable)
+    sa.event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     return engine
 
 
@@ -200,15 +179,15 @@ UPGRADING: Final = threading.Lock()
 logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
 
-def upgrade(connection: Connection, shown: str) -> None:
+def upgrade(connection: sa.Connection, shown: str) -> None:
     """Create or migrate the tables where needed. Safe in several processes: a lock lets one do it.
     Raises NewerSchema."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _LOCK_NUMBER})
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:n)"), {"n": _LOCK_NUMBER})
     elif connection.dialect.name in ("mysql", "mariadb"):
         # The connection's end frees the lock, after the commit: so it leaves the pool.
         connection.detach()
-        connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
+        connection.execute(sa.text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
     elif connection.dialect.name == "sqlite":
         _begin_immediate(connection)
     config = _config()
@@ -217,7 +196,7 @@ def upgrade(connection: Connection, shown: str) -> None:
         command.upgrade(config, "head")
 
 
-def _begin_immediate(connection: Connection) -> None:
+def _begin_immediate(connection: sa.Connection) -> None:
     """Python's sqlite3 begins no transaction for DDL: a kill would leave half of the tables."""
     try:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -227,8 +206,8 @@ def _begin_immediate(connection: Connection) -> None:
             raise
 
 
-def is_newest(connection: Connection, shown: str) -> bool:
-    """Whether the tables exist and have the newest schema. Raises NewerSchema."""
+def is_newest(connection: sa.Connection, shown: str) -> bool:
+    """Return whether the tables exist and have the newest schema. Raises NewerSchema."""
     context = MigrationContext.configure(connection, opts={"version_table": _VERSION_TABLE})
     revision = context.get_current_revision()
     revisions = _revisions()
@@ -252,44 +231,48 @@ def _config() -> Config:
 
 MAX_NAME: Final = 700
 """MySQL's limit for an index."""
-queries: Final = table(
+queries: Final = sa.table(
     "sparklag_queries",
-    column("query_key", Integer),
-    column("query_id", String(200)),
-    column("name", String),
-    column("cluster", String),
+    sa.column("query_key", sa.Integer),
+    sa.column("query_id", sa.String(200)),
+    sa.column("name", sa.String),
+    sa.column("cluster", sa.String),
 )
-batches: Final = table(
+batches: Final = sa.table(
     "sparklag_batches",
-    column("query_key", Integer),
-    column("generation", Integer),
-    column("batch_id", BigInteger),
-    column("first_batch_id", BigInteger),
-    column("run_id", String(200)),
-    column("processed_at", BigInteger),
-    column("observed_at", BigInteger),
-    column("is_inferred", Boolean),
-    column("ranges", Text),
+    sa.column("query_key", sa.Integer),
+    sa.column("generation", sa.Integer),
+    sa.column("batch_id", sa.BigInteger),
+    sa.column("first_batch_id", sa.BigInteger),
+    sa.column("run_id", sa.String(200)),
+    sa.column("processed_at", sa.BigInteger),
+    sa.column("observed_at", sa.BigInteger),
+    sa.column("is_inferred", sa.Boolean),
+    sa.column("ranges", sa.Text),
 )
 NEWEST_FIRST: Final = (batches.c.generation.desc(), batches.c.batch_id.desc())
 _OF_BATCH: Final = [column for column in batches.c if column.name != "query_key"]
 _RECORD: Final = (queries.c.query_id, queries.c.name.label("query"), queries.c.cluster, *_OF_BATCH)
-_ROWS: Final = func.json_to_recordset(cast(bindparam("rows", type_=Text), postgresql.JSON))
-_COLUMNS: Final = _ROWS.table_valued(*(column(each.name, each.type) for each in batches.c))
+_ROWS: Final = sa.func.json_to_recordset(
+    sa.cast(sa.bindparam("rows", type_=sa.Text), postgresql.JSON)
+)
+_COLUMNS: Final = _ROWS.table_valued(*(sa.column(each.name, each.type) for each in batches.c))
 _FROM_JSON: Final = (
     postgresql.insert(batches)
-    .from_select(batches.c.keys(), select(_COLUMNS.render_derived(with_types=True)))
+    .from_select(batches.c.keys(), sa.select(_COLUMNS.render_derived(with_types=True)))
     .on_conflict_do_nothing()
 )
 _encode = msgspec.json.Encoder().encode
 
 
-def select_records() -> Select[Any]:
-    """All records, as rows with the fields of a BatchRecord."""
-    return select(*_RECORD).join_from(queries, batches, batches.c.query_key == queries.c.query_key)
+def select_records() -> sa.Select[Any]:
+    """The query for all records, as rows with the fields of a BatchRecord."""
+    return sa.select(*_RECORD).join_from(
+        queries, batches, batches.c.query_key == queries.c.query_key
+    )
 
 
-def record_of(row: Row[Any]) -> BatchRecord:
+def record_of(row: sa.Row[Any]) -> BatchRecord:
     """The record in one of these rows."""
     return BatchRecord(**row._mapping)
 
@@ -308,7 +291,7 @@ def batch_values(record: BatchRecord, query_key: int) -> dict[str, Any]:
     return {"query_key": query_key} | {each.name: getattr(record, each.name) for each in _OF_BATCH}
 
 
-def insert_new(dialect: str, rows: Sequence[dict[str, Any]]) -> tuple[Insert, Any]:
+def insert_new(dialect: str, rows: Sequence[dict[str, Any]]) -> tuple[sa.Insert, Any]:
     """The insert of batches, and its parameters; an existing batch stays as it is."""
     if dialect in ("mysql", "mariadb"):
         # IGNORE would hide other errors too.
@@ -319,13 +302,13 @@ def insert_new(dialect: str, rows: Sequence[dict[str, Any]]) -> tuple[Insert, An
     return sqlite.insert(batches).on_conflict_do_nothing(), rows
 
 
-def insert_or_rename(dialect: str) -> Insert:
+def insert_or_rename(dialect: str) -> sa.Insert:
     """The insert of queries; an existing query gets its current name."""
     if dialect in ("mysql", "mariadb"):
         into_mysql = mysql.insert(queries)
         return into_mysql.on_duplicate_key_update(name=into_mysql.inserted.name)
     insert: Any = (postgresql if dialect == "postgresql" else sqlite).insert(queries)
-    upsert: Insert = insert.on_conflict_do_update(
+    upsert: sa.Insert = insert.on_conflict_do_update(
         index_elements=["query_id"], set_={"name": insert.excluded.name}
     )
     return upsert

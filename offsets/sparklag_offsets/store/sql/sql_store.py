@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sparklag_offsets.errors import Deadlock, StoreError
-from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
+from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery, Retention
 from sparklag_offsets.store.sql import database
 from sparklag_offsets.store.sql.database import (
     MAX_NAME,
@@ -28,16 +28,15 @@ from sparklag_offsets.store.sql.database import (
     record_of,
     select_records,
 )
-from sparklag_offsets.store.stores import Retention
 from sparklag_schemas.runtime.queue import by_count, by_size
 from sparklag_schemas.text.locations import shown_url
 
 _TIMEOUT_S: Final = 30.0
-"""Of one call."""
+"""The limit of one call."""
 _CLOSE_S: Final = 2.0
 _STATEMENT_QUERIES: Final = 500
 _STATEMENT_CHARS: Final = 1_000_000
-"""Of ranges, in one statement."""
+"""The size of ranges in one statement."""
 _LOCK_RETRY_S: Final = 0.05
 _ATTEMPTS: Final = 5
 

@@ -140,7 +140,7 @@ def _locked(connection: Connection, observation: Observation) -> tuple[int, Batc
 
 
 def _has_run(connection: Connection, key: int, run_id: str | None) -> bool:
-    """Whether that run has recorded one of the recent batches."""
+    """Return whether that run has recorded one of the recent batches."""
     recent = select(batches.c.run_id).where(batches.c.query_key == key)
     runs = recent.order_by(*NEWEST_FIRST).limit(_RECENT_BATCHES).subquery()
     statement = select(runs.c.run_id).where(runs.c.run_id == run_id).limit(1)
@@ -148,7 +148,7 @@ def _has_run(connection: Connection, key: int, run_id: str | None) -> bool:
 
 
 def _is_recorded(observation: Observation, newest: BatchRecord) -> bool:
-    """Whether the batch is the newest. Raises BatchConflict where it does not follow it either."""
+    """Return whether the batch is the newest. Raises BatchConflict where it is not the next."""
     batch_id = observation.batch_id
     assert batch_id is not None
     if batch_id < newest.batch_id:
@@ -193,7 +193,7 @@ def _name(observation: Observation) -> str:
 
 
 def _require_usable(bound: Engine | Connection) -> str:
-    """How the database is shown. Raises UnusableStore."""
+    """The database's URL in messages. Raises UnusableStore."""
     shown = shown_url(bound.engine.url.render_as_string(hide_password=True))
     # The level that create_engine was given has no public name.
     engine_level = getattr(bound.dialect, "_on_connect_isolation_level", None)

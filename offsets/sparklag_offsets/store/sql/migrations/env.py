@@ -1,4 +1,4 @@
-"""What Alembic runs the migrations in: the connection that `schema.upgrade` hands it."""
+"""Alembic's environment: the connection that `database.upgrade` gives it."""
 
 from alembic import context
 
