@@ -177,7 +177,7 @@ class ConnectListener:
             text = " ".join(str(error).split())
             raise NoListener(f"Spark's client does not take a listener: {text}") from error
         if not self._is_listed():
-            raise NoListener("Spark's client does not take a listener, its warning says why")
+            raise NoListener("Spark's client does not take a listener, its warning has the reason")
         if self._closed:
             # In the meantime, in another thread.
             self.remove()
