@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import operator
 import os
 import site
 import sys
@@ -39,7 +40,11 @@ def install() -> None:
 
 def _patch(module: ModuleType) -> None:
     with _guest("PySpark"):
-        _PATCHES[module.__name__](module)
+        path, methods, session_of = _PATCHES[module.__name__]
+        owner = operator.attrgetter(path)(module)
+        for name in methods:
+            if name in vars(owner):
+                _after(owner, name, session_of)
 
 
 @contextmanager
@@ -57,34 +62,20 @@ def _guest(what: str) -> Iterator[None]:
             _log.warning("sparklag: SPARKLAG_AUTO does not observe this %s: %s", what, text)
 
 
-def _of_builder(module: ModuleType) -> None:
-    """Observe what a builder of sessions returns."""
-    builder = module.SparkSession.Builder
-    for name in ("getOrCreate", "create"):
-        if name in vars(builder):
-            _after(builder, name, lambda session, *_: session)
-
-
-def _of_classic_writer(module: ModuleType) -> None:
-    """Observe the session of a stream that will be written."""
-    _after(module.DataStreamWriter, "__init__", lambda _, writer, frame: frame.sparkSession)
-
-
-def _of_connect_writer(module: ModuleType) -> None:
-    _after(module.DataStreamWriter, "__init__", lambda _, writer, plan, session: session)
-
-
-_PATCHES: dict[str, Callable[[ModuleType], None]] = {
-    "pyspark.sql.session": _of_builder,
-    "pyspark.sql.connect.session": _of_builder,
-    "pyspark.sql.streaming.readwriter": _of_classic_writer,
-    "pyspark.sql.connect.streaming.readwriter": _of_connect_writer,
+_BUILDER = ("SparkSession.Builder", ("getOrCreate", "create"), lambda session, *_: session)
+_CLASSIC = ("DataStreamWriter", ("__init__",), lambda _, writer, frame: frame.sparkSession)
+_CONNECT = ("DataStreamWriter", ("__init__",), lambda _, writer, plan, session: session)
+_PATCHES: dict[str, tuple[str, tuple[str, ...], Callable[..., Any]]] = {
+    "pyspark.sql.session": _BUILDER,
+    "pyspark.sql.connect.session": _BUILDER,
+    "pyspark.sql.streaming.readwriter": _CLASSIC,
+    "pyspark.sql.connect.streaming.readwriter": _CONNECT,
 }
-"""The patch of each module of PySpark, applied once it is imported."""
+"""The class of each module of PySpark whose methods are patched once it is imported, and what gets
+the session from their result and arguments."""
 
 
 def _after(owner: type, name: str, session_of: Callable[..., Any]) -> None:
-    """Let `owner.name` observe a session, which is in its result and arguments."""
     method = getattr(owner, name)
 
     @functools.wraps(method)
@@ -175,7 +166,7 @@ class _PatchingLoader(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # What asks the module for its source or its data asks its own loader.
+        # Requests for the module's source or data go to its own loader.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader

@@ -269,7 +269,6 @@ class DriverPipeline:
             self._observations.put_nowait(observation)
 
     def _count_lost(self, observation: Observation) -> None:
-        """Count a lost event, and log the first of a series."""
         self._stats.recovered += 1
         now_s = time.monotonic()
         if now_s - self._last_loss_at_s > _LOSS_LOG_INTERVAL_S:

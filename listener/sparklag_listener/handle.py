@@ -159,7 +159,6 @@ class ObserverHandle:
         process_exit.unregister(self._exit)
 
     def _exit(self, timeout_s: float) -> None:
-        """Close as the process ends."""
         if self._session.ends_with_process:
             self._driver_end, self._exception = "exited", unhandled_error()
         self.close(timeout_s)
@@ -226,7 +225,6 @@ class ObserverHandle:
         return TopicSource(resolved)
 
     def _listen(self, sink: Sink | None, required: Origin | None) -> tuple[Origin, DriverPipeline]:
-        """Register a listener, or fall back to polling."""
 
         async def make(origin: Origin) -> DriverPipeline:
             return DriverPipeline(

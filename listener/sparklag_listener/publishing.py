@@ -179,7 +179,6 @@ class OffsetsPublisher:
         self._queue.task_done()
 
     async def _report(self, error: BaseException) -> None:
-        """Count every failure, log the first of a series with its cause."""
         is_first, cause = not self._causes, self._causes.get(type(error))
         if cause is None:
             try:

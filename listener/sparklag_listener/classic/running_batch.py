@@ -99,8 +99,6 @@ class JvmFiles:
 
 
 class _Run:
-    """A run of a query, while one of its batches runs."""
-
     def __init__(self, spark: Any, execution: Any) -> None:
         self.query_id = str(execution.id().toString())
         self.run_id = str(execution.runId().toString())
@@ -169,7 +167,6 @@ def _session_of(batch: Any) -> Any:
 
 
 def _run_of(spark: Any, batch_id: int) -> _Run:
-    """The run of this batch. Raises NotInBatch."""
     session = spark._jsparkSession
     context = session.sparkContext()
     query_id = context.getLocalProperty(_QUERY_ID)

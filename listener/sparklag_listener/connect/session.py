@@ -177,7 +177,7 @@ class ConnectListener:
             text = " ".join(str(error).split())
             raise NoListener(f"Spark's client does not take a listener: {text}") from error
         if not self._is_listed():
-            raise NoListener("Spark's client does not take a listener, its warning says why")
+            raise NoListener("Spark's client does not take a listener, its warning has the reason")
         if self._closed:
             # In the meantime, in another thread.
             self.remove()
@@ -211,7 +211,6 @@ class ConnectListener:
             self._spark.streams.addListener(each)
 
     def _end_stream(self) -> None:
-        """Make the server end its stream of events, if any. Raises SparkUnavailable."""
         command = self._client.command()
         command.streaming_query_listener_bus_command.remove_listener_bus_listener = True
         self._client.send(command)
@@ -220,7 +219,6 @@ class ConnectListener:
         return any(each is self._listener for each in self._bus._listener_bus)
 
     def _clear_listeners(self) -> list[Any]:
-        """Empty the client's list. Returns the listeners of others."""
         others = [each for each in self._bus._listener_bus if each is not self._listener]
         self._bus._listener_bus.clear()
         self._bus._execution_thread = None

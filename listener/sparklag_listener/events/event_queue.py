@@ -92,7 +92,7 @@ class EventQueue:
 
     Above `max_events`, or `max_chars` of progress texts, only the newest progress and the newest
     idle event of each run are retained: a progress contains all of those before it. Starts and ends
-    are always retained: they are small, and few.
+    are always retained: they are small, and few. The rest is as in asyncio.Queue.
     """
 
     def __init__(self, max_events: int, max_chars: int = _MAX_CHARS) -> None:
@@ -134,20 +134,17 @@ class EventQueue:
             await self._available.wait()
 
     def task_done(self) -> None:
-        """See asyncio.Queue."""
         with self._lock:
             self._unfinished -= 1
             if not self._unfinished:
                 self._finished.set()
 
     async def join(self) -> None:
-        """See asyncio.Queue."""
         while self._unfinished:
             self._finished.clear()
             await self._finished.wait()
 
     def qsize(self) -> int:
-        """See asyncio.Queue."""
         return len(self._events)
 
     def _compact(self) -> None:

@@ -220,7 +220,6 @@ class Observer:
 
 
 def _cache(cache: dict[str, _Value], key: str, value: _Value) -> None:
-    """Add as the newest, and evict the oldest."""
     cache.pop(key, None)
     cache[key] = value
     if len(cache) > _CACHE_SIZE:

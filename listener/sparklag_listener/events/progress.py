@@ -182,7 +182,6 @@ def _is_rate_limited(sources: Iterable[tuple[Offsets | None, Offsets | None]]) -
 
 
 def _state_size(raw: Raw) -> tuple[int | None, int | None]:
-    """Rows and bytes of all state stores, from Spark's `stateOperators`."""
     try:
         operators = _operators.decode(raw)
     except NOT_JSON:
@@ -195,7 +194,6 @@ def _state_size(raw: Raw) -> tuple[int | None, int | None]:
 
 
 def _event_times(raw: Raw) -> tuple[int | None, int | None]:
-    """Watermark and highest event time of the batch, from Spark's `eventTime`."""
     try:
         times = _event_time.decode(raw)
         watermark_at = _epoch_ms(times.watermark) if times.watermark is not None else None
@@ -207,6 +205,5 @@ def _event_times(raw: Raw) -> tuple[int | None, int | None]:
 
 
 def _epoch_ms(timestamp: str) -> int:
-    """The epoch milliseconds of a time in Spark's format. Raises ValueError."""
     # Python 3.10 does not take the Z.
     return datetime_ms(datetime.fromisoformat(timestamp.replace("Z", "+00:00")))

@@ -252,7 +252,6 @@ class QueryPoller:
         return observed is None or observed < batch_id
 
     def _read_events(self, behind: list[_Run]) -> list[Started | Progressed | Terminated]:
-        """Read the missing events from Spark. Blocks."""
         events: list[Started | Progressed | Terminated] = []
         for run in behind:
             if run.active is not None and run.is_new:
@@ -294,7 +293,6 @@ class QueryPoller:
         return result
 
     def _fail(self, reason: str) -> None:
-        """Count and log the first failure, until Spark answers again."""
         if not self._is_failing:
             self._is_failing = True
             text = f"Spark does not list its active queries: {reason}"

@@ -57,7 +57,7 @@ class EmbeddedService(Protocol):
 
 
 class EmbeddedSource:
-    """Reads the view of the embedded service, on the loop that it runs on."""
+    """A LagSource: the view of the embedded service, on the loop that it runs on."""
 
     def __init__(
         self,
@@ -69,11 +69,9 @@ class EmbeddedSource:
         self._submit = submit
 
     def find(self, query: str, timeout_s: float) -> LagEvent:
-        """See LagSource."""
         return the_one(query, self._result(self._service.find(query), timeout_s))
 
     def newest(self, query_ids: Collection[str], timeout_s: float) -> list[LagEvent]:
-        """See LagSource."""
         return self._result(self._service.newest(query_ids), timeout_s)
 
     def _result(

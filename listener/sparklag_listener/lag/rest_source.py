@@ -24,18 +24,16 @@ _CHUNK_BYTES: Final = 256 * 1024
 
 
 class RestSource:
-    """Follows no redirect and takes no proxy: the service is at the URL of the setting."""
+    """A LagSource that follows no redirect and takes no proxy."""
 
     def __init__(self, service_url: str) -> None:
         self._url = urlsplit(service_url)
         self._shown = f"the service at {shown_url(service_url)}"
 
     def find(self, query: str, timeout_s: float) -> LagEvent:
-        """See LagSource."""
         return self._request([query], timeout_s)[0]
 
     def newest(self, query_ids: Collection[str], timeout_s: float) -> list[LagEvent]:
-        """See LagSource."""
         return self._request(query_ids, timeout_s, is_missing_allowed=True)
 
     def _request(

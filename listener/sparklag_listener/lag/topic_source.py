@@ -26,7 +26,7 @@ _log = logging.getLogger("sparklag")
 
 
 class TopicSource:
-    """Each call connects, reads the last minute before the log end, and disconnects."""
+    """A LagSource. A call connects, reads the last minute before the log end, and disconnects."""
 
     def __init__(self, settings: ResolvedSettings) -> None:
         quiet_client_logs()
@@ -35,7 +35,6 @@ class TopicSource:
         self._shown = f"topic {settings.lag_topic} on {shown_url(settings.bootstrap_servers)}"
 
     def find(self, query: str, timeout_s: float) -> LagEvent:
-        """See LagSource."""
 
         def may_be_meant(event: LagEvent) -> bool:
             is_named = query in (event.query, event.query_id)
@@ -45,7 +44,6 @@ class TopicSource:
         return the_one(query, find_query(query, events))
 
     def newest(self, query_ids: Collection[str], timeout_s: float) -> list[LagEvent]:
-        """See LagSource."""
         if not query_ids:
             return []
         events = self._read(lambda event: True, frozenset(query_ids))
@@ -125,13 +123,12 @@ class TopicSource:
 
 
 class _LoggedOnce:
-    """Logs the first refused message of each kind. The service counts them all."""
+    """A Refusals that logs the first message of each kind. The service counts them all."""
 
     def __init__(self) -> None:
         self._kinds: set[str] = set()
 
     def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
-        """See Refusals."""
         if kind not in self._kinds:
             self._kinds.add(kind)
             _log.warning("sparklag: skipped a %s", printable(what))
