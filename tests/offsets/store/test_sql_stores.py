@@ -8,7 +8,6 @@ import pytest
 
 from sparklag_offsets.errors import NewerSchema, StoreError
 from sparklag_offsets.store.batch_record import OffsetStore, TopicRanges, encode_ranges
-from sparklag_offsets.store.stores import OffsetStore
 from sparklag_schemas.text.locations import shown_url
 from tests.messages import QUERY_ID, RUN_ID
 from tests.offsets.conftest import open_until_end

@@ -14,7 +14,7 @@ import pytest
 from sparklag_offsets.errors import StoreAway, UnusableStore
 from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.sql import database as sql_engine
-from sparklag_offsets.store.stores import OffsetStore, open_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas.text.locations import shown_url
 from tests.messages import QUERY_ID
 from tests.offsets.conftest import open_until_end
