@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -126,8 +126,9 @@ class GroupIntake:
     async def read_all(self) -> None:
         """Read every listed group once."""
         await self._group_by_partition()
-        for partition in self._partitions():
-            partition.due_s = 0.0
+        for partitions in self._by_coordinator.values():
+            for partition in partitions.values():
+                partition.due_s = 0.0
         self._start_reads()
         await self._reads.wait()
 
@@ -170,17 +171,11 @@ class GroupIntake:
             del self.poll_s[left]
         before, self._by_coordinator = self._by_coordinator, {}
         for node_id, of_coordinator in wanted.items():
-            known = before.get(node_id, {})
-            partitions = self._by_coordinator[node_id] = {
-                number: known.get(number) or CommitPartition(groups)
-                for number, groups in of_coordinator.items()
-            }
+            previous = before.get(node_id, {})
+            partitions = self._by_coordinator[node_id] = {}
             for number, groups in of_coordinator.items():
+                partitions[number] = previous.get(number) or CommitPartition(groups)
                 partitions[number].take_groups(groups)
-
-    def _partitions(self) -> Iterator[CommitPartition]:
-        for partitions in self._by_coordinator.values():
-            yield from partitions.values()
 
     def _start_reads(self) -> None:
         for node_id in self._by_coordinator:

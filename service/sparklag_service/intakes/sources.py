@@ -55,10 +55,6 @@ def _group_watchers(context: SourceContext) -> Iterable[Watcher]:
             yield intake
 
 
-def _longest_group_interval_s(settings: ResolvedSettings) -> float:
-    return max(cluster.groups.interval_s for cluster in settings.every_cluster.values())
-
-
 _SOURCES: dict[str, SourceKind] = {}
 
 
@@ -73,7 +69,13 @@ def register_source(kind: SourceKind) -> None:
 register_source(
     SourceKind("checkpoint", _checkpoint_watchers, lambda settings: settings.checkpoints.interval_s)
 )
-register_source(SourceKind("group", _group_watchers, _longest_group_interval_s))
+register_source(
+    SourceKind(
+        "group",
+        _group_watchers,
+        lambda settings: max(c.groups.interval_s for c in settings.every_cluster.values()),
+    )
+)
 
 
 @cache

@@ -31,8 +31,8 @@ _SLICE: Final = 50
 _REST_S: Final = 0.01
 _TOMBSTONES: Final = 10_000
 _OPENING_CHUNK_BYTES: Final = 4 * 1024
-"""Of what a reader gets first, which is its own: of a thousand that come at once, larger chunks
-would leave holes in the memory that nothing else fits in (75 KB a reader, not 36)."""
+"""The chunks of what a reader gets first. They are its own: if a thousand come at once, larger ones
+leave holes in the memory that nothing else fits in (75 KB a reader, not 36)."""
 
 
 class TooManyReaders(Exception):
@@ -52,7 +52,7 @@ class LiveHub:
         self._tombstones: dict[str, tuple[int, int]] = {}
         """Partition and offset."""
         self._readers: dict[str | None, set[Reader]] = {}
-        """By the query that they want; None: all."""
+        """The readers by the query that they want; None: all."""
         self._wake = asyncio.Event()
         self._closed = False
         self.reading = 0

@@ -21,8 +21,8 @@ response is closed only once the reader has taken all that was written before.""
 _CHUNK_BYTES: Final = 32 * 1024
 """Written at once, where no single frame is larger."""
 _UNSENT_BYTES: Final = 64 * 1024
-"""What the kernel takes for a connection beyond what is in flight: its buffers grow to megabytes,
-and hide for long that nobody reads."""
+"""The most that the kernel takes for a connection beyond what is in flight: its buffers grow to
+megabytes, and hide for long that nobody reads."""
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
@@ -38,12 +38,12 @@ class Wire:
 
     @property
     def unsent_bytes(self) -> int:
-        """Not yet passed on to the kernel."""
+        """Bytes that are not yet passed on to the kernel."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def is_clear(self) -> bool:
-        """Whether all was passed on to the kernel."""
+        """True once all was passed on to the kernel."""
         return not self.unsent_bytes
 
     def limit_unsent(self) -> None:
@@ -75,7 +75,7 @@ class Selection(NamedTuple):
     query_id: str | None = None
     """None: those of all queries."""
     summaries: bool = False
-    """In place of whole documents; of all queries."""
+    """Summaries in place of whole documents; only of all queries."""
 
     def text(self, frame: Frame) -> bytes:
         """The frame as such a reader gets it."""
@@ -91,14 +91,14 @@ class Reader:
         self.wire = wire
         self.selection = selection
         self.missed: deque[Frame] = deque()
-        """What came before it resumed: these stay, also when the ring has dropped them."""
+        """Frames from before it resumed: they stay, also when the ring has dropped them."""
         self.pending: deque[Frame] = deque()
         self.takes_frames = True
         """False while the newest event of every query is written to it."""
         self.ended = False
-        """Nothing more is written to it."""
+        """True once nothing more is written to it."""
         self.too_slow = False
-        """It was cut off because the ring has dropped its next frame."""
+        """True if it was cut off because the ring has dropped its next frame."""
         self._awake = asyncio.Event()
 
     def add(self, frame: Frame, first_kept: int) -> None:

@@ -77,14 +77,14 @@ class Frame(msgspec.Struct, eq=False, gc=False):
     partition: int
     offset: int
     text: bytes
-    """For readers of all queries: its id has the offsets of every partition."""
+    """The text for readers of all queries: its id has the offsets of every partition."""
     is_last: bool
-    """It is a tombstone's."""
+    """True for a tombstone."""
     _summary: bytes | None = None
 
     @property
     def summary(self) -> bytes:
-        """For readers of summaries."""
+        """The text for readers of summaries."""
         if self._summary is None:
             self._summary = self.text
             if not self.is_last:
@@ -94,7 +94,7 @@ class Frame(msgspec.Struct, eq=False, gc=False):
 
     @property
     def of_query(self) -> bytes:
-        """For readers of its query alone."""
+        """The text for readers of its query alone."""
         body = self.text.partition(b"\n")[2]
         return with_id(id_parts({self.partition: self.offset}), body)
 
@@ -124,7 +124,7 @@ class Ring:
         self._frames: deque[Frame] = deque()
         self._partitions: dict[int, _Partition] = {}
         self._id_parts: dict[int, bytes] = {}
-        """Of the next frame's id."""
+        """The parts of the next frame's id."""
         self._end = 0
         self.held_bytes = 0
 

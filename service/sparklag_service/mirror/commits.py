@@ -126,7 +126,7 @@ class CommitOutcome(NamedTuple):
     """The result of a commit. `reason`: what went wrong, if anything did."""
 
     committed: bool
-    """True if any partition was."""
+    """True if any partition was committed."""
     reason: str | None = None
     refused: bool = False
     """The group must not be mirrored to."""
