@@ -1,6 +1,6 @@
 """Every block of code in the documents is run as a reader runs it, or named with a reason.
 
-All run in one folder, against one broker and one service. `_PLACES` has what stands for the
+All run in one folder, against one broker and one service. `Place` replaces the
 addresses and folders that the pages name.
 """
 

@@ -1,4 +1,4 @@
-"""Drivers of many queries, as seen from outside: what they write to `processed-offsets`.
+"""Drivers of many queries, from outside: what they write to `processed-offsets`.
 
 Not Spark: positions that advance as a query's would, so that a fault meets a known history.
 """

@@ -62,14 +62,14 @@ def test_connection(fault: str, fault_report: Row, toxiproxy: Toxiproxy, tmp_pat
 
 METADATA_S = 2.0
 """How often the service looks at what topics there are, here."""
-TOLD_S = 60.0
+REPORTED_S = 60.0
 _ADMIN_S = 60.0
 
 
 def await_reported(stage: Scene, topic: str, status: str) -> float:
     """Wait until every partition of the topic has this status; how long that took, seconds."""
     began_s = time.time()
-    wait_for(lambda: stage.statuses(topic) == {status}, f"{topic} is told as {status}", TOLD_S)
+    wait_for(lambda: stage.statuses(topic) == {status}, f"{topic} is {status}", REPORTED_S)
     return time.time() - began_s
 
 
@@ -81,7 +81,7 @@ def test_topic_deleted(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> 
             stage.delete(gone)
         reported_s = await_reported(stage, gone, "GONE")
         stage.flow(3)
-        stage.finish(fault_report, f"GONE is told after {reported_s:.1f} s")
+        stage.finish(fault_report, f"GONE is reported after {reported_s:.1f} s")
 
 
 @pytest.mark.parametrize("length", ["shorter", "longer"])
@@ -109,7 +109,7 @@ def test_topic_deleted_and_recreated(
                 number: 0 if length == "shorter" else end for number, end in reached.items()
             }
             stage.drivers.go_on(topic, positions)
-        stage.finish(fault_report, f"RECREATED is told after {reported_s:.1f} s")
+        stage.finish(fault_report, f"RECREATED is reported after {reported_s:.1f} s")
 
 
 def test_partitions_added(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Teller:
 
         process.do("configure", *SILENT)
         restarted = self._start("orders", at_end=False)
-        # Before it has said that it is idle, where it stands is not known.
+        # Before it has reported that it is idle, its position is not known.
         self._await_cause(restarted, "refresh", placed=True)
         restarted = self._more("orders", restarted, 5)
 

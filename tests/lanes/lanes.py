@@ -52,7 +52,7 @@ class Lane:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_name(f"{folder.name}.lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            # A virtual environment cannot be moved: this file says that it is whole.
+            # A virtual environment cannot be moved: this file marks it as complete.
             if not (folder / "complete").is_file():
                 shutil.rmtree(folder, ignore_errors=True)
                 self._build(folder, self.lock, base)

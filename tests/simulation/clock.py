@@ -31,7 +31,7 @@ class Process:
     """One that can stand still while the world goes on, or die."""
 
     def __init__(self, name: str, monotonic_offset_s: float = 0.0) -> None:
-        """`monotonic_offset_s`: `time.monotonic()` of one process says nothing to another."""
+        """`monotonic_offset_s`: `time.monotonic()` of one process means nothing to another."""
         self.name = name
         self.monotonic_offset_s = monotonic_offset_s
         self.is_alive = True
@@ -41,7 +41,7 @@ class Process:
         self.assignments = 0
         """How often it was assigned partitions."""
         self.put_off: list[asyncio.Handle] = []
-        """What has become due while it stands still."""
+        """What has become due while it is suspended."""
 
     def __repr__(self) -> str:
         return self.name

@@ -326,7 +326,7 @@ class Group:
     def _expire(self, member: Member) -> None:
         if member in self.members and not member.heartbeats:
             self.leave(member)
-            # What a heartbeat tells it, should it go on.
+            # The response to a heartbeat, should it go on.
             member.set()
 
     def _end_if_all_joined(self) -> None:

@@ -36,7 +36,7 @@ class PageErrors:
         context.on("requestfailed", self._on_failed_request)
 
     def allow(self, pattern: str) -> None:
-        """Errors in which this regular expression is found are expected."""
+        """Errors that match this regular expression are expected."""
         self._allowed.append(pattern)
 
     @property

@@ -1,4 +1,4 @@
-"""What the report says of a query, from rows made by hand."""
+"""The figures of a query and its outlook, from rows made by hand."""
 
 from __future__ import annotations
 
