@@ -81,7 +81,6 @@ _FILES: Final = {
     "ca.crt": "a certificate",
     "values.yaml": "settings: {bootstrap_servers: kafka:9092}",
 }
-"""Of the reader's own."""
 _READERS_TOOLS: Final = {"column": "bsdextrautils", "curl": "curl", "jq": "jq"}
 """Programs of the pages, and their packages in Debian."""
 _PYTHON: Final = shlex.quote(sys.executable)

@@ -35,7 +35,6 @@ class MariaDBPrograms:
     mariadbd: Path
     base: Path
     libraries: str
-    """For LD_LIBRARY_PATH."""
 
     @property
     def share(self) -> Path:

@@ -48,7 +48,6 @@ class PostgreSQLPrograms:
 
     folder: Path
     libraries: str
-    """For LD_LIBRARY_PATH."""
     unpacked: Path | None
     """What has to stay together, where they are not installed."""
 

@@ -44,7 +44,6 @@ class Query:
     held: bool = False
     """No batch completes: only the driver's clock writes."""
     dead: bool = False
-    """Its driver is gone: nothing is written any more."""
     due_s: float = 0.0
 
     @property

@@ -54,7 +54,6 @@ class Scene:
         self.services = services
         self.clock = clock
         self.checkpoints: list[Checkpoint] = []
-        """Of queries on real Spark."""
         self._fault: Span | None = None
 
     @property

@@ -48,9 +48,7 @@ class LaneStory:
     failing: Run
     second_format: Run | None
     observations: dict[str, list[Observation]]
-    """By query id, in their order."""
     stats: dict[str, Any]
-    """Of the listener."""
     polled_stats: dict[str, Any]
     kept: list[tuple[dict[int, int], Observation]]
     """Runs of a query of one batch each: where the topic ended, and what is kept of the batch."""

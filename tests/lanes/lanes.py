@@ -101,7 +101,6 @@ LANES: tuple[Lane, ...] = (
     Lane("4.2.0", offsets_v2=True),
     Lane("4.3.0", "spark-4.3.txt", "3.13", offsets_v2=True),
 )
-"""From the oldest to the newest."""
 if sys.version_info < (3, 11):
     # No Spark 4.3 is for it.
     LANES = LANES[:-1]

@@ -37,7 +37,6 @@ class Process:
         self.is_alive = True
         self.remains_still = False
         self.stood_still_s = (-1.0, -1.0)
-        """From when to when it did that last."""
         self.assignments = 0
         """How often it was assigned partitions."""
         self.put_off: list[asyncio.Handle] = []

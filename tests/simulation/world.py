@@ -83,7 +83,6 @@ class World:
             self.kafka, self.queries, self.trace.add_record, self._settings.silent_after_s
         )
         self.instances: list[Instance] = []
-        """Those that nobody has ended."""
         self._started: list[Instance] = []
         self._names = 0
         self._topics = 0
