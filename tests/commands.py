@@ -43,7 +43,7 @@ def run_command(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str | None:
-    """None where it did well, else the last line it said. `environment`: besides this one's."""
+    """None where it did well, else its last line. `environment`: besides this one's."""
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"} | dict(environment or {})
     try:
         done = run(*command, cwd=folder, env=env, timeout_s=_DEADLINE_S)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.s3_server import S3Server
     from tests.second_client import SecondClient
 
-# How long an example takes says how busy the machine is. `make soak` tries more of each property.
+# A busy machine takes longer for an example. `make soak` tries more of each property.
 for _profile, _examples in (("tests", 25), ("thorough", 1_000)):
     hypothesis.settings.register_profile(
         _profile,

@@ -21,7 +21,7 @@ _QUERY_DEADLINE_S: Final = 60.0
 
 
 class ProgramsMissing(Exception):
-    """They are not here and could not be got: the text is one line that says how to."""
+    """They are not here and could not be got: the text is one line with the way to get them."""
 
 
 def unpacked_packages(

@@ -89,7 +89,7 @@ class Topics:
         return self._client.end_offsets(self.orders)
 
     def lag_after(self, checkpoint: Checkpoint, batch: int) -> dict[int, int]:
-        """End offsets of the other client less what the checkpoint says was processed."""
+        """End offsets of the other client less what was processed by the checkpoint."""
         processed = checkpoint.processed(batch, self.orders)
         return {number: end - processed[number] for number, end in self.ends().items()}
 

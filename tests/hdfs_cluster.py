@@ -93,7 +93,7 @@ class HdfsCluster(LocalCluster):
             "dfs.namenode.name.dir": (self._folder / "names").as_uri(),
             "dfs.datanode.data.dir": (self._folder / "blocks").as_uri(),
             "dfs.namenode.http-address": self.webhdfs,
-            # The NameNode is told which ones they are.
+            # The NameNode gets their numbers.
             "dfs.datanode.address": f"{HOST}:0",
             "dfs.datanode.ipc.address": f"{HOST}:0",
             "dfs.datanode.http.address": f"{HOST}:0",

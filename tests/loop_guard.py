@@ -58,7 +58,7 @@ class BlockingStep(NamedTuple):
 
 @contextmanager
 def blocking_steps(limit_s: float = LIMIT_S) -> Iterator[list[BlockingStep]]:
-    """The steps, on any loop, that take more than `limit_s`, as they are found.
+    """The steps, on any loop, that take more than `limit_s`, as they happen.
 
     What a process of tests does more than a service is not counted: a step that imports a module,
     the time of garbage collections over all that the tests have made, and `own_work`. fsspec's

@@ -18,7 +18,7 @@ from tests.local_kafka import LocalKafka
 
 
 class RestartingQuery:
-    """It begins where the offset store says, where its checkpoint is new."""
+    """It begins at the stored offsets, where its checkpoint is new."""
 
     def __init__(self, kafka: LocalKafka, topics: Topics, folder: Path, store: str) -> None:
         self.topics = topics

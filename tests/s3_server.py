@@ -73,7 +73,6 @@ class RequestCounter:
     def __init__(self, reader: CheckpointReader) -> None:
         self._counted: Counter[str] = Counter()
         self.prefixes: set[str] = set()
-        """Of all listings."""
         # Nothing but botocore's own events shows each request, tries anew included.
         filesystem = reader._files._store._opened()  # type: ignore[attr-defined]
         filesystem.connect()

@@ -67,7 +67,7 @@ class SecondClient:
         wait_for(lambda: self.partitions(topic) == total, f"{topic} has {total} partitions")
 
     def delete_records(self, topic: str, before: dict[int, int]) -> None:
-        """Delete what stands before these offsets, as retention does."""
+        """Delete records before these offsets, as retention does."""
         wanted = [TopicPartition(topic, number, offset) for number, offset in before.items()]
         for deleted in self._admin.delete_records(wanted).values():
             deleted.result(_TIMEOUT_S)

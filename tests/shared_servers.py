@@ -1,7 +1,7 @@
 """Servers that all processes of a test run share: each is started by the first test that needs it.
 
 A server belongs to a holder, a process of its own: `python -m tests.shared_servers FOLDER KIND …`.
-It outlives the worker that asked for it, and ends with the run, even one that is killed: the
+It outlives the worker that requested it, and ends with the run, even one that is killed: the
 controller holds a lock for as long as it lives, which the kernel then releases.
 """
 

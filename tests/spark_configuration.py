@@ -12,7 +12,6 @@ from typing import Final
 
 PROPERTIES: Final = Path(__file__).parent / "spark_conf" / "spark-defaults.conf"
 SUBMIT_OPTIONS: Final = ("--properties-file", str(PROPERTIES))
-"""Of spark-submit."""
 
 
 def pyspark_environment(*options: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A terminal for tests: tmux, found on this machine, or taken out of Debian's packages."""
+"""A terminal for tests: tmux, installed on this machine, or taken out of Debian's packages."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_lag_of_a_driver_that_knows_nothing_of_it_and_is_killed(
             assert begun["query"] == "seen"
             assert begun["batch_id"] >= known["batch_id"]
             at_the_end = partial(reports, url, "seen", total_lag=0, origin="listener")
-            wait_for(at_the_end, "its listener tells of its last batch", START_S)
+            wait_for(at_the_end, "its listener reports its last batch", START_S)
             kill(driver)
         topics.order(60)
         wait_for(partial(reports, url, "seen", status="STOP"), "its silence is noticed", START_S)

@@ -34,7 +34,7 @@ _SPARK_S = 240.0
 
 
 class Follower:
-    """Looks at a checkpoint all the time; keeps every position it was told."""
+    """Looks at a checkpoint all the time; keeps every position it received."""
 
     def __init__(self, reader: CheckpointReader) -> None:
         self._reader = reader
@@ -179,7 +179,7 @@ def test_asynchronous_progress_has_holes_and_is_followed_all_the_same(
     finally:
         query.stop()
     assert only_goes_on(follower.output)
-    # Another client counts what came out: never less than the checkpoint says was processed.
+    # Another client counts what came out: never less than the checkpoint has as processed.
     written = sum(driver.client.end_offsets(out).values())
     message = processed(known)
     assert message is not None

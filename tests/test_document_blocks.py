@@ -1,6 +1,6 @@
 """Every block of code in the documents is run as a reader runs it, or named with a reason.
 
-All run in one folder, against one broker and one service. `_PLACES` has what stands for the
+All run in one folder, against one broker and one service. `Place` replaces the
 addresses and folders that the pages name.
 """
 
@@ -81,7 +81,6 @@ _FILES: Final = {
     "ca.crt": "a certificate",
     "values.yaml": "settings: {bootstrap_servers: kafka:9092}",
 }
-"""Of the reader's own."""
 _READERS_TOOLS: Final = {"column": "bsdextrautils", "curl": "curl", "jq": "jq"}
 """Programs of the pages, and their packages in Debian."""
 _PYTHON: Final = shlex.quote(sys.executable)

@@ -64,14 +64,14 @@ def test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restar
         agrees_now = partial(agrees, url, topics, checkpoint)
         with order_totals(topics, kafka, folder, tmp_path / "first.log") as driver:
             wait_for(lambda: batch_observed(url) >= 1, "a batch was observed", START_S)
-            # Between two batches: what was seen is what the checkpoint holds.
+            # Between two batches: what was observed is what the checkpoint holds.
             wait_for(agrees_now, "lag agrees while the query runs", START_S)
             running = lag_of(url, "orders")
             assert running["status"] == "OK"
             assert running["total_lag"] > 0
 
             def stopped_between_batches() -> bool:
-                # While it stands still no batch can be committed whose report the kill takes along.
+                # While it is suspended no batch can be committed whose report the kill takes along.
                 os.killpg(driver.pid, signal.SIGSTOP)
                 is_between = batch_observed(url) == checkpoint.committed_batches()[-1]
                 if not is_between:
@@ -114,7 +114,7 @@ def test_with_the_service_embedded_the_driver_answers_for_its_queries(
             reads = f"the query also reads {topics.lag}, a topic of sparklag's own"
             return loop is not None and loop["status"] == "WARN" and reads in loop["reason"]
 
-        wait_for(is_warned_of, "the query that reads its own lag is told so", START_S)
+        wait_for(is_warned_of, "the query that reads its own lag is warned of", START_S)
         assert f"also matches sparklag's own {topics.lag}" in log.read_text()
         driver.terminate()
         assert driver.wait(60) == -signal.SIGTERM

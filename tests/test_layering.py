@@ -1,4 +1,4 @@
-"""Which package may import which, each seen in an interpreter of its own; and which stage of the
+"""Which package may import which, each in an interpreter of its own; and which stage of the
 service, by its source. `docs/architecture.md` shows both."""
 
 from __future__ import annotations

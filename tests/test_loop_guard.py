@@ -10,7 +10,7 @@ import pytest
 
 from tests.loop_guard import blocking_steps, own_work
 
-pytestmark = pytest.mark.blocks_loop("to show that it is seen")
+pytestmark = pytest.mark.blocks_loop("to show that it is detected")
 
 
 def _burn(cpu_s: float) -> None:

@@ -1,4 +1,4 @@
-"""A real query that loses its checkpoint begins where the offset store says it was."""
+"""A real query that loses its checkpoint begins at the stored offsets."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_driver_that_keeps_its_own_offsets_begins_from_them(
         assert total(starting) >= 40 * KILL_AFTER
         wait_for(run.is_complete, "every record is written", START_S)
     only_the_last_batch_was_written_twice(run, before)
-    # Nothing was said to Kafka.
+    # Nothing was committed to Kafka.
     assert topics.names() == {topics.orders}
 
 

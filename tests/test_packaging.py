@@ -1,4 +1,4 @@
-"""What the wheel promises, seen from clean environments with nothing else in them."""
+"""What the wheel promises, in clean environments with nothing else in them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 mypy and ruff report what is newer than 3.10, but know minor versions only: what a security release
 of 3.10 added, they take to be in 3.10.0. The table is from Python's documentation of each minor
-version, and from what `stubtest` says is in mypy's stubs and not in early patch releases.
+version, and from what is, by `stubtest`, in mypy's stubs and not in early patch releases.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ LANES = {f"spark-{minor}.txt": minor for minor in ("3.5", "4.0", "4.1", "4.3")}
 """The locks of other versions of Spark, and which they are."""
 SPARK = {"pyspark", "py4j"}
 APART = {"audit.txt", "docs.txt", "helm.txt", "kubernetes.txt", "sbom.txt"}
-"""Of tools that nothing else is installed with."""
 
 
 def locked(lock: str) -> dict[str, set[str]]:

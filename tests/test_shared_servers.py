@@ -45,7 +45,7 @@ def _asking(stack: ExitStack, *folder: str) -> subprocess.Popen[str]:
     return process
 
 
-def _said(process: subprocess.Popen[str]) -> list[str]:
+def _output_of(process: subprocess.Popen[str]) -> list[str]:
     assert process.stdout is not None
     return process.stdout.readline().split()
 
@@ -53,9 +53,9 @@ def _said(process: subprocess.Popen[str]) -> list[str]:
 def test_processes_of_a_run_share_a_server_that_ends_with_a_killed_controller() -> None:
     with ExitStack() as stack:
         controller = _asking(stack)
-        folder, data, port = _said(controller)
+        folder, data, port = _output_of(controller)
         workers = [_asking(stack, folder) for _ in range(2)]
-        assert [_said(worker) for worker in workers] == [[folder, data, port]] * 2
+        assert [_output_of(worker) for worker in workers] == [[folder, data, port]] * 2
 
         controller.send_signal(signal.SIGKILL)
 
@@ -68,9 +68,9 @@ def test_workers_that_ask_at_once_start_one() -> None:
     servers = SharedServers()
     with ExitStack() as stack:
         stack.callback(servers.close)
-        # It ends with the process that asked, and the server does not.
+        # It ends with the process that requested it, and the server does not.
         workers = [_asking(stack, str(servers.folder)) for _ in range(2)]
-        first, second = map(_said, workers)
+        first, second = map(_output_of, workers)
         assert first == second
         for worker in workers:
             worker.communicate("")

@@ -59,7 +59,7 @@ def test_prometheus_records_the_lag_and_grafana_has_the_dashboards(
     ask = ("exec", "-T", "prometheus", *promtool)
     wait_for(lambda: bool(compose(*ask, profile="monitoring").strip()), query)
     require_hardened(*monitoring)
-    # No registry, no Grafana: compose_test.sh says so.
+    # No registry, no Grafana: compose_test.sh reports it.
     if "grafana" in monitoring:
         search = "http://127.0.0.1:3000/api/search?type=dash-db"
         listed = compose("exec", "-T", "grafana", "wget", "-q", "-O", "-", search, profile="*")

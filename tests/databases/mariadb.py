@@ -1,4 +1,4 @@
-"""A real MariaDB for tests: found on this machine, or taken out of Debian's packages."""
+"""A real MariaDB for tests: installed on this machine, or taken out of Debian's packages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ class MariaDBPrograms:
     mariadbd: Path
     base: Path
     libraries: str
-    """For LD_LIBRARY_PATH."""
 
     @property
     def share(self) -> Path:

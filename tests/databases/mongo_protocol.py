@@ -18,7 +18,7 @@ from tests.waiting import DEADLINE_S, wait_until_up
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _COMMIT_DELAY_MS: Final = 1
 _GATEWAY: Final = re.compile(r"^(\d+)\n(\S+)\n", re.MULTILINE)
-"""What Py4J's gateway says first: its port, and what it wants to hear."""
+"""The first output of Py4J's gateway: its port, and the token it expects."""
 
 
 def mongo_protocol_jars() -> list[Path]:
@@ -78,13 +78,13 @@ class MongoProtocolServer(DatabaseServer):
                 port=port,
                 auth_token=token,
                 auto_convert=True,
-                # It ends long after what it was asked for is gone.
+                # It ends long after its caller is gone.
                 enable_memory_management=False,
             )
         )
         jvm = self._gateway.jvm
         store = jvm.org.h2.mvstore.MVStore.open(str(self.data))
-        # How long it may take until a write is in the file; a second where nobody says.
+        # How long it may take until a write is in the file; a second by default.
         store.setAutoCommitDelay(_COMMIT_DELAY_MS)
         backend = jvm.de.bwaldvogel.mongo.backend.h2.H2Backend(store)
         self._server = jvm.de.bwaldvogel.mongo.MongoServer(backend)

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: found on this machine, or taken out of Debian's packages.
+"""A real PostgreSQL for tests: installed on this machine, or taken out of Debian's packages.
 
 It refuses to run as root: then it runs as nobody.
 """
@@ -48,7 +48,6 @@ class PostgreSQLPrograms:
 
     folder: Path
     libraries: str
-    """For LD_LIBRARY_PATH."""
     unpacked: Path | None
     """What has to stay together, where they are not installed."""
 

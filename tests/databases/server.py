@@ -23,7 +23,7 @@ from tests.waiting import wait_for, wait_until_up
 HOST: Final = "127.0.0.1"
 USER: Final = "sparklag"
 PASSWORD: Final = "local@tests:p/w?#&+ %41"
-"""Nothing of it may stand in a URL as it is, and `%41` tells whether it was unescaped twice."""
+"""Nothing of it may stand in a URL as it is, and `%41` shows whether it was unescaped twice."""
 
 _START_S: Final = 120.0
 _GONE_S: Final = 120.0
@@ -34,7 +34,7 @@ class DatabaseServer(Startable):
     """Its data are gone with it.
 
     It listens on one port of 127.0.0.1 as long as it is kept, also after `kill` and `start`. What
-    a client was told is written outlives `kill`: nothing waits for the disk, and all is with the
+    was acknowledged to a client outlives `kill`: nothing waits for the disk, and all is with the
     system by then.
     """
 
@@ -107,7 +107,7 @@ class DatabaseServer(Startable):
         if self._process is None or not self._process.is_alive():
             return
         self._before_end()
-        # Frozen it starts nothing that would not be seen.
+        # Frozen it starts nothing that would be missed.
         freeze(self._process)
         started = descendants(self._process.pid)
         self._process.kill()
@@ -177,7 +177,7 @@ class DatabaseServer(Startable):
 
 
 class SqlServer(DatabaseServer):
-    """One that is asked in SQL, by users with passwords."""
+    """One that speaks SQL, for users with passwords."""
 
     driver: str
     """The module of a plain driver, by PEP 249."""
@@ -202,13 +202,13 @@ class SqlServer(DatabaseServer):
         with closing(self.connect()) as connection:
             connection.cursor().execute(f"CREATE DATABASE {database}")
 
-    def _prepare_by(self, command: Sequence[str], output: str = "") -> None:
-        """Run what makes its data; `told` is what it reads."""
+    def _prepare_by(self, command: Sequence[str], stdin: str = "") -> None:
+        """Run what makes its data; `stdin` is its input."""
         log_path = self.folder / "prepare.log"
         with log_path.open("wb") as log:
             done = subprocess.run(
                 command,
-                input=output.encode(),
+                input=stdin.encode(),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self._environment(),

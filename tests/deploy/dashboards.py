@@ -14,7 +14,7 @@ PATHS: Final = sorted((DEPLOY / "grafana").glob("*.json"))
 _FILLED: Final = {"$cluster": ".*", "$job": ".*", "$query": "orders", "$__rate_interval": "1m"}
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     panel: str
     expression: str
 
@@ -27,10 +27,10 @@ def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
-def expressions(dashboard: dict[str, Any]) -> Iterator[Asked]:
+def expressions(dashboard: dict[str, Any]) -> Iterator[Requested]:
     for panel in panels(dashboard):
         for target in panel["targets"]:
-            yield Asked(panel["title"], filled(target["expr"]))
+            yield Requested(panel["title"], filled(target["expr"]))
 
 
 def variables(dashboard: dict[str, Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Prometheus and Alertmanager: found on this machine, or taken out of Debian's packages."""
+"""Prometheus and Alertmanager: installed on this machine, or taken out of Debian's packages."""
 
 from __future__ import annotations
 

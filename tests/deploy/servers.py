@@ -34,7 +34,7 @@ def prometheus(
 def alertmanager(
     programs: Programs, folder: Path, configuration: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Groups alerts, and tells who is to know. `configuration` is alertmanager.yml as values. Its
+    """Groups alerts, and notifies the receivers. `configuration` is alertmanager.yml as values. Its
     address."""
     # Alone: else it looks for others.
     options = (f"--storage.path={folder / 'data'}", "--cluster.listen-address=")

@@ -74,7 +74,7 @@ def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
 
         hold.touch()
         topics.order(700)
-        wait_for(hangs, "the service says that it hangs", START_S)
+        wait_for(hangs, "the service reports that it hangs", START_S)
         wait_for(lambda: prometheus.alerts().get(STALLED) == "firing", "the rule fires", START_S)
         wait_for(lambda: bool(output(webhook, "firing")), "somebody is woken", START_S)
         alarm = output(webhook, "firing")[0]
@@ -85,7 +85,7 @@ def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
 
         hold.unlink()
         wait_for(is_ok, "the query goes on", START_S)
-        wait_for(lambda: bool(output(webhook, "resolved")), "that is told too", START_S)
+        wait_for(lambda: bool(output(webhook, "resolved")), "that is notified too", START_S)
         wait_for(lambda: not prometheus.alerts(), "no alarm is left", START_S)
 
         orders.terminate()

@@ -31,7 +31,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
 PARTITIONS: Final = 4
 RECORDS: Final = 100
-"""In each partition."""
 PROCESSED: Final = {"first": 40, "second": 10, "billing": 70}
 """Of each partition, by query; `billing` is a consumer group."""
 SETTLED_S: Final = 240.0

@@ -1,4 +1,4 @@
-"""The alerting rules: each fires where it should, stays silent beside it, and says what to do."""
+"""The alerting rules: each fires where it should, stays silent beside it, and names what to do."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_in_kubernetes_the_pods_of_sparklag_are_scraped_while_they_run_and_no_ot
     job["file_sd_configs"] = [{"files": [str(pods)]}]
     configuration["rule_files"] = [str(RULES)]
     with prometheus(programs, tmp_path, configuration) as server:
-        wait_for(lambda: bool(server.targets()), "the pods are found")
+        wait_for(lambda: bool(server.targets()), "the pods are discovered")
         (target,) = server.targets()
     assert target["labels"] == {
         "job": "sparklag",

@@ -1,4 +1,4 @@
-"""A driver of one query that begins where the offset store says, where its checkpoint is new.
+"""A driver of one query that begins at the stored offsets, where its checkpoint is new.
 
 Arguments: bootstrap servers, topic, checkpoint, URL of the store, file of what it wrote, "publish"
 or "record". Each batch is a line of that file: its number, and partition and offset of each record.

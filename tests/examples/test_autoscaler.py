@@ -1,4 +1,4 @@
-"""`examples/autoscaler.py`: its rules, and a decision by what a real service says."""
+"""`examples/autoscaler.py`: its rules, and a decision by the answer of a real service."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_fewer_are_taken_when_all_of_ten_minutes_requested_for_fewer() -> None:
     assert scaler.decide(event(at_s=300)) == 4
     assert scaler.decide(event(at_s=610, **idler)) == 4, "they were needed five minutes ago"
     assert scaler.decide(event(at_s=890, **idle)) == 4
-    assert scaler.decide(event(at_s=910, **idler)) == 2, "the most that were asked for"
+    assert scaler.decide(event(at_s=910, **idler)) == 2, "the most that were requested"
 
 
 @pytest.mark.kafka

@@ -214,7 +214,7 @@ def test_a_change_of_status_is_reported_once_in_json_and_avro(
         directory=tmp_path,
     )  # fmt: skip
     with running(example):
-        wait_for(lambda: example.has_logged("forgotten"), "all is told")
+        wait_for(lambda: example.has_logged("forgotten"), "all is printed")
         _leave(example)
     output = [line for line in example.log_path.read_text().splitlines() if not line[:1].isdigit()]
     assert output == [

@@ -69,7 +69,7 @@ def test_it_reports_each_value_of_a_mixed_topic(
     }
     second_client.produce(topic, output, key=key_of(event.query_id))
     with running(reading(second_client, topic, registry.url, tmp_path)) as reader:
-        wait_for(lambda: reader.has_logged("forgotten"), "all is told")
+        wait_for(lambda: reader.has_logged("forgotten"), "all is printed")
         committed = {0: len(output)}
         wait_for(lambda: second_client.committed(topic, topic) == committed, "all is committed")
         reader.stop(_END_S)

@@ -68,7 +68,7 @@ def pytest_terminal_summary(
 
 @pytest.fixture(scope="session")
 def tell(pytestconfig: pytest.Config) -> Tell:
-    """Says to whoever runs the tests what they wait for, although output is captured."""
+    """Shows whoever runs the tests what they wait for, although output is captured."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
 
     def say(text: str) -> None:

@@ -15,7 +15,6 @@ class LogHistory:
     """
 
     base: int = 0
-    """Its end when nothing had been sent yet."""
     repeated: int = 0
     """Records that are in it twice: acknowledged, and the answer was lost."""
     _sent_s: list[float] = field(default_factory=list)

@@ -1,6 +1,6 @@
-"""A producer that is replaced when it stands still.
+"""A producer that is replaced when it stalls.
 
-librdkafka's, idempotent or not, was seen to wait for ever after its broker restarted, with the
+librdkafka's, idempotent or not, may wait for ever after its broker restarted, with the
 broker there (librdkafka#4976 is one report): that is no fault of what is tested here.
 """
 
@@ -19,7 +19,7 @@ OnDelivery = Callable[[KafkaError | None, Message], None]
 
 _STUCK_S: Final = 60.0
 _PURGED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-"""What a producer says that was replaced."""
+"""The error of a producer that was replaced."""
 _FLUSH_STEP_S: Final = 1.0
 
 

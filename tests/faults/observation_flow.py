@@ -1,4 +1,4 @@
-"""Drivers of many queries, as seen from outside: what they write to `processed-offsets`.
+"""Drivers of many queries, from outside: what they write to `processed-offsets`.
 
 Not Spark: positions that advance as a query's would, so that a fault meets a known history.
 """
@@ -44,7 +44,6 @@ class Query:
     held: bool = False
     """No batch completes: only the driver's clock writes."""
     dead: bool = False
-    """Its driver is gone: nothing is written any more."""
     due_s: float = 0.0
 
     @property

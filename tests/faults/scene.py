@@ -54,7 +54,6 @@ class Scene:
         self.services = services
         self.clock = clock
         self.checkpoints: list[Checkpoint] = []
-        """Of queries on real Spark."""
         self._fault: Span | None = None
 
     @property
@@ -166,7 +165,7 @@ class Scene:
 
         def exact() -> bool:
             truth, newest = self.truth, self.newest()
-            # Of an observation without progress the numbers are right before it is told.
+            # Of an observation without progress the numbers are right before it is published.
             problems[:] = truth.lost(self.recorder.records)
             for query_id in self.histories:
                 problems.extend(truth.final_problems(newest.get(query_id), query_id, ends))
@@ -207,7 +206,7 @@ def scene(
     names: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Iterator[Scene]:
-    """Own topics and a group of no instances yet, on the brokers the service is told.
+    """Own topics and a group of no instances yet, on the brokers that the service connects to.
 
     `past_proxy`: where everybody else reaches the same brokers. `names` are of own topics and
     group where they are there already.

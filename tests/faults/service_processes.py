@@ -141,7 +141,7 @@ class ServiceGroup:
 def service_group(
     folder: Path, settings: Mapping[str, object], environment: Mapping[str, str] | None = None
 ) -> Iterator[ServiceGroup]:
-    """A group of no instances yet; afterwards none is left. After a failure their logs are told."""
+    """A group of no instances yet; afterwards none is left. A failure prints their logs."""
     group = ServiceGroup(folder, settings, environment or {})
     try:
         yield group

@@ -25,7 +25,7 @@ START_S: Final = 240.0
 
 @dataclass(frozen=True)
 class Query:
-    """What the driver runs, and what it tells sparklag."""
+    """What the driver runs, and what it passes to sparklag."""
 
     read_from: str
     topic: str
@@ -117,7 +117,7 @@ class SparkDriver:
             assert self._process.is_alive(), self._process.describe_end()
             return text in self.log()
 
-        wait_for(message, f"the driver says {text!r}", timeout_s)
+        wait_for(message, f"the driver prints {text!r}", timeout_s)
 
 
 def main() -> None:

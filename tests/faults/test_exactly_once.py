@@ -46,7 +46,7 @@ def test_every_record_is_there_once_after_kills(
     fault_report.note = f"seed {seed}: {example.moments}"
     example.check()
     if kills > 4:
-        # Or the test has shown less than it says: few kills may miss one of these.
+        # Or the test has shown less than its name: few kills may miss one of these.
         assert example.moments.unwritten
         assert example.moments.skipped
         assert example.moments.checkpoints_deleted

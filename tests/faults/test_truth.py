@@ -40,7 +40,7 @@ def truth(
 
 
 def event(at: Observed, **partition: Any) -> dict[str, Any]:
-    """Measured now, from `at`, right unless `partition` says otherwise."""
+    """Measured now, from `at`, right unless `partition` differs."""
     processed = at.processed[TOPIC][0]
     whole: dict[str, Any] = {
         "partition": 0,

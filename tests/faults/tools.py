@@ -1,4 +1,4 @@
-"""Programs that the faults need and this machine may lack: found, or got, or one line how to."""
+"""Programs that the faults need: installed, downloaded, or one line with the way to get them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TOXIPROXY_VERSION: Final = "v2.12.0"
 _TOXIPROXY_MODULE: Final = f"github.com/Shopify/toxiproxy/v2/cmd/server@{TOXIPROXY_VERSION}"
 
 Tell = Callable[[str], None]
-"""Says to whoever waits what is waited for."""
+"""Reports what the test waits for."""
 
 
 class ToolMissing(Exception):
-    """A program is not here and could not be got: the text is one line that says how to."""
+    """A program is not here and could not be got: the text is one line with the way to get it."""
 
 
 def toxiproxy_server(tell: Tell) -> Path:

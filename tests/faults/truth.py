@@ -110,7 +110,7 @@ class Truth:
                     yield f"lost: observation {index} of {query_id}, {observed.observed_at_ms}"
 
     def wrong_in(self, record: Published) -> list[str]:
-        """Sentences on what one event says and what is not so."""
+        """Sentences about each wrong value of one event."""
         event = record.event
         if event is None:
             return [f"a tombstone of {record.query_id}, which lives"]
@@ -320,7 +320,7 @@ def gaps(events: Sequence[Published], span: Span) -> list[float]:
 def final_problems(
     event: Mapping[str, Any], expected: Mapping[tuple[str, int], Numbers | None]
 ) -> list[str]:
-    """What an event says otherwise than expected: of each partition, or of others."""
+    """Differences between an event and what is expected of each partition."""
     reported: dict[tuple[str, int], Numbers | None] = {}
     for topic in event["topics"]:
         for partition in topic["partitions"]:

@@ -1,4 +1,4 @@
-"""The REST interface keeps what its OpenAPI document says, whatever is asked of it."""
+"""The REST interface keeps its OpenAPI document, whatever the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever bytes come from outside, a parser reads them, or says in one line why it does not."""
+"""Whatever bytes come from outside, a parser reads them, or reports in one line why it does not."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_schema_of_a_registry(document: Any) -> None:
 @given(st.data())
 def test_a_batch_of_records(codec: str, data: st.DataObject) -> None:
     whole = batch(codec, b"one", b"two" * 50)
-    # What stands before has been checked by a broker, the sum with it.
+    # What is before it has been checked by a broker, the sum with it.
     content = data.draw(edited(whole[21:])).ljust(40, b"\0")
     size = (9 + len(content)).to_bytes(4, "big")
     head = whole[:8] + size + whole[12:17] + checksum_of(bytes(21) + content)

@@ -1,8 +1,8 @@
-"""A program: one Spark session that does what the tests of the history look at, and tells it.
+"""A program: one Spark session that does what the tests of the history look at.
 
 A process of its own, because other tests' sessions know neither Kafka nor Delta.
 
-python -m tests.jobs.history_session BOOTSTRAP_SERVERS FOLDER: FOLDER/told.json is the answer.
+python -m tests.jobs.history_session BOOTSTRAP_SERVERS FOLDER: FOLDER/output.json is the answer.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def main(servers: str, folder: Path) -> None:
     answer: dict[str, Any] = {
         "values": _values(spark),
         "targets": _targets(spark),
-        "asked": _requested(spark),
+        "unknown_schema": _unknown_schema(spark),
         "refused": _refused(spark),
         "rolled": _rolled(spark),
         "formats": {name: _ingest_twice(spark, servers, one) for name, one in tables.items()},
     }
-    (folder / "told.json").write_text(json.dumps(answer, default=str))
+    (folder / "output.json").write_text(json.dumps(answer, default=str))
     spark.stop()
 
 
@@ -84,7 +84,7 @@ def _targets(spark: SparkSession) -> list[dict[str, Any]]:
     return as_dicts(rows.where("first").select("event_id", "within_target"))
 
 
-def _requested(spark: SparkSession) -> str:
+def _unknown_schema(spark: SparkSession) -> str:
     unknown = struct.pack(">bI", 0, 4_000_000_000) + b"\x02"
     try:
         events(_kafka_rows(spark, [unknown]), cases.AVRO).collect()

@@ -48,9 +48,7 @@ class LaneStory:
     failing: Run
     second_format: Run | None
     observations: dict[str, list[Observation]]
-    """By query id, in their order."""
     stats: dict[str, Any]
-    """Of the listener."""
     polled_stats: dict[str, Any]
     kept: list[tuple[dict[int, int], Observation]]
     """Runs of a query of one batch each: where the topic ended, and what is kept of the batch."""
@@ -88,7 +86,7 @@ class Teller:
 
         process.do("configure", *SILENT)
         restarted = self._start("orders", at_end=False)
-        # Before it has said that it is idle, where it stands is not known.
+        # Before it has reported that it is idle, its position is not known.
         self._await_cause(restarted, "refresh", placed=True)
         restarted = self._more("orders", restarted, 5)
 

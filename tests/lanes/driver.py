@@ -1,4 +1,4 @@
-"""A driver that does what it is told, on the Spark that is installed where it runs.
+"""A driver that runs the commands it receives, on the Spark that is installed where it runs.
 
 `python -m tests.lanes.driver SERVERS TOPIC OFFSETS_TOPIC FOLDER`: reads commands from its standard
 input, one a line, and answers each with a line `done: ` and JSON. Needs a driver's packages only.

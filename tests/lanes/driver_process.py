@@ -1,4 +1,4 @@
-"""A lane's driver as a process, told what to do line by line."""
+"""A lane's driver as a process, which receives commands line by line."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Lane:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_name(f"{folder.name}.lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            # A virtual environment cannot be moved: this file says that it is whole.
+            # A virtual environment cannot be moved: this file marks it as complete.
             if not (folder / "complete").is_file():
                 shutil.rmtree(folder, ignore_errors=True)
                 self._build(folder, self.lock, base)
@@ -101,7 +101,6 @@ LANES: tuple[Lane, ...] = (
     Lane("4.2.0", offsets_v2=True),
     Lane("4.3.0", "spark-4.3.txt", "3.13", offsets_v2=True),
 )
-"""From the oldest to the newest."""
 if sys.version_info < (3, 11):
     # No Spark 4.3 is for it.
     LANES = LANES[:-1]

@@ -70,7 +70,7 @@ def test_every_position_is_what_the_checkpoint_reports_of_the_same_batch(story: 
         }
     # What was sent at four times may be read in more batches.
     assert len(batches) >= 4
-    # While there was no listener, only the newest was found.
+    # While there was no listener, only the newest was read.
     assert len(set(range(max(batches))) - batches) <= 1
 
 

@@ -47,7 +47,7 @@ class SubmittedJob:
     ) -> str:
         """Run the command of the page that contains `text`; what it logs.
 
-        `places`: what stands for the places that it names. `configuration`: of Spark, for what this
+        `places`: replacements of the places that it names. `configuration`: of Spark, for what this
         machine needs; there is the name of the test's own topic too.
         """
         command = command_in(_PAGE, text)

@@ -1,4 +1,4 @@
-"""Jobs that do not name sparklag, on this machine and on a real standalone cluster."""
+"""Jobs that do not name sparklag: on this machine, a standalone cluster, a Connect server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.listener.connect_server import ConnectServer
 from tests.platforms.submitted_job import SubmittedJob, assert_observed
 from tests.second_client import SecondClient
 from tests.spark_cluster import SparkCluster
@@ -31,3 +32,12 @@ def test_it_is_observed_on_a_standalone_cluster(
         assert cluster.applications() == ["counts"]
     assert_observed(job, "listener")
     assert "sparklag: " not in log
+
+
+def test_a_job_that_does_not_name_sparklag_is_observed(
+    second_client: SecondClient, topic_name: str, tmp_path: Path
+) -> None:
+    job = SubmittedJob(second_client, topic_name, tmp_path)
+    with ConnectServer(tmp_path / "server.log") as server:
+        job.run("SPARK_REMOTE=sc://", {"server:15002": f"127.0.0.1:{server.port}"})
+    assert_observed(job, "connect")

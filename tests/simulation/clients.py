@@ -241,7 +241,7 @@ class SimulatedConsumer:
             self._generation += 1
 
     async def _coordinate(self, member: Member) -> None:
-        """Join whenever that is asked for, and tell the listener, as aiokafka does."""
+        """Join whenever that is requested, and call the listener, as aiokafka does."""
         assert self._group is not None
         group = self._group
         await self._listener.on_partitions_revoked([])

@@ -31,17 +31,16 @@ class Process:
     """One that can stand still while the world goes on, or die."""
 
     def __init__(self, name: str, monotonic_offset_s: float = 0.0) -> None:
-        """`monotonic_offset_s`: `time.monotonic()` of one process says nothing to another."""
+        """`monotonic_offset_s`: `time.monotonic()` of one process means nothing to another."""
         self.name = name
         self.monotonic_offset_s = monotonic_offset_s
         self.is_alive = True
         self.remains_still = False
         self.stood_still_s = (-1.0, -1.0)
-        """From when to when it did that last."""
         self.assignments = 0
         """How often it was assigned partitions."""
         self.put_off: list[asyncio.Handle] = []
-        """What has become due while it stands still."""
+        """What has become due while it is suspended."""
 
     def __repr__(self) -> str:
         return self.name

@@ -44,7 +44,7 @@ class Invariants:
         record: Callable[[ConsumerRecord], None],
         silent_after_s: float,
     ) -> None:
-        """`record` is given every record that is appended; a driver that says nothing for
+        """`record` is given every record that is appended; a driver that reports nothing for
         `silent_after_s` is gone."""
         self._record = record
         self._silent_after_s = silent_after_s
@@ -126,7 +126,7 @@ class Invariants:
                 )
             reported_nothing = query.arrived[-1][0] <= newest.observation_offset
             if reported_nothing and newest.status == "STOP" != event.status:
-                raise Violation(f"{name}: it was STOP, is {event.status}, and nothing was said")
+                raise Violation(f"{name}: it was STOP, is {event.status}, and nothing was reported")
         self.newest[event.query_id] = event
 
     def _silence(self, event: LagEvent, query: SimulatedQuery, name: str) -> None:
@@ -145,16 +145,16 @@ class Invariants:
         if any(
             at == event.observation_offset and o.run_id != event.run_id for at, o in query.written
         ):
-            # It is of another run, which was told as a past one.
+            # It is of another run, which was reported as a past one.
             return
-        output = _told(query.written, event.observation_offset)
+        output = _as_of(query.written, event.observation_offset)
         for topic in event.topics:
             for partition in topic.partitions:
                 true = output.get(topic.topic, {}).get(partition.partition)
                 if partition.processed_offset != true:
                     raise Violation(
                         f"{name}: processed_offset {partition.processed_offset} of"
-                        f" {topic.topic}[{partition.partition}], its driver told {true}"
+                        f" {topic.topic}[{partition.partition}], its driver reported {true}"
                         f" at {event.observation_offset}"
                     )
 
@@ -215,7 +215,7 @@ class Invariants:
             )
 
     def _is_disputed(self, query_id: str, offset: int) -> bool:
-        """Whether another run of the query is shown: one of the two is told as its past."""
+        """Whether another run of the query is shown: one of the two is reported as its past."""
         (run_id,) = [each.run_id for at, each in self._queries[query_id].written if at == offset]
         newest = self.newest.get(query_id)
         return newest is not None and newest.run_id != run_id
@@ -229,7 +229,7 @@ class Invariants:
         self._all_committed()
         for query in self._queries.values():
             if query.written:
-                self._told(query, now_s, freshness_s)
+                self._reported(query, now_s, freshness_s)
         for instance in instances:
             assert instance.pipeline is not None
             pipeline = instance.pipeline
@@ -270,7 +270,7 @@ class Invariants:
             if query.written and len(owners) != 1:
                 raise Violation(f"{query.name} is measured by {owners}")
 
-    def _told(self, query: SimulatedQuery, now_s: float, freshness_s: float) -> None:
+    def _reported(self, query: SimulatedQuery, now_s: float, freshness_s: float) -> None:
         event = self.newest.get(query.query_id)
         if event is None:
             raise Violation(f"{query.name} has no event")
@@ -280,7 +280,7 @@ class Invariants:
         if query.is_unproven:
             return
         if event.status not in _STATUSES[query.life]:
-            raise Violation(f"{query.name} is {query.life}, and said to be {event.status}")
+            raise Violation(f"{query.name} is {query.life}, and reported as {event.status}")
         self._ends_known(event)
         covered = self._covered.get(query.query_id, -1)
         newest = max(at for at, _ in query.written)
@@ -306,7 +306,7 @@ class Invariants:
                     raise Violation(f"{where} was created anew, and is {partition.status}")
 
 
-def _told(written: Sequence[tuple[int, Observation]], offset: int) -> dict[str, dict[int, int]]:
+def _as_of(written: Sequence[tuple[int, Observation]], offset: int) -> dict[str, dict[int, int]]:
     """The positions as of the observation at `offset`: its own, or the last before it."""
     for at, observation in reversed(written):
         processed = observation.sources[0].processed

@@ -47,7 +47,6 @@ class Log:
     ends: list[tuple[float, int]] = field(default_factory=lambda: [(-1.0, 0)])
     """When the log ended where."""
     waiters: dict[asyncio.Future[None], None] = field(default_factory=dict)
-    """Of those who wait for a record, in order."""
 
     def grow(self, count: int, at_s: float) -> None:
         """Append `count` records that nobody reads here."""
@@ -110,7 +109,6 @@ class SimulatedKafka:
         self.nodes = list(range(nodes))
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[str, Topic] = {}
-        """Those that were deleted too."""
         self.groups: dict[str, Group] = {}
         self.on_append: OnAppend = lambda record, writer: None
         self.on_send: OnEvent = lambda event, writer: None
@@ -326,7 +324,7 @@ class Group:
     def _expire(self, member: Member) -> None:
         if member in self.members and not member.heartbeats:
             self.leave(member)
-            # What a heartbeat tells it, should it go on.
+            # The response to a heartbeat, should it go on.
             member.set()
 
     def _end_if_all_joined(self) -> None:

@@ -17,7 +17,7 @@ from tests.simulation.kafka import SimulatedKafka
 Life = Literal["running", "dead", "finished", "failed"]
 _BATCH_S: Final = 20.0
 _PROVEN_S: Final = 900.0
-"""A driver goes on for a minute to be told from repeated messages, and Kafka may be away before."""
+"""A driver goes on for a minute to differ from repeated messages; Kafka may be away before."""
 
 
 class SimulatedQuery:
@@ -45,7 +45,7 @@ class SimulatedQuery:
         self._began_s = 0.0
         self._latest_clock_ms = 0
         self.is_unproven = False
-        """Its last driver ended before it had gone on for long enough to be told, by a clock behind
+        """Its last driver ended before it had gone on for long enough to count, by a clock behind
         that of the driver before, from a message that is repeated."""
         self._count = 0
         self._arrives_s = 0.0

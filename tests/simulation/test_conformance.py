@@ -43,7 +43,6 @@ class Cluster(NamedTuple):
     """The topic, and how many it has then."""
     delete: Callable[[str], Awaitable[object]]
     delete_before: Callable[[str, int], Awaitable[object]]
-    """In partition 0 of the topic."""
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types

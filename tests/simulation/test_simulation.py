@@ -16,7 +16,6 @@ pytestmark = pytest.mark.simulation
 
 _HOURS = 4.0
 _SEEDS = 25
-"""In each part."""
 _FIRST = (1, *(pytest.param(1 + n * _SEEDS, marks=pytest.mark.slow) for n in range(1, 10)))
 
 

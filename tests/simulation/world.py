@@ -25,7 +25,7 @@ from tests.simulation.queries import SimulatedQuery
 _HEARTBEAT_S: Final = 120.0
 _REFRESH_S: Final = 60.0
 _REST_S: Final = 720.0
-"""From the last fault until all must be well: a dead driver is told after three heartbeats, and a
+"""Time from the last fault until all must be well: a dead driver is reported after 3 heartbeats, a
 run that goes on beside another after two minutes."""
 _MOST_INSTANCES: Final = 3
 _MOST_QUERIES: Final = 6
@@ -83,7 +83,6 @@ class World:
             self.kafka, self.queries, self.trace.add_record, self._settings.silent_after_s
         )
         self.instances: list[Instance] = []
-        """Those that nobody has ended."""
         self._started: list[Instance] = []
         self._names = 0
         self._topics = 0
@@ -268,7 +267,7 @@ class World:
             instance = self._random.choice(self.instances)
             if not instance.process.remains_still:
                 seconds = self._random.choice((1.0, 10.0, 20.0, 70.0))
-                self.trace.add(f"{instance.process} stands still for {seconds:g} s")
+                self.trace.add(f"{instance.process} is suspended for {seconds:g} s")
                 instance.stand_still()
                 self._loop.call_world(seconds, self._go_on, instance)
 

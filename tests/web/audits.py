@@ -32,7 +32,6 @@ class Accessibility(msgspec.Struct, frozen=True):
     """Lighthouse's category of that name."""
 
     score: int
-    """Of 100."""
     failing: list[str]
 
 

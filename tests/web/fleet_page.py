@@ -28,7 +28,6 @@ class FleetPage:
         self.table = page.get_by_role("table", name="Queries")
         self.stream = page.get_by_role("banner").get_by_role("status").first
         self.names = self.table.locator(_NAME)
-        """Of the queries whose rows exist."""
         self.search = page.get_by_role("searchbox", name="Filter queries")
 
     async def open(self, parameters: str = "") -> None:

@@ -2,12 +2,66 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from playwright.async_api import Browser, BrowserContext, Page
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, WebError
 
 from tests.waiting import DEADLINE_S
-from tests.web.page_errors import PageErrors
+
+_LOCAL: Final = {"127.0.0.1", None}
+"""None: no host at all, as of data:."""
+_REPORT_VIOLATIONS: Final = """
+addEventListener("securitypolicyviolation", (event) =>
+    console.error(`policy violated: ${event.violatedDirective}: ${event.blockedURI}`));
+"""
+_LEFT: Final = "net::ERR_ABORTED"
+"""The page itself gave the request up, or was left."""
+
+
+class PageErrors:
+    """Errors and warnings on the console, uncaught exceptions, requests that failed or went to
+    another host, violations of the Content-Security-Policy: of all pages of a context."""
+
+    def __init__(self) -> None:
+        self._observed: list[str] = []
+        self._allowed: list[str] = []
+
+    async def watch(self, context: BrowserContext) -> None:
+        await context.add_init_script(_REPORT_VIOLATIONS)
+        context.on("console", self._on_console)
+        context.on("weberror", self._on_exception)
+        context.on("request", self._on_request)
+        context.on("requestfailed", self._on_failed_request)
+
+    def allow(self, pattern: str) -> None:
+        """Errors that match this regular expression are expected."""
+        self._allowed.append(pattern)
+
+    @property
+    def unexpected(self) -> list[str]:
+        return [
+            error
+            for error in self._observed
+            if not any(re.search(pattern, error) for pattern in self._allowed)
+        ]
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning", "assert"):
+            self._observed.append(f"console: {message.text} ({message.location.get('url')})")
+
+    def _on_exception(self, error: WebError) -> None:
+        self._observed.append(f"exception: {error.error}")
+
+    def _on_request(self, request: Request) -> None:
+        if urlsplit(request.url).hostname not in _LOCAL:
+            self._observed.append(f"request to another host: {request.url}")
+
+    def _on_failed_request(self, request: Request) -> None:
+        if request.failure != _LEFT:
+            self._observed.append(f"request failed: {request.url}: {request.failure}")
+
 
 PHONE: Final = {"width": 390, "height": 844}
 """The size of its viewport."""

@@ -1,4 +1,4 @@
-"""A query whose driver is the test: it reports to `processed-offsets` what it is told to."""
+"""A query whose driver is the test: it reports to `processed-offsets` what the test passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the page would otherwise pass over in silence is found."""
+"""What the tests of the page would otherwise miss is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page says of the service itself: that it knows no query, that it does not work."""
+"""What the page shows of the service itself: that it knows no query, that it does not work."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Demo:
         return result
 
     def await_process(self, named: str) -> int:
-        """The process whose command says `named`; a process in its exec says nothing yet."""
+        """The process whose command has `named`; a process in its exec has none yet."""
         result: list[int] = []
 
         def look() -> bool:

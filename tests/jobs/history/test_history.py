@@ -24,13 +24,13 @@ WITH_NEW_FIELDS = "tests.jobs.history_new_fields"
 
 
 class _Session:
-    """What a session told, and its log."""
+    """The output of a session, and its log."""
 
     def __init__(self, servers: str, folder: Path) -> None:
         self.folder = folder
         self._servers = servers
         self.log = self.run(PROGRAM)
-        self.output: dict[str, Any] = json.loads((folder / "told.json").read_text())
+        self.output: dict[str, Any] = json.loads((folder / "output.json").read_text())
 
     def run(self, program: str) -> str:
         child = ChildProcess(
@@ -78,7 +78,7 @@ def test_an_event_has_a_row_for_each_partition_or_one_and_one_of_them_is_its_fir
     (lossy,) = (row for row in rows if row["partition"] == 0 and row["topic"] == "clicks")
     assert (lossy["lag"], lossy["lost_records"], lossy["status"]) == (3, 2, "DATA_LOSS")
     assert (lossy["processed_offset"], lossy["time_lag_s"]) == (None, None)
-    # What is said of the event is said once.
+    # The fields of the event are stored once.
     assert (lossy["event_status"], lossy["total_lag"], lossy["day"]) == (None, None, "2026-09-21")
     (first,) = (row for row in rows if row["first"] and row["event_id"] == "wide")
     assert (first["event_status"], first["total_lag"], first["within_target"]) == ("OK", 65, True)
@@ -92,8 +92,8 @@ def test_a_row_is_the_same_from_avro_as_from_json(session: _Session) -> None:
     assert in_avro == {**newer, "event_id": "in avro"}
 
 
-def test_a_schema_that_is_not_known_is_requested_for(session: _Session) -> None:
-    assert "sparklag: unknown schema id 4000000000" in session.output["asked"]
+def test_an_unknown_schema_fails_with_its_id(session: _Session) -> None:
+    assert "sparklag: unknown schema id 4000000000" in session.output["unknown_schema"]
 
 
 def test_targets_are_the_thresholds_of_the_settings_or_the_status(session: _Session) -> None:

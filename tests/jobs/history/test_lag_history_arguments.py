@@ -1,4 +1,4 @@
-"""What the job is told wrongly, before it starts anything."""
+"""Wrong arguments of the job are refused before it starts anything."""
 
 from __future__ import annotations
 

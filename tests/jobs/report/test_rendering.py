@@ -46,12 +46,12 @@ class _Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
-        self.seen: list[str] = []
+        self.tags: list[str] = []
         self.links: list[str] = []
         self.text = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
+        self.tags.append(tag)
         self.links += [
             value or "" for name, value in attrs if name in ("href", "src", "xlink:href")
         ]
@@ -59,7 +59,7 @@ class _Page(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
+        self.tags.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -73,15 +73,15 @@ def test_the_page_remains_alone_and_shows_names_as_text(reports: list[QueryRepor
     page = _Page()
     page.feed(html)
     assert page.open == []
-    assert {"script", "link", "img", "iframe"}.isdisjoint(page.seen)
+    assert {"script", "link", "img", "iframe"}.isdisjoint(page.tags)
     assert page.links == ["#q0", "#q1"]
     assert "url(" not in html
     assert "@import" not in html
     assert NASTY in page.text
-    assert page.seen.count("svg") == 2 * 1
+    assert page.tags.count("svg") == 2 * 1
     # The episode in both charts; each line in two parts, because of the hole.
     assert html.count('class="missed"') == 2
-    assert page.seen.count("polyline") == 4
+    assert page.tags.count("polyline") == 4
     assert "prefers-color-scheme: dark" in html
 
 
