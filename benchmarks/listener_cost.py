@@ -74,7 +74,7 @@ def _compare(
     taken: list[QueryEvent] = []
     failures: list[BaseException] = []
     gateway: Any = spark.sparkContext._gateway
-    ours = wrapped(gateway, Py4jListener(taken.append, failures.append))
+    ours = wrapped(gateway, Py4jListener(spark._jvm, taken.append, failures.append))
     stock = StockListener()
     # Starts what both need: the server that takes Java's calls.
     spark.streams.addListener(stock)

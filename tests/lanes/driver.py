@@ -54,7 +54,7 @@ class LaneDriver:
 
     def compose(self) -> str:
         """The class of the listener that passes text. Fails where it is not allowed."""
-        listener = Py4jListener(lambda _: None, lambda _: None)
+        listener = Py4jListener(self._spark._jvm, lambda _: None, lambda _: None)
         composed = text_listener(self._spark.sparkContext._gateway, listener)
         return str(composed.getClass().getName())
 

@@ -102,7 +102,8 @@ class Py4jListener:
     callback makes Spark's listener bus drop events of every listener.
     """
 
-    def __init__(self, on_event: OnEvent, on_error: OnError) -> None:
+    def __init__(self, jvm: Any, on_event: OnEvent, on_error: OnError) -> None:
+        self._progress_reader = ProgressReader(jvm)
         self._on_event = on_event
         self._on_error = on_error
 
@@ -115,7 +116,9 @@ class Py4jListener:
 
     def onQueryProgress(self, event: Any) -> None:
         """Called where `text_listener` is not allowed."""
-        self._dispatch(lambda at_ms: Progressed(str(event.progress().json()), at_ms))
+        self._dispatch(
+            lambda at_ms: Progressed(self._progress_reader.read(event.progress()), at_ms)
+        )
 
     def onQueryIdle(self, event: Any) -> None:
         self._dispatch(lambda at_ms: Idled(*_ids(event), at_ms))

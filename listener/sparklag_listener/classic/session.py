@@ -68,7 +68,7 @@ class ClassicSession:
     def listen(self, on_event: OnEvent, on_error: OnError) -> None:
         if _version(self._spark) < _OLDEST_WITH_LISTENER:
             raise NoListener(f"listeners need Spark 3.4 or newer, this is {self._spark.version}")
-        listener = Py4jListener(on_event, on_error)
+        listener = Py4jListener(self._spark._jvm, on_event, on_error)
         self._wrapper = add_listener(self._spark, listener)
 
     def stop_listening(self, timeout_s: float) -> None:

@@ -40,7 +40,7 @@ class RecordingListener:
     def __init__(self) -> None:
         self.events: list[QueryEvent] = []
         self.errors: list[BaseException] = []
-        self.listener = Py4jListener(self.events.append, self.errors.append)
+        self.listener = Py4jListener(None, self.events.append, self.errors.append)
 
 
 @pytest.fixture
@@ -101,5 +101,5 @@ def test_a_handle_that_is_closed_is_no_error_for_spark(callback: str) -> None:
     def refuse(event: QueryEvent) -> None:
         raise RuntimeError("Event loop is closed")
 
-    getattr(Py4jListener(refuse, errors.append), callback)(FakeEvent())
+    getattr(Py4jListener(None, refuse, errors.append), callback)(FakeEvent())
     assert len(errors) == 1

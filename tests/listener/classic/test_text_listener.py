@@ -30,7 +30,7 @@ class RecordingListener:
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         self.events: list[QueryEvent] = []
         self.errors: list[BaseException] = []
-        self.listener = Py4jListener(self.events.append, self.errors.append)
+        self.listener = Py4jListener(spark._jvm, self.events.append, self.errors.append)
         self.wrapper = wrapped(gateway, self.listener)
 
 
