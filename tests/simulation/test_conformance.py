@@ -90,7 +90,7 @@ async def _consumer(
 
 async def _produce(cluster: Cluster, topic: str, keys: str, value: bytes | None = _VALUE) -> None:
     """A record of each key, one after the other."""
-    create = resolve_name("sparklag_service.publishing.partition_publisher:AcknowledgedProducer")
+    create = resolve_name("sparklag_service.publishing.own_topics:AcknowledgedProducer")
     producer = create(cluster.settings)
     try:
         for key in keys:

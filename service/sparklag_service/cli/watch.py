@@ -17,7 +17,7 @@ from sparklag_schemas import LagEvent, SparklagError
 from sparklag_schemas.text.formatting import ago
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.publishing.cadence import has_changed
+from sparklag_service.publishing.published_query import has_changed
 
 
 class Reading(NamedTuple):

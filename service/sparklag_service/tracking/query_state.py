@@ -42,6 +42,20 @@ class SourceState(Struct, frozen=True):
         return sorted({*positioned, *existing})
 
 
+class MeasureTime(NamedTuple):
+    """Offsets requested at `requested_s` or later came after the query's position."""
+
+    now_ms: int
+    """Epoch milliseconds."""
+    now_s: float
+    requested_s: float
+    """`time.monotonic()`, both."""
+
+    def monotonic_s(self, epoch_ms: int) -> float:
+        """`epoch_ms` by the clock that only rises."""
+        return self.now_s - (self.now_ms - epoch_ms) / 1000
+
+
 class PastRun(NamedTuple):
     """A run that another one has followed, or goes on beside."""
 
