@@ -65,7 +65,7 @@ class InstanceState:
             "intake": pipeline.intake.ready,
             "view": pipeline.view_reader.ready,
             "schema registry": writer.waiting or pipeline.formats.waiting,
-            # Before the topics are there nothing else is asked of Kafka.
+            # Before the topics are there nothing else is requested from Kafka.
             "kafka": home if pipeline.topics.ready is None else None,
             # The next event of a query that another instance owns by now is not published here.
             "publishing": writer.failing if self.owned_queries else None,

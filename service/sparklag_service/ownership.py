@@ -22,9 +22,8 @@ from sparklag_service.publishing.stage import Publishing
 from sparklag_service.tracking.query_state import MeasureTime, QueryState
 from sparklag_service.tracking.stage import Tracking
 from sparklag_service.tracking.tracked_queries import TrackedQueries
-from sparklag_service.view.feed import Arrival
+from sparklag_service.view.feed import Arrival, ViewReader
 from sparklag_service.view.view import View, is_forgettable
-from sparklag_service.view.view_reader import ViewReader
 
 _log = logging.getLogger(__name__)
 _REBALANCE_STEP_S: Final = 5.0
@@ -74,17 +73,18 @@ class Assignment:
         self._silent_after_s = settings.silent_after_s
 
     def owns(self, query_id: str) -> bool:
-        """Whether this instance publishes a query that it tracks."""
+        """Returns whether this instance publishes a query that it tracks."""
         return self.intake.owns(query_id)
 
     def watches(self, query_id: str) -> bool:
-        """Whether this instance reads the query's position itself: from a checkpoint or group."""
+        """Returns whether this instance itself reads the query's position: from a checkpoint or
+        group."""
         if query_id in self.tracked:
             return self.intake.owns(query_id)
         return self.intake.may_adopt(query_id) and not self.is_measured_in_driver(query_id)
 
     def is_measured_in_driver(self, query_id: str) -> bool:
-        """Whether an embedded service, in the query's driver, measures it."""
+        """Returns whether an embedded service, in the query's driver, measures it."""
         entry = self.view.get(query_id)
         return (
             entry is not None

@@ -31,9 +31,8 @@ from sparklag_service.recording import StoreRecorder
 from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.stage import Tracking
 from sparklag_service.tracking.tracked_queries import TrackedQueries
-from sparklag_service.view.feed import Feed
+from sparklag_service.view.feed import Feed, ViewReader
 from sparklag_service.view.view import View
-from sparklag_service.view.view_reader import ViewReader
 
 MakeIntake = Callable[[NewestQueue[Delivery], Counters, MessageFormats], Intake]
 Run = Callable[[], Awaitable[None]]
@@ -115,7 +114,7 @@ class Pipeline:
         self.topics = OwnTopics(settings)
 
     async def run(self) -> None:
-        """Run until cancelled, Kafka there or not: while it is away, InstanceState says why."""
+        """Run until cancelled. While Kafka is away, InstanceState gives the reason."""
         async with AsyncExitStack() as stack:
             for part in (self.enricher, self.publishing):
                 stack.push_async_callback(part.aclose)
@@ -164,6 +163,6 @@ class Pipeline:
         return True
 
     async def _after_view(self, run: Run) -> None:
-        """A query that restarts without data is where the view says it is: that comes first."""
+        """Run once the view is read: it has the position of a query that restarts without data."""
         await self.view_reader.caught_up.wait()
         await run()

@@ -24,7 +24,7 @@ class Supervisor:
 
     def __init__(self) -> None:
         self.restarts: Counter[str] = Counter()
-        """By task."""
+        """Restarts by task."""
         self._failures: dict[str, tuple[float, str]] = {}
 
     @property

@@ -47,7 +47,7 @@ def state(*sources: SourceState, **fields: Any) -> QueryState:
             "query": "orders",
             "cluster": "default",
             "observed_at": 1_000,
-            "driver_seen_at_ms": 1_000,
+            "driver_written_at_ms": 1_000,
             "sources": sources or (source({"orders": {0: 5}}),),
             **fields,
         }

@@ -423,7 +423,7 @@ def in_place_of_kafka(kafka: SimulatedKafka) -> Iterator[None]:
 
     replaced: dict[str, Any] = {
         f"{package}.intakes.topic.ContractConsumer": consumer,
-        f"{package}.view.view_reader.ContractConsumer": consumer,
+        f"{package}.view.feed.ContractConsumer": consumer,
         f"{package}.publishing.own_topics.AcknowledgedProducer": (
             lambda _settings: SimulatedProducer(kafka)
         ),

@@ -1,7 +1,7 @@
 """Measures what queries need: on every cluster, and at every leader, independently.
 
 A query is measured when every leader of its partitions has responded to a request that was sent
-after its position was seen. It never waits for a leader of other queries' partitions.
+after its position was received. It never waits for a leader of other queries' partitions.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Enricher:
 
     @property
     def metadata(self) -> Mapping[str, ClusterMetadata]:
-        """By alias, of the clusters of which a broker answers."""
+        """Metadata by alias, of the clusters of which a broker responds."""
         return {
             alias: ClusterMetadata(cluster.pool.brokers, cluster.offsets)
             for alias, cluster in self._clusters.items()

@@ -116,7 +116,7 @@ class TopicWriter:
 
     @property
     def content_type(self) -> str:
-        """Of the values."""
+        """The content type of the values."""
         return self._form.content_type
 
     async def stay_ready(self) -> None:

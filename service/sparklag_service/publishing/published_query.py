@@ -15,8 +15,8 @@ from sparklag_schemas.messages.bounds import facts
 from sparklag_schemas.messages.partition_record import partition_key, partition_record
 
 _EARLY: Final = 0.5
-"""Of a refresh interval. On a busy machine one evaluation comes late and the next one in time: what
-is due within half a refresh is not left to the next, which would come a whole refresh later."""
+"""Share of a refresh interval. On a busy machine one evaluation comes late, the next one in time:
+what is due within half a refresh is not left to the next, which would be a whole refresh later."""
 
 
 class Cadence:
@@ -38,8 +38,8 @@ class Cadence:
         """When the query was last evaluated, if it is as published."""
 
     def refresh_due(self, query: str | None, query_id: str, now_s: float) -> bool:
-        """Whether to measure the query again: always, or in its interval of `refresh_intervals` and
-        at the heartbeat while it is as published."""
+        """Returns whether to measure the query again: always, or in its interval of
+        `refresh_intervals` and at the heartbeat while it is as published."""
         if self._unchanged_s is None:
             return True
         settings = self._settings
@@ -50,7 +50,7 @@ class Cadence:
         return now_s + _EARLY * settings.refresh_interval_s >= min(next_s, heartbeat_s)
 
     def due(self, event: LagEvent, now_s: float) -> bool:
-        """Whether to publish `event` now.
+        """Returns whether to publish `event` now.
 
         A start and an end always are, and so is the last of a driver. A progress is, once in
         `publish_interval_s`, however short ago a refresh was published; a refresh, when something
@@ -78,7 +78,7 @@ class Cadence:
 
 
 def _comparison(kind: type[Struct], *without: str) -> Callable[[Any, Any], bool]:
-    """A function that says whether two structs differ by more than that time has passed.
+    """Returns a function that compares two structs, except for what changes with the time alone.
 
     It is generated from the fields, like the methods of a dataclass: it runs for every partition in
     every pass. Unlike `operator.attrgetter` it builds no tuples, and ends at the first difference.
@@ -94,8 +94,8 @@ _topic_changed: Final = _comparison(TopicLag, "partitions")
 
 
 def has_changed(last: LagEvent, event: LagEvent) -> bool:
-    """Whether there is more to say than that time has passed: a record that waits grows older, and
-    everybody can reckon that from `measured_at`."""
+    """Returns whether more has changed than the time: a record that waits grows older, and every
+    reader can calculate that from `measured_at`."""
     return (
         last.observed_at != event.observed_at
         or last.status != event.status
@@ -135,7 +135,7 @@ class PartitionChanges:
     def __init__(self, heartbeat_s: float) -> None:
         self._heartbeat_s = heartbeat_s
         self._written: dict[str, _Written | None] = {}
-        """By key. None: another instance wrote the last record."""
+        """The last record of each key. None: another instance wrote it."""
 
     def take_over(self, event: LagEvent) -> None:
         """Another instance published the query's newest event, with a record of each partition."""
@@ -189,13 +189,13 @@ class PublishedQuery:
     unwritten: LagEvent | None = None
     """The newest event whose partition records are still to be written."""
     is_queued: bool = False
-    """Whether partition records are to be written."""
+    """True while it is in the queue of the partition publisher."""
     is_forgotten: bool = False
-    """Whether each partition is to get its tombstone."""
+    """True while a partition of it has no tombstone yet."""
     is_released: bool = False
-    """Whether this instance publishes it no more, once what has begun is written."""
+    """True once this instance publishes it no more, except for what has begun."""
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to do."""
+        """Returns whether nothing is left to do."""
         return self.is_released and self.in_flight is None and not self.is_forgotten

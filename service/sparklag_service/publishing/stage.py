@@ -101,7 +101,7 @@ class Publishing:
             self._drop_if_over(query)
 
     def refresh_due(self, state: QueryState, now_s: float) -> bool:
-        """Whether to measure a query again at `now_s` (`time.monotonic()`)."""
+        """Returns whether to measure a query again at `now_s` (`time.monotonic()`)."""
         query = self._queries.get(state.query_id)
         return query is None or query.cadence.refresh_due(state.query, state.query_id, now_s)
 
@@ -225,8 +225,8 @@ class Publishing:
     async def _publish_or_unknown(
         self, event: LagEvent, covered: Delivery | None, state: QueryState
     ) -> bool:
-        """Whether nothing is left to do. In place of an event that cannot be written, one without
-        numbers is."""
+        """Write `event`, or one without numbers where it cannot be written; whether nothing is left
+        to do."""
         try:
             return await self.publish(event, covered)
         except Exception as error:
@@ -321,7 +321,7 @@ class PartitionPublisher:
     async def _write_all(
         self, query: PublishedQuery, changes: list[Change], cluster: str = ""
     ) -> bool:
-        """Whether nothing of it is to be written again."""
+        """Write records; whether none of them is to be written again."""
         all_done, partitions = True, query.partitions
         for chunk in by_count(changes, _AT_ONCE):
             written = await asyncio.gather(*(self._write(change, cluster) for change in chunk))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, KeysView, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -53,7 +53,7 @@ class Liveness:
         self._caught_up_s = at_s
 
     def is_over(self, received_s: float | None) -> bool:
-        """Whether a query is silent whose last message was received at `received_s`."""
+        """Returns whether a query is silent whose last message was received at `received_s`."""
         if self._connected_since_s is None or received_s is None:
             return False
         return self._caught_up_s - max(received_s, self._connected_since_s) > self._limit_s
@@ -74,7 +74,7 @@ class TrackedQuery:
     received_s: float | None = None
     """When its last message was received (`time.monotonic()`)."""
     is_silent: bool = False
-    """Whether it has been silent since its last message."""
+    """True once it has been silent since its last message."""
 
     def received(self, at_s: float) -> None:
         """A message of the query was received: it is alive."""
@@ -85,7 +85,7 @@ class TrackedQuery:
         return self.pending if self.state is state else None
 
     def take_covered(self, state: QueryState) -> Delivery | None:
-        """The same; it is pending no more."""
+        """Remove and return the delivery that an event measured from `state` covers."""
         covered = self.covered(state)
         if covered is not None:
             self.pending = None
@@ -112,7 +112,7 @@ class TrackedQueries(Mapping[str, QueryState]):
         self._limits = settings.limits
         self._offsets_topic = settings.offsets_topic
         self.partitions = 0
-        """Of all queries."""
+        """Those of all queries."""
         self.is_full = False
         """Something was refused since this was last set to False."""
         self.failures: Counter[str] = Counter(dict.fromkeys(_FAILING_STAGES, 0))
@@ -121,7 +121,7 @@ class TrackedQueries(Mapping[str, QueryState]):
         refresh_s = settings.refresh_interval_s
         self._drivers = Liveness(settings.silent_after_s, refresh_s)
         self._watched = Liveness(_SILENT_INTERVALS * longest_interval_s(settings), refresh_s)
-        """Of queries without a driver: a checkpoint or group that cannot be read."""
+        """The clock of queries without a driver: a checkpoint or group that cannot be read."""
 
     def __getitem__(self, query_id: str) -> QueryState:
         return self._records[query_id].state
@@ -134,6 +134,10 @@ class TrackedQueries(Mapping[str, QueryState]):
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def keys(self) -> KeysView[str]:
+        """The ids; it is as fast as that of a dictionary."""
+        return self._records.keys()
 
     def record(self, query_id: str) -> TrackedQuery | None:
         """The record of a tracked query."""
@@ -186,13 +190,13 @@ class TrackedQueries(Mapping[str, QueryState]):
             for key in [key for key in self._traced if key[0] == query_id]:
                 del self._traced[key]
 
-    def expired(self, seen_before_ms: int) -> Iterator[str]:
-        """Ids of queries last seen before `seen_before_ms` (stopped, failed or dead), and of
-        consumer groups that were deleted."""
+    def expired(self, observed_before_ms: int) -> Iterator[str]:
+        """Ids of queries whose last message is older than `observed_before_ms` (stopped, failed or
+        dead), and of consumer groups that were deleted."""
         return (
             query_id
             for query_id, record in self._records.items()
-            if record.state.observed_at < seen_before_ms
+            if record.state.observed_at < observed_before_ms
             or (record.state.ended and not traits_of(record.state.origin).keeps_ended)
         )
 
@@ -214,7 +218,8 @@ class TrackedQueries(Mapping[str, QueryState]):
         self._watched.caught_up(time.monotonic())
 
     def is_silent(self, record: TrackedQuery) -> bool:
-        """Whether its driver must be gone; without a driver, whether it can no longer be read."""
+        """Returns whether its driver must be gone; without a driver, whether its position can no
+        longer be read."""
         liveness = self._watched if record.state.run_id is None else self._drivers
         record.is_silent = record.is_silent or liveness.is_over(record.received_s)
         return record.is_silent

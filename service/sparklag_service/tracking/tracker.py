@@ -90,11 +90,11 @@ class Tracker:
         if offset is not None:
             is_same_run = current is not None and current.run_id == state.run_id
             recent = (written, *(current.recent if current and is_same_run else ()))
-            state = replace(state, observation_offset=offset, recent=recent[:_RECENT])
-        elif current is not None and observation.run_id is None:
+            return StateChange(replace(state, observation_offset=offset, recent=recent[:_RECENT]))
+        if current is not None and observation.run_id is None:
             # Not from the topic: the newest record there stays the same.
-            state = replace(state, observation_offset=current.observation_offset)
-        return StateChange(state)
+            return StateChange(replace(state, observation_offset=current.observation_offset))
+        return change
 
     def _change(
         self,
@@ -112,9 +112,9 @@ class Tracker:
             return StateChange(_of_new_run(self._merged(observation, current, now_ms)))
         past = current.past_runs.get(run_id)
         is_alone = current.ended or now_ms - current.run_received_at_ms > _OTHER_RUN_MS
-        behind_ms = current.driver_seen_at_ms - observation.observed_at
+        behind_ms = current.driver_written_at_ms - observation.observed_at
         if past is not None:
-            if observation.observed_at <= past.seen_at_ms:
+            if observation.observed_at <= past.written_at_ms:
                 return None
         elif offset is not None and behind_ms > self.clocks_differ_ms:
             # It is repeated.
@@ -129,15 +129,15 @@ class Tracker:
             if not _takes_over(observation, current, is_alone=is_alone):
                 return StateChange(replace(current, other_run_id=run_id))
         assert current.run_id is not None
-        followed = PastRun(current.driver_seen_at_ms, current.run_received_at_ms)
+        followed = PastRun(current.driver_written_at_ms, current.run_received_at_ms)
         past_runs = _with_past(current, current.run_id, followed)
         past_runs.pop(run_id, None)
         # What wrote once may be a second driver, or a forger: the position is that of the first.
-        is_disputed = past is not None and current.run_seen_once and not current.ended
+        is_disputed = past is not None and current.run_wrote_once and not current.ended
         other_run_id = current.run_id if is_disputed else None
         current = replace(current, past_runs=past_runs, other_run_id=other_run_id)
         state = _of_new_run(self._merged(observation, current, now_ms))
-        return StateChange(replace(state, run_seen_once=past is None))
+        return StateChange(replace(state, run_wrote_once=past is None))
 
     def _merged(
         self, observation: Observation, current: QueryState | None, now_ms: int
@@ -148,25 +148,25 @@ class Tracker:
             **fields,
             sources=self._sources(observation),
             checkpoint_batch_id=observation.batch_id if is_checkpoint else None,
-            driver_seen_at_ms=observation.observed_at if observation.run_id is not None else 0,
+            driver_written_at_ms=observation.observed_at if observation.run_id is not None else 0,
             idle_at_ms=_idle_at_ms(observation, current),
             ended=observation.cause == "terminated",
             run_received_at_ms=now_ms,
         )
         if current is None:
-            return replace(state, run_seen_since_ms=state.driver_seen_at_ms)
-        driver_seen_at_ms = max(state.driver_seen_at_ms, current.driver_seen_at_ms)
+            return replace(state, run_written_since_ms=state.driver_written_at_ms)
+        driver_written_at_ms = max(state.driver_written_at_ms, current.driver_written_at_ms)
         other = current.past_runs.get(current.other_run_id or "")
         other_run_lives = other is not None and now_ms - other.received_at_ms < _OTHER_RUN_MS
         state = replace(
             state,
             # A version only rises, also where a clock was stepped back.
             observed_at=max(state.observed_at, current.observed_at + 1),
-            driver_seen_at_ms=driver_seen_at_ms,
+            driver_written_at_ms=driver_written_at_ms,
             checkpoint_location=state.checkpoint_location or current.checkpoint_location,
             checkpoint_batch_id=current.checkpoint_batch_id,
-            run_seen_since_ms=current.run_seen_since_ms,
-            run_seen_once=False,
+            run_written_since_ms=current.run_written_since_ms,
+            run_wrote_once=False,
             past_runs=current.past_runs,
             other_run_id=current.other_run_id if other_run_lives else None,
         )
@@ -188,7 +188,7 @@ class Tracker:
 
 
 def _activity(observation: Observation, current: QueryState | None) -> str | None:
-    """Of the newest message; a refresh may leave it out."""
+    """The activity in the newest message; a refresh may leave it out."""
     if observation.activity is not None:
         return observation.activity
     if observation.cause == "idle":
@@ -205,23 +205,23 @@ def _idle_at_ms(observation: Observation, current: QueryState | None) -> int:
 
 
 def _of_new_run(state: QueryState) -> QueryState:
-    return replace(state, run_seen_since_ms=state.driver_seen_at_ms)
+    return replace(state, run_written_since_ms=state.driver_written_at_ms)
 
 
 def _is_old(observation: Observation, offset: int | None, current: QueryState) -> bool:
     if offset is None:
         return False
-    earlier = observation.observed_at < current.driver_seen_at_ms
+    earlier = observation.observed_at < current.driver_written_at_ms
     if current.observation_offset is None:
         return earlier
     if offset <= current.observation_offset:
         # Read again, after a rebalance. By the clock, the topic may have been recreated.
-        return observation.observed_at <= current.driver_seen_at_ms
+        return observation.observed_at <= current.driver_written_at_ms
     # Written again by a producer that did not receive the first acknowledgement.
     if observation.run_id != current.run_id:
         return False
     if current.ended:
-        return observation.observed_at <= current.driver_seen_at_ms
+        return observation.observed_at <= current.driver_written_at_ms
     return earlier and (observation.batch_id or 0) < (current.batch_id or 0)
 
 
@@ -232,18 +232,19 @@ def _with_past(current: QueryState, run_id: str, past: PastRun) -> dict[str, Pas
 
 
 def _is_late(observation: Observation, current: QueryState) -> bool:
-    """Whether a past run wrote this before the present one began, or only its start or end."""
+    """Returns whether a past run wrote this before the present one began, or only its start or
+    end."""
     if observation.cause in ("started", "terminated", "closed"):
         return True
-    return observation.observed_at <= current.run_seen_since_ms
+    return observation.observed_at <= current.run_written_since_ms
 
 
 def _takes_over(observation: Observation, current: QueryState, *, is_alone: bool) -> bool:
-    """Whether a past run is the only one left: the present one has ended, is silent, or has written
-    no more than one message."""
+    """Returns whether a past run is the only one left: the present one has ended, is silent, or has
+    written no more than one message."""
     if current.ended:
-        return observation.observed_at > current.driver_seen_at_ms
-    return current.run_seen_once or is_alone
+        return observation.observed_at > current.driver_written_at_ms
+    return current.run_wrote_once or is_alone
 
 
 def _with_checkpoint(
@@ -263,7 +264,7 @@ def _with_checkpoint(
     )
     positioned = any(source.processed is not None for source in sources)
     set_back = _order(observation.batch_id) < _order(current.checkpoint_batch_id)
-    is_silent = (observation.processed_at or 0) > current.driver_seen_at_ms + _SILENT_DRIVER_MS
+    is_silent = (observation.processed_at or 0) > current.driver_written_at_ms + _SILENT_DRIVER_MS
     newer = (
         set_back
         or not current.has_position

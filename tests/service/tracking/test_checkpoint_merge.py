@@ -122,7 +122,7 @@ def test_a_driver_that_is_behind_its_checkpoint_does_not_take_the_query_back(cau
     query = taken(spoken(4, 50), received(6, 70), spoken(5, 60, 2_000, cause=cause))
     assert at(query) == (6, 70, "checkpoint")
     assert query.ended == (cause == "terminated")
-    assert query.driver_seen_at_ms == 2_000
+    assert query.driver_written_at_ms == 2_000
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -193,7 +193,7 @@ def test_clocks_that_differ_do_not_silence_a_driver() -> None:
     # The service's clock is an hour ahead of the driver's.
     query = taken(received(4, 50, 60 * MINUTE_MS), spoken(5, 60, 1_000), spoken(6, 70, 2_000))
     assert at(query) == (6, 70, "listener")
-    assert query.driver_seen_at_ms == 2_000
+    assert query.driver_written_at_ms == 2_000
 
 
 def test_an_observation_read_again_after_the_checkpoint_spoke_is_still_old() -> None:

@@ -393,14 +393,14 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
             batch_id=4,
             planned_batch_id=5,
             checkpoint_batch_id=4,
-            driver_seen_at_ms=0,
+            driver_written_at_ms=0,
         ),
         state(
             source({"orders": {0: 5}}, topics=("orders",), assigned={"orders": [0]}),
             run_id=None,
             query_id="group:default:billing",
             origin="group",
-            driver_seen_at_ms=0,
+            driver_written_at_ms=0,
         ),
     ],
     ids=[
@@ -409,7 +409,9 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
     ],
 )
 def test_a_state_survives_its_way_through_an_event(query: QueryState) -> None:
-    query = replace(query, run_seen_since_ms=query.observed_at, run_received_at_ms=moment().now_ms)
+    query = replace(
+        query, run_written_since_ms=query.observed_at, run_received_at_ms=moment().now_ms
+    )
     offsets = offsets_at({0: 70, 1: 70, 2: 70}, {0: 0, 1: 0, 2: 0})
     offsets = offsets_at({0: 9}, {0: 0}, topic="returns", topic_id="id-r", beside=offsets)
     offsets = offsets_at({0: 70, 2: 9}, {0: 0}, cluster="east", beside=offsets)
@@ -419,7 +421,7 @@ def test_a_state_survives_its_way_through_an_event(query: QueryState) -> None:
 def test_a_state_survives_also_where_nothing_can_be_measured() -> None:
     query = state(
         source({"orders": {0: 5, 1: 6}}, topics=("orders", "returns")),
-        run_seen_since_ms=1_000,
+        run_written_since_ms=1_000,
         run_received_at_ms=moment().now_ms,
     )
     assert restored(evaluated(query, {})) == query
