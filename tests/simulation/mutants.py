@@ -171,7 +171,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what is read again is tracked again",
-        3,
+        20,
         ("tracking.tracker:_is_old", "offset <= current.observation_offset", "False"),
     ),
     _mutant(

@@ -195,6 +195,7 @@ class Publishing:
     def _start(self, query: PublishedQuery, write: Coroutine[Any, Any, None]) -> None:
         def ended(task: asyncio.Task[None]) -> None:
             self._in_flight.discard(task)
+            assert query.in_flight is task, f"two writes of query {query.query_id} are in flight"
             query.in_flight = None
             self._drop_if_over(query)
 
