@@ -16,7 +16,8 @@ import gc
 import json
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -31,7 +32,8 @@ from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.publishing.cadence import Cadence
+from sparklag_service.publishing.published_query import Cadence
+from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracker import Tracker
 from sparklag_service.view.feed import Arrival
 from sparklag_service.view.view import Entry
@@ -107,11 +109,18 @@ def _evaluation(*, one_in: int | None) -> float:
 def _tracking() -> float:
     """Each query is seen to have completed a batch."""
     tracker = Tracker()
+    states: dict[str, QueryState] = {}
+
+    def track(observations: Iterable[Observation]) -> None:
+        for each in observations:
+            change = tracker.observe(states.get(each.query_id), each)
+            if change is not None:
+                states[each.query_id] = change.state
+
     for second in range(_PASSES):
-        for query in range(_QUERIES):
-            tracker.observe(_observation(query, second))
+        track(_observation(query, second) for query in range(_QUERIES))
     observations = [_observation(query, _PASSES) for query in range(_QUERIES)]
-    return count(lambda: [tracker.observe(each) for each in observations])
+    return count(lambda: track(observations))
 
 
 def _observation(query: int, second: int) -> Observation:
@@ -154,7 +163,7 @@ class _Service:
         self.rules = OurRules(1, _QUERIES)
         self._pipeline = Pipeline(settings, partial(TopicIntake, settings), "service")
         self._exposition = Exposition(InstanceState(self._pipeline))
-        self._cadence = Cadence(settings)
+        self._cadences = defaultdict[str, Cadence](partial(Cadence, settings))
 
     def one_pass(self) -> None:
         """All queries complete a batch, and their lag is published and scraped."""
@@ -170,9 +179,10 @@ class _Service:
         """Publish those events, which come back by the topic."""
         now_s, pipeline = float(self.rules.second), self._pipeline
         for event in self.events():
-            if not self._cadence.due(event, now_s):
+            cadence = self._cadences[event.query_id]
+            if not cadence.due(event, now_s):
                 raise RuntimeError(f"{event.display_name} is not due")
-            self._cadence.published(event, now_s)
+            cadence.published(event, now_s)
             document = encode(event)
             read = decode_lag_event(document)
             pipeline.view.put(Entry(read, document, now_s, 0, self.rules.second))

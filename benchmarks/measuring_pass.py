@@ -34,11 +34,14 @@ from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.runtime.garbage_collection import SurvivorsFrozen
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.counters import Counters
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.enrichment.enricher import Enricher, Measured
 from sparklag_service.evaluation.evaluator import Evaluator
-from sparklag_service.supervision import QueryFailures
+from sparklag_service.intakes import delivery_queue
+from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.query_state import QueryState
+from sparklag_service.tracking.tracked_queries import TrackedQueries
 from sparklag_service.tracking.tracker import Tracker
 
 CPU_BUDGET_MS: Final = 100.0
@@ -242,9 +245,11 @@ async def _ask(enricher: Enricher, states: Sequence[QueryState]) -> None:
 
 @asynccontextmanager
 async def _enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enricher]:
-    settings = Settings(bootstrap_servers=bootstrap_servers, **fields)
-    enricher = Enricher(settings.resolved(bootstrap_servers), QueryFailures())
-    running = asyncio.gather(*(run() for run in enricher.tasks.values()))
+    settings = Settings(bootstrap_servers=bootstrap_servers, **fields).resolved(bootstrap_servers)
+    counters = Counters()
+    tracked = TrackedQueries(settings, delivery_queue(1, counters), counters)
+    enricher = Enricher(settings, tracked, Supervisor())
+    running = asyncio.create_task(enricher.run())
     try:
         yield enricher
     finally:
@@ -368,9 +373,8 @@ def _alone(what: str, ours: list[float], budget_ms: float | None) -> Row:
 
 def _states(queries: int) -> list[QueryState]:
     tracker = Tracker()
-    for query in range(queries):
-        tracker.observe(measured_observation(query))
-    return list(tracker.queries.values())
+    changes = [tracker.observe(None, measured_observation(query)) for query in range(queries)]
+    return [change.state for change in changes if change is not None]
 
 
 def measured_observation(query: int, processed: int = 0) -> Observation:

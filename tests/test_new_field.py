@@ -32,8 +32,7 @@ from scripts.schema_documents import json_schema
 from sparklag_schemas import LagEvent, PartitionRecord, Settings, decode_lag_event, encode
 from sparklag_schemas.avro.schema import schema_of
 from sparklag_schemas.codec import converted
-from sparklag_service.publishing.cadence import partition_changed
-from sparklag_service.publishing.partition_publisher import PartitionChanges
+from sparklag_service.publishing.published_query import PartitionChanges, partition_changed
 from sparklag_service.view.view import Entry
 from tests.service.pipelines import pipeline_of
 from tests.service.rest_client import rest_client

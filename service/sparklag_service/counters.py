@@ -55,7 +55,7 @@ class Refusals:
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
-        """By topic and kind."""
+        """Refused messages by topic and kind."""
         self._logged: dict[tuple[str, str], tuple[float, int]] = {}
         self._of_query: OrderedDict[str, tuple[float, str]] = OrderedDict()
         self._newest: tuple[float, str] | None = None

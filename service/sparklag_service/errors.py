@@ -12,7 +12,7 @@ from sparklag_schemas import SparklagError
 
 
 class ServiceError(SparklagError):
-    """The service cannot do what was asked; the text says why."""
+    """The service cannot do what was requested; the text gives the reason."""
 
 
 class PortInUse(ServiceError):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.tracking.query_limits import near_limits
 from sparklag_service.view.service_state import InstanceStatus
+
+_NEAR: Final = 0.8
+"""From this share of a limit on the service warns."""
 
 
 class InstanceState:
@@ -26,7 +29,7 @@ class InstanceState:
     @property
     def owned_queries(self) -> Collection[str]:
         """Ids of the queries that this instance measures."""
-        return self._pipeline.tracked.tracker.queries.keys()
+        return self._pipeline.tracked.keys()
 
     @property
     def metadata(self) -> Mapping[str, ClusterMetadata]:
@@ -40,12 +43,12 @@ class InstanceState:
     @property
     def unpublished(self) -> int:
         """Queries whose newest observation no acknowledged event covers yet."""
-        return len(self._pipeline.tracked.pending) + len(self._pipeline.publishing)
+        return self._pipeline.tracked.unpublished + len(self._pipeline.publishing)
 
     @property
     def limit_shares(self) -> dict[str, tuple[int, int]]:
         """How much of each limit is used: its setting, used, limit."""
-        tracked, shown = self._pipeline.tracked.limits.shares, self.view.shares
+        tracked, shown = self._pipeline.tracked.shares, self.view.shares
         # A query is tracked before its first event is in the view.
         return {**tracked, **shown, "queries": max(tracked["queries"], shown["queries"])}
 
@@ -62,7 +65,7 @@ class InstanceState:
             "intake": pipeline.intake.ready,
             "view": pipeline.view_reader.ready,
             "schema registry": writer.waiting or pipeline.formats.waiting,
-            # Before the topics are there nothing else is asked of Kafka.
+            # Before the topics are there nothing else is requested from Kafka.
             "kafka": home if pipeline.topics.ready is None else None,
             # The next event of a query that another instance owns by now is not published here.
             "publishing": writer.failing if self.owned_queries else None,
@@ -102,10 +105,20 @@ class InstanceState:
             stream_readers=self.live.reading,
             history_bytes=self.history.archive.held_bytes,
             task_restarts=pipeline.supervisor.restarts,
-            stage_failures=pipeline.tracked.failures.counts,
+            stage_failures=pipeline.tracked.failures,
             limit_shares=self.limit_shares,
             clusters_up={alias: alias not in enricher.unreachable for alias in enricher.offsets},
             record_times={
                 alias: times.counts.as_dict() for alias, times in enricher.record_times.items()
             },
         )
+
+
+def near_limits(shares: Mapping[str, tuple[int, int]]) -> str | None:
+    """Which limits are nearly reached. None: none is."""
+    near = [
+        f"{used:,} of {limit:,} (limits.{setting})"
+        for setting, (used, limit) in shares.items()
+        if used >= _NEAR * limit
+    ]
+    return ", ".join(near) or None

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
@@ -15,23 +15,44 @@ from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import with_pauses
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
-from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.evaluation.stage import Evaluation
-from sparklag_service.intakes import Delivery, Intake
+from sparklag_service.intakes import Intake
 from sparklag_service.publishing.stage import Publishing
-from sparklag_service.tracking.query_state import QueryState
+from sparklag_service.tracking.query_state import MeasureTime, QueryState
 from sparklag_service.tracking.stage import Tracking
 from sparklag_service.tracking.tracked_queries import TrackedQueries
-from sparklag_service.view.feed import Arrival
+from sparklag_service.view.feed import Arrival, ViewReader
 from sparklag_service.view.view import View, is_forgettable
-from sparklag_service.view.view_reader import ViewReader
 
 _log = logging.getLogger(__name__)
 _REBALANCE_STEP_S: Final = 5.0
 _EVICTED_AT_ONCE: Final = 100
 _QUERIES_PER_PAUSE: Final = 25
 """After so many queries others have the loop: each takes up to 0.2 ms, more with many topics."""
+
+
+class Stage(Protocol):
+    """A stage keeps one record of each query that this instance measures."""
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+
+    def adopt(self, event: LagEvent, at: MeasureTime) -> None:
+        """Go on with a query from the newest event of whoever measured it before, at `at`. A query
+        without such an event is adopted by its first observation."""
+
+    def release(self, query_id: str) -> None:
+        """Forget a query: another instance measures it now, or nobody does."""
+
+
+class Stages(NamedTuple):
+    """The stages in the order of the data."""
+
+    tracking: Tracking
+    enricher: Enricher
+    evaluation: Evaluation
+    publishing: Publishing
 
 
 class Assignment:
@@ -52,17 +73,18 @@ class Assignment:
         self._silent_after_s = settings.silent_after_s
 
     def owns(self, query_id: str) -> bool:
-        """Whether this instance publishes a query that it tracks."""
+        """Returns whether this instance publishes a query that it tracks."""
         return self.intake.owns(query_id)
 
     def watches(self, query_id: str) -> bool:
-        """Whether this instance reads the query's position itself: from a checkpoint or group."""
+        """Returns whether this instance itself reads the query's position: from a checkpoint or
+        group."""
         if query_id in self.tracked:
             return self.intake.owns(query_id)
         return self.intake.may_adopt(query_id) and not self.is_measured_in_driver(query_id)
 
     def is_measured_in_driver(self, query_id: str) -> bool:
-        """Whether an embedded service, in the query's driver, measures it."""
+        """Returns whether an embedded service, in the query's driver, measures it."""
         entry = self.view.get(query_id)
         return (
             entry is not None
@@ -79,10 +101,7 @@ class Ownership:
         self,
         settings: ResolvedSettings,
         assignment: Assignment,
-        tracking: Tracking,
-        enricher: Enricher,
-        evaluation: Evaluation,
-        publishing: Publishing,
+        stages: Stages,
         view_reader: ViewReader,
         counters: Counters,
     ) -> None:
@@ -91,10 +110,10 @@ class Ownership:
         self._intake = assignment.intake
         self._tracked = assignment.tracked
         self._view = assignment.view
-        self._tracking = tracking
-        self._enricher = enricher
-        self._evaluation = evaluation
-        self._publishing = publishing
+        self._stages: tuple[Stage, ...] = stages
+        self._enricher = stages.enricher
+        self._evaluation = stages.evaluation
+        self._publishing = stages.publishing
         self._view_reader = view_reader
         self._counters = counters
         self._tombstones: set[str] = set()
@@ -135,14 +154,12 @@ class Ownership:
     async def on_revoked(self) -> None:
         """See RebalanceHandler. What is in flight gets some time; an older event that arrives still
         later does not replace a newer one: readers go by the version."""
-        self._tracked.pending.drop_queued()
-        owns = self._assignment.owns
-        revoked = [i for i in self._publishing.in_flight if not owns(i)]
-        await self._publishing.finish(revoked, _REBALANCE_STEP_S)
-        unowned = [i for i in self._tracked.queries if not owns(i)]
+        self._tracked.drop_queued()
+        await self._publishing.finish_unowned(_REBALANCE_STEP_S)
+        unowned = [i for i in self._tracked if not self._assignment.owns(i)]
         async for query_id in with_pauses(unowned, _QUERIES_PER_PAUSE):
             if query_id in self._tracked:
-                self._tracked.pending.drop(self._release(query_id))
+                self._release(query_id)
 
     async def on_assigned(self) -> None:
         """See RebalanceHandler."""
@@ -163,10 +180,10 @@ class Ownership:
         self, due: Callable[[QueryState, float], bool] | None = None
     ) -> None:
         """Measure the tracked queries, those that are `due` by now, in their newest state."""
-        queries = self._tracked.queries
-        for query_ids in by_count(list(queries), _QUERIES_PER_PAUSE):
+        for query_ids in by_count(list(self._tracked), _QUERIES_PER_PAUSE):
             now_s = time.monotonic()
-            states = [queries[query_id] for query_id in query_ids if query_id in queries]
+            records = map(self._tracked.record, query_ids)
+            states = [each.state for each in records if each is not None]
             self._enricher.request(*(each for each in states if due is None or due(each, now_s)))
             await asyncio.sleep(0)
 
@@ -179,44 +196,35 @@ class Ownership:
             entry = self._view.get(query_id)
             if entry is None:
                 continue  # forgotten meanwhile
-            event = entry.event
-            embedded = event.measured_by == "embedded"
             # An embedded service still runs beside its query, unless it has fallen silent.
-            if not embedded or entry.received_s < silent_before_s:
-                try:
-                    self._adopt_query(event, silent=embedded or event.status == "STOP")
-                except Exception as error:
-                    self._tracking.failed(event, error)
-
-    def _adopt_query(self, event: LagEvent, *, silent: bool) -> None:
-        tracked = self._tracked
-        tracked.limits.admit(event.query_id, sum(len(topic.partitions) for topic in event.topics))
-        self._counters.adopted += 1
-        tracked.tracker.adopt(event)
-        moment = MeasureTime(epoch_ms(), time.monotonic(), time.monotonic())
-        self._evaluation.adopt(event, moment)
-        self._publishing.adopt(event)
-        self._enricher.resume(event, moment)
-        tracked.liveness(event.run_id).adopt(event.query_id, moment.now_s, silent=silent)
+            if entry.event.measured_by == "embedded" and entry.received_s >= silent_before_s:
+                continue
+            try:
+                at = MeasureTime(epoch_ms(), time.monotonic(), time.monotonic())
+                for stage in self._stages:
+                    stage.adopt(entry.event, at)
+                self._counters.adopted += 1
+            except Exception as error:
+                self._tracked.failed_to_track(entry.event, error)
 
     async def _release_unowned(self) -> None:
         """Release queries that another instance, or a driver, measures now."""
-        pending = self._tracked.pending
-        async for query_id in with_pauses(list(self._tracked.queries), _QUERIES_PER_PAUSE):
-            state = self._tracked.queries.get(query_id)
+        async for query_id in with_pauses(list(self._tracked), _QUERIES_PER_PAUSE):
+            state = self._tracked.get(query_id)
             if state is None:
                 continue  # released meanwhile
             newest = self._view.get(query_id)
             if not self._assignment.owns(query_id):
-                pending.drop(self._release(query_id))
+                self._release(query_id)
             elif self._assignment.is_measured_in_driver(query_id) or (
                 newest is not None and newest.event.observed_at > state.observed_at
             ):
-                pending.settle(self._release(query_id))
+                self._tracked.settle_pending(query_id)
+                self._release(query_id)
 
     def _forget_tombstoned(self) -> None:
-        """Forget what any instance was told to forget, unless its driver is back. This instance may
-        have published an event since: so it writes a tombstone of its own."""
+        """Forget the queries that any instance has forgotten, unless the driver is back. This
+        instance may have published an event since: so it writes a tombstone of its own."""
         for query_id in list(self._tombstones):
             last = self._evaluation.last_event(query_id)
             if query_id in self._tracked and last is not None and is_forgettable(last):
@@ -227,16 +235,15 @@ class Ownership:
     def _forget_expired(self) -> None:
         """Forget queries past their keep time; where a limit is reached, those that have finished,
         the earliest first: those that are dead or have failed are alarms."""
-        tracked = self._tracked
         expired_before_ms = epoch_ms() - int(self._settings.keep_s * 1000)
-        for query_id in list(tracked.tracker.expired(expired_before_ms)):
+        for query_id in list(self._tracked.expired(expired_before_ms)):
             self._forget(query_id)
-        if not tracked.limits.is_full:
+        if not self._tracked.is_full:
             return
-        tracked.limits.is_full = False
+        self._tracked.is_full = False
         finished = (
             (state.observed_at, query_id)
-            for query_id, state in tracked.queries.items()
+            for query_id, state in self._tracked.items()
             if (last := self._evaluation.last_event(query_id)) is not None
             and last.status == "FINISHED"
         )
@@ -246,20 +253,17 @@ class Ownership:
     def _forget(self, query_id: str) -> bool:
         """Write its tombstone and release it, unless something of it is to be published; whether
         that was begun."""
-        if not self._publishing.is_idle(query_id):
-            return False
 
         def forgotten() -> None:
             self._counters.tombstones += 1
             self._view.remove(query_id)
-            self._tracked.pending.settle(self._release(query_id, forgotten=True))
+            self._tracked.settle_pending(query_id)
+            self._release(query_id)
 
-        self._publishing.tombstone(query_id, forgotten)
-        return True
+        return self._publishing.tombstone(query_id, forgotten)
 
-    def _release(self, query_id: str, *, forgotten: bool = False) -> Delivery | None:
-        """Measure it no more; the delivery that was pending, if any."""
+    def _release(self, query_id: str) -> None:
+        """Measure it no more. A delivery that is pending is dropped, for the next owner."""
         self._counters.released += 1
-        self._publishing.release(query_id, forgotten=forgotten)
-        self._evaluation.release(query_id)
-        return self._tracked.release(query_id)
+        for stage in self._stages:
+            stage.release(query_id)

@@ -6,9 +6,10 @@ intake ──▶ asyncio queue ──▶ tracking ──▶ enrichment ──▶
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Any
 
 from sparklag_schemas import MeasuredBy, ResolvedSettings
 from sparklag_schemas.avro.formats import MessageFormats
@@ -23,16 +24,15 @@ from sparklag_service.intakes import Delivery, Intake, SourceContext, delivery_q
 from sparklag_service.intakes.sources import Watchers
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.mirror.mirror import Mirror
-from sparklag_service.ownership import Assignment, Ownership
+from sparklag_service.ownership import Assignment, Ownership, Stages
 from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
 from sparklag_service.recording import StoreRecorder
 from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.stage import Tracking
 from sparklag_service.tracking.tracked_queries import TrackedQueries
-from sparklag_service.view.feed import Feed
+from sparklag_service.view.feed import Feed, ViewReader
 from sparklag_service.view.view import View
-from sparklag_service.view.view_reader import ViewReader
 
 MakeIntake = Callable[[NewestQueue[Delivery], Counters, MessageFormats], Intake]
 Run = Callable[[], Awaitable[None]]
@@ -54,7 +54,7 @@ class Pipeline:
         self.intake = make_intake(self.queue, counters, formats)
         self.tracked = TrackedQueries(settings, self.queue, counters)
         assignment = Assignment(settings, self.intake, self.tracked, self.view, measured_by)
-        context = SourceContext(settings, self.queue, assignment.watches, self.tracked.queries)
+        context = SourceContext(settings, self.queue, assignment.watches, self.tracked)
         self.watchers = Watchers(context, self.supervisor)
         self.group_poll_s = context.group_poll_s
         self.recording: StoreRecorder | None = None
@@ -63,7 +63,7 @@ class Pipeline:
             self.recording = StoreRecorder(settings, settings.store.url, counters, formats)
 
         # The last stage first: each is given what takes its results.
-        self.enricher = Enricher(settings, self.tracked.failures)
+        self.enricher = Enricher(settings, self.tracked, self.supervisor)
         self.publishing = Publishing(
             settings,
             self.tracked,
@@ -102,20 +102,11 @@ class Pipeline:
         self.mirror: Mirror | None = None
         """None where nothing is to be mirrored."""
         if settings.mirror.queries:
-            self.mirror = Mirror(
-                settings,
-                self.view,
-                self.tracked.queries,
-                assignment.owns,
-                counters,
-            )
+            self.mirror = Mirror(settings, self.view, self.tracked, assignment.owns, counters)
         self.ownership = Ownership(
             settings,
             assignment,
-            self.tracking,
-            self.enricher,
-            self.evaluation,
-            self.publishing,
+            Stages(self.tracking, self.enricher, self.evaluation, self.publishing),
             self.view_reader,
             counters,
         )
@@ -123,44 +114,42 @@ class Pipeline:
         self.topics = OwnTopics(settings)
 
     async def run(self) -> None:
-        """Run until cancelled, Kafka there or not: while it is away, InstanceState says why."""
+        """Run until cancelled. While Kafka is away, InstanceState gives the reason."""
         async with AsyncExitStack() as stack:
             for part in (self.enricher, self.publishing):
                 stack.push_async_callback(part.aclose)
             await self.topics.until_ready()
             await run_in_layers(
-                *(
-                    [self.supervisor.keep(task, run) for task, run in layer.items()]
-                    for layer in self._layers()
-                ),
-                cancel_again_s=self.settings.shutdown_timeout_s / 2,
+                *self._layers(), cancel_again_s=self.settings.shutdown_timeout_s / 2
             )
 
-    def _layers(self) -> list[dict[str, Run]]:
-        """Tasks by name. A layer is ended once those after it have ended."""
+    def _layers(self) -> list[list[Coroutine[Any, Any, None]]]:
+        """Supervised tasks. A layer is ended once those after it have ended."""
+        keep = self.supervisor.keep
 
-        def after_view(run: Run) -> Run:
-            return partial(self._after_view, run)
+        def after_view(task: str, run: Run) -> Coroutine[Any, Any, None]:
+            return keep(task, partial(self._after_view, run))
 
+        recording, mirror = self.recording, self.mirror
         return [
-            {"live stream": self.live.run, "view": self.view_reader.run},
-            dict(self.enricher.tasks),
-            {
-                "topics": partial(self.topics.recreate, self.publishing.writer.failed),
-                "publisher": self.publishing.run,
-            },
-            {
-                "tracker": after_view(self.tracking.run),
-                "refresh": after_view(self.ownership.refresh),
-                "evaluator": after_view(self.evaluation.run),
-                "watchers": after_view(self.watchers.run),
-                "history refill": after_view(self.refill.run),
-            },
-            {} if self.recording is None else {"recording": self.recording.run},
+            [keep("live stream", self.live.run), keep("view", self.view_reader.run)],
+            [self.enricher.run()],
+            [
+                keep("topics", partial(self.topics.recreate, self.publishing.writer.failed)),
+                keep("publisher", self.publishing.run),
+            ],
+            [
+                after_view("tracker", self.tracking.run),
+                after_view("refresh", self.ownership.refresh),
+                after_view("evaluator", self.evaluation.run),
+                after_view("watchers", self.watchers.run),
+                after_view("history refill", self.refill.run),
+            ],
+            [] if recording is None else [keep("recording", recording.run)],
             # To leave its group it needs the stages: what is published is committed.
-            {"intake": after_view(partial(self.intake.run, self.ownership))},
+            [after_view("intake", partial(self.intake.run, self.ownership))],
             # It commits while its queries are still this instance's.
-            {} if self.mirror is None else {"mirror": after_view(self.mirror.run)},
+            [] if mirror is None else [after_view("mirror", mirror.run)],
         ]
 
     async def drain(self, timeout_s: float) -> bool:
@@ -174,6 +163,6 @@ class Pipeline:
         return True
 
     async def _after_view(self, run: Run) -> None:
-        """A query that restarts without data is where the view says it is: that comes first."""
+        """Run once the view is read: it has the position of a query that restarts without data."""
         await self.view_reader.caught_up.wait()
         await run()

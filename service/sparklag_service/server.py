@@ -29,7 +29,7 @@ from sparklag_service.view.view import View
 
 _log = logging.getLogger(__name__)
 _SHARE_OF_DRAINING = 0.4
-"""Of the time there is to shut down; leaving the group takes the most of the rest."""
+"""Share of the time there is to shut down; leaving the group takes the most of the rest."""
 
 
 async def serve(settings: Settings) -> None:
@@ -59,7 +59,7 @@ class EmbeddedService:
     ) -> None:
         """Run on the driver's own queue until cancelled.
 
-        A taken HTTP port is no reason to stop: another one is taken, and `stats.url` tells.
+        Where the HTTP port is in use a free one is taken: see `stats.url`.
         """
         try:
             listening = bind(settings.http_host, settings.http_port)
@@ -104,9 +104,9 @@ class EmbeddedService:
 async def run_until_http_ends(
     pipeline: Pipeline, listening: socket.socket, *, until_signal: bool = False
 ) -> None:
-    """Run `pipeline` and its REST interface, until the latter is told to end; then drain.
+    """Run `pipeline` and its REST interface, until the latter is to end; then drain.
 
-    `until_signal`: SIGINT and SIGTERM tell it to end, at any time from now on.
+    `until_signal`: SIGINT and SIGTERM end it, at any time from now on.
     """
     timeout_s = pipeline.settings.shutdown_timeout_s
     state = InstanceState(pipeline)
@@ -143,7 +143,7 @@ def end_by_signals(http: HttpServer) -> None:
 
 
 def _pushing(state: InstanceState, traces: PublishedTraces) -> list[Coroutine[Any, Any, None]]:
-    """What pushes metrics and traces, where that is asked for. A driver goes on without it."""
+    """What pushes metrics and traces, where settings want it. A driver goes on without it."""
     settings = state.settings
     try:
         check_otlp(settings)

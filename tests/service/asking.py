@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from sparklag_kafka.brokers.leader_channel import WaitGroup
-from sparklag_schemas import Settings
+from sparklag_schemas import ResolvedSettings, Settings
 from sparklag_schemas.settings import ClusterAccess
+from sparklag_service.counters import Counters
 from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
-from sparklag_service.supervision import QueryFailures
+from sparklag_service.intakes import delivery_queue
+from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.query_state import QueryState, SourceState
+from sparklag_service.tracking.tracked_queries import TrackedQueries
 from tests.waiting import eventually
 
 
@@ -57,9 +60,9 @@ async def watching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Watch
 
 @asynccontextmanager
 async def enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enricher]:
-    settings = Settings(**{"measure_timeout_s": 30.0, **fields})
-    enricher = Enricher(settings.resolved(bootstrap_servers), QueryFailures())
-    running = asyncio.gather(*(run() for run in enricher.tasks.values()))
+    settings = Settings(**{"measure_timeout_s": 30.0, **fields}).resolved(bootstrap_servers)
+    enricher = Enricher(settings, nothing_tracked(settings), Supervisor())
+    running = asyncio.create_task(enricher.run())
     try:
         yield enricher
     finally:
@@ -67,6 +70,11 @@ async def enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enri
         with suppress(asyncio.CancelledError):
             await running
         await enricher.aclose()
+
+
+def nothing_tracked(settings: ResolvedSettings) -> TrackedQueries:
+    counters = Counters()
+    return TrackedQueries(settings, delivery_queue(100, counters), counters)
 
 
 async def ask(cluster: WatchedCluster, state: QueryState) -> None:

@@ -18,8 +18,8 @@ from sparklag_service.enrichment.cluster_offsets import (
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator
 from sparklag_service.evaluation.query_history import resume_history
-from sparklag_service.tracking.query_state import QueryState, SourceState
-from sparklag_service.tracking.tracker import Tracker
+from sparklag_service.tracking.query_state import QueryState, SourceState, restored
+from sparklag_service.tracking.tracker import ClusterOf, Tracker
 from tests.messages import QUERY_ID, RUN_ID, observation
 
 NO_LEADER = "the partition has no leader"
@@ -47,7 +47,7 @@ def state(*sources: SourceState, **fields: Any) -> QueryState:
             "query": "orders",
             "cluster": "default",
             "observed_at": 1_000,
-            "driver_seen_at_ms": 1_000,
+            "driver_written_at_ms": 1_000,
             "sources": sources or (source({"orders": {0: 5}}),),
             **fields,
         }
@@ -154,6 +154,33 @@ def statuses(result: LagEvent, topic: int = 0) -> list[str]:
     return [partition.status for partition in result.topics[topic].partitions]
 
 
+class States:
+    """The states of queries by id, as the tracking stage keeps them."""
+
+    def __init__(self, cluster_of: ClusterOf | None = None) -> None:
+        self.queries: dict[str, QueryState] = {}
+        self._tracker = Tracker() if cluster_of is None else Tracker(cluster_of)
+
+    def observe(
+        self,
+        observation: Observation,
+        last_event: LagEvent | None = None,
+        offset: int | None = None,
+        now_ms: int | None = None,
+    ) -> bool:
+        """Whether it is news."""
+        current = self.queries.get(observation.query_id)
+        if current is None and last_event is not None:
+            current = restored(last_event)
+        change = self._tracker.observe(current, observation, offset, now_ms)
+        if change is not None:
+            self.queries[observation.query_id] = change.state
+        return change is not None and change.is_news
+
+    def adopt(self, event: LagEvent) -> None:
+        self.queries[event.query_id] = restored(event)
+
+
 class Follower:
     """One query on its way through tracker and evaluator: each event knows the one before."""
 
@@ -163,7 +190,7 @@ class Follower:
         thresholds: Thresholds = USUAL,
         burrow_clusters: Container[str] = (),
     ) -> None:
-        self.tracker = Tracker()
+        self.tracker = States()
         self.last = last
         self.offset = -1
         self._evaluated: EvaluatedQuery | None = None
@@ -192,7 +219,7 @@ class Follower:
         """Another instance goes on: from the last event, it knows nothing else."""
         assert self.last is not None
         self._evaluated = None
-        self.tracker = Tracker()
+        self.tracker = States()
         self.tracker.adopt(self.last)
 
     @property

@@ -27,7 +27,7 @@ from tests.waiting import eventually, holds
 pytestmark = pytest.mark.kafka
 
 _STAGES: dict[str, tuple[str, str, Callable[..., str]]] = {
-    "tracking": ("tracked.tracker", "observe", lambda observation, *_: observation.query_id),
+    "tracking": ("tracking._tracker", "observe", lambda _, observation, *__: observation.query_id),
     "enrichment": ("enricher", "_request", lambda state, *_: state.query_id),
     "evaluation": ("evaluation._evaluator", "evaluate", lambda state, *_, **__: state.query_id),
     "publishing": (
@@ -72,7 +72,7 @@ async def test_a_query_that_fails_at_a_stage_is_unknown_and_the_others_go_on(
     second_client.produce(topic, [b"x"] * 7)
     event = await service.shows(well.query_id, lambda e: e.total_lag == 7, "the other one's lag")
     assert event.status == "OK"
-    assert service.pipeline.tracked.failures.counts[stage]
+    assert service.pipeline.tracked.failures[stage]
     broken.mend()
     service.observe(seen(topic, {0: 3}, query_id=ill.query_id, run_id=ill.run_id))
     event = await service.shows(ill.query_id, lambda e: e.total_lag == 4, "its lag, once mended")
@@ -83,7 +83,7 @@ async def test_a_query_that_fails_at_a_stage_is_unknown_and_the_others_go_on(
 _TASKS = {
     "live stream": "live.run",
     "view": "view_reader.run",
-    "cluster default": "enricher.tasks",
+    "cluster default": "enricher.run",
     "topics": "topics.recreate",
     "publisher": "publishing.run",
     "tracker": "tracking.run",

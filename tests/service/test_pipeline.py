@@ -52,7 +52,7 @@ async def test_an_unchanged_query_is_measured_less_often_where_its_name_matches(
         pipeline = service.pipeline
 
         async def at_rest() -> bool:
-            state = pipeline.tracked.queries[rare.query_id]
+            state = pipeline.tracked[rare.query_id]
             return not pipeline.publishing.refresh_due(state, time.monotonic())
 
         await eventually(at_rest, "the query is as it was published")

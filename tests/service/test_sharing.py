@@ -42,8 +42,8 @@ async def owned_together(services: list[RunningService], count: int) -> None:
     """Wait until each query is measured by one instance, and each instance measures some."""
 
     async def shared() -> bool:
-        owners = Counter(q for s in services for q in s.pipeline.tracked.queries)
-        each = all(service.pipeline.tracked.queries for service in services)
+        owners = Counter(q for s in services for q in s.pipeline.tracked)
+        each = all(service.pipeline.tracked for service in services)
         return each and len(owners) == count and set(owners.values()) == {1}
 
     await eventually(shared, f"{count} queries are shared by {len(services)} instances")
@@ -167,7 +167,7 @@ async def test_an_embedded_service_that_comes_back_gets_its_query_back(
         back = replace(event, event_id="back", observed_at=epoch_ms() + 1, measured_at=epoch_ms())
         send(second_client, settings.lag_topic, back)
         await holds(
-            lambda: "embedded" not in service.pipeline.tracked.queries,
+            lambda: "embedded" not in service.pipeline.tracked,
             "it is measured by its own service again",
         )
 

@@ -1,17 +1,15 @@
-"""A task that fails is started again; a query that fails is told of, and the others go on."""
+"""A task that fails is started again, and named for some time."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
 from sparklag_service import supervision
-from sparklag_service.supervision import QueryFailures, Supervisor
-from tests.messages import lag_event
+from sparklag_service.supervision import Supervisor
 from tests.waiting import holds
 
 
@@ -94,34 +92,3 @@ async def test_a_task_that_is_well_for_long_is_not_named(monkeypatch: pytest.Mon
     assert supervisor.failing
     monkeypatch.setattr(supervision, "_STEADY_S", -1.0)
     assert not supervisor.failing
-
-
-def test_a_failure_remains_until_its_stage_is_well(caplog: pytest.LogCaptureFixture) -> None:
-    failures = QueryFailures()
-    with caplog.at_level(logging.ERROR, logger=supervision.__name__):
-        for _ in range(3):
-            failures.add(lag_event(query_id="q\n1"), "evaluation", ValueError("empty"))
-        failures.add(lag_event(query_id="q\n1"), "publishing", ValueError("empty"))
-    assert +failures.counts == {"evaluation": 3, "publishing": 1}
-    traced = [record for record in caplog.records if record.name == supervision.__name__]
-    assert [record.getMessage() for record in traced] == [
-        r"evaluation of query q\n1 failed: ValueError: empty",
-        r"publishing of query q\n1 failed: ValueError: empty",
-    ]
-    assert all(record.exc_info for record in traced)
-    reason = failures.reason("q\n1")
-    assert "evaluation (ValueError: empty)" in str(reason)
-    failures.recovered("q\n1", "evaluation")
-    failures.recovered("another", "evaluation")
-    assert "publishing" in (failures.reason("q\n1") or "")
-    failures.recovered("q\n1", "publishing")
-    assert failures.reason("q\n1") is None
-
-
-def test_what_is_remembered_of_queries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervision, "_QUERIES", 10)
-    failures = QueryFailures()
-    for number in range(30):
-        failures.add(lag_event(query_id=f"q{number}"), "tracking", ValueError("bad"))
-    assert failures.reason("q0") is None
-    assert failures.reason("q29") is not None

@@ -12,13 +12,12 @@ from sparklag_schemas.text.formatting import mark
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import tail
 from sparklag_service.history.rows import pack, row_of, unpack
-from sparklag_service.publishing.partition_publisher import PartitionChanges
+from sparklag_service.publishing.published_query import PartitionChanges
 from sparklag_service.tracking.query_state import restored
-from sparklag_service.tracking.tracker import Tracker
 from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event, observation
 from tests.service.metrics.scraped import exposed, settings
-from tests.service.states import evaluated, offsets_at, state
+from tests.service.states import States, evaluated, offsets_at, state
 
 WORDS = {
     "status": "DREAMING",
@@ -80,7 +79,7 @@ def test_a_partition_record_has_them() -> None:
 
 def test_a_driver_of_tomorrow_is_measured_and_its_words_are_published() -> None:
     words = {"origin": "telepathy", "cause": "whim", "activity": "resting"}
-    tracker = Tracker()
+    tracker = States()
     driver = decode_observation(encode(observation(**words)))
     assert tracker.observe(driver, offset=1)
     event = evaluated(tracker.queries[driver.query_id], offsets_at({0: 70}), cause=driver.cause)

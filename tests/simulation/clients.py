@@ -423,15 +423,14 @@ def in_place_of_kafka(kafka: SimulatedKafka) -> Iterator[None]:
 
     replaced: dict[str, Any] = {
         f"{package}.intakes.topic.ContractConsumer": consumer,
-        f"{package}.view.view_reader.ContractConsumer": consumer,
-        f"{package}.publishing.partition_publisher.AcknowledgedProducer": (
+        f"{package}.view.feed.ContractConsumer": consumer,
+        f"{package}.publishing.own_topics.AcknowledgedProducer": (
             lambda _settings: SimulatedProducer(kafka)
         ),
         "sparklag_kafka.brokers.pool.BrokerConnection": connection,
         f"{package}.publishing.own_topics.create_missing": create_missing,
         f"{package}.publishing.own_topics.find_problems": find_problems,
         f"{package}.publishing.own_topics.explain_error": explain_error,
-        f"{package}.publishing.partition_publisher.explain_error": explain_error,
         f"{package}.intakes.reading.explain_error": explain_error,
         f"{package}.intakes.topic.explain_error": explain_error,
         "sparklag_kafka.brokers.pool.connection_problem": connection_problem,

@@ -233,7 +233,7 @@ class Invariants:
         for instance in instances:
             assert instance.pipeline is not None
             pipeline = instance.pipeline
-            if len(pipeline.tracked.pending):
+            if pipeline.tracked.unpublished:
                 raise Violation(f"{instance.process}: observations wait though all is well")
             if len(pipeline.view) > len(self._queries):
                 raise Violation(f"{instance.process}: its view has {len(pipeline.view)} queries")
@@ -265,7 +265,7 @@ class Invariants:
             owners = [
                 instance.process.name
                 for instance in instances
-                if instance.pipeline is not None and query_id in instance.pipeline.tracked.queries
+                if instance.pipeline is not None and query_id in instance.pipeline.tracked
             ]
             if query.written and len(owners) != 1:
                 raise Violation(f"{query.name} is measured by {owners}")

@@ -65,13 +65,13 @@ MUTANTS: Final = (
         3,
         (
             "tracking.stage:Tracking._track",
-            "tracked.pending.add(delivery)",
-            "tracked.pending.add(delivery); delivery.done()",
+            "tracked.add_pending(query, delivery)",
+            "tracked.add_pending(query, delivery); delivery.done()",
         ),
     ),
     _mutant(
         "a failed write counts as done",
-        6,
+        1,
         ("publishing.stage:Publishing._publish", "if published:", "if True:"),
     ),
     _mutant(
@@ -79,15 +79,15 @@ MUTANTS: Final = (
         16,
         (
             "publishing.stage:Publishing._publish",
-            "pending.put_back(covered)",
-            "pending.settle(covered)",
+            "tracked.put_back(covered)",
+            "tracked.settle(covered)",
         ),
     ),
     _mutant(
         "what a revocation drops counts as done",
         13,
         (
-            "tracking.pending_observations:PendingObservations.drop",
+            "tracking.tracked_queries:TrackedQueries.drop",
             "self._queue.task_done()",
             "self.settle(delivery)",
         ),
@@ -96,8 +96,8 @@ MUTANTS: Final = (
         "an event settles an observation that is newer",
         1,
         (
-            "tracking.pending_observations:PendingObservations.covered",
-            "self._queries.get(state.query_id) is state",
+            "tracking.tracked_queries:TrackedQuery.covered",
+            "self.state is state",
             "True",
         ),
     ),
@@ -105,14 +105,14 @@ MUTANTS: Final = (
         "an observation that a newer one covers is never done",
         25,
         (
-            "tracking.pending_observations:PendingObservations.add",
+            "tracking.tracked_queries:TrackedQueries.add_pending",
             "self.settle(older)",
             "self.drop(older)",
         ),
     ),
     _mutant(
         "the newest offset done is committed, whatever is open before it",
-        21,
+        1,
         (
             "intakes.topic_messages:CommitLedger.done",
             "self._done.add(offset)",
@@ -134,7 +134,7 @@ MUTANTS: Final = (
         25,
         (
             "ownership:Ownership.on_revoked",
-            "[i for i in self._tracked.queries if not owns(i)]",
+            "[i for i in self._tracked if not self._assignment.owns(i)]",
             "()",
         ),
         ("ownership:Ownership._release_unowned", "not self._assignment.owns(query_id)", "False"),
@@ -171,7 +171,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what is read again is tracked again",
-        3,
+        20,
         ("tracking.tracker:_is_old", "offset <= current.observation_offset", "False"),
     ),
     _mutant(
@@ -179,39 +179,51 @@ MUTANTS: Final = (
         3,
         (
             "tracking.tracker:Tracker._merged",
-            "return with_newer_position(state, current)",
+            "return _with_newer_position(state, current)",
             "return state",
         ),
     ),
     _mutant(
         "the position of a query that was taken over is not restored",
         2,
-        ("tracking.tracker:Tracker.observe", "current is None and last_event is not None", "False"),
         (
-            "tracking.tracker:Tracker.adopt",
-            "self.queries.setdefault(event.query_id, restored(event))",
-            "pass",
+            "tracking.stage:Tracking._track",
+            "current is None and (last_event",
+            "False and (last_event",
         ),
+        ("tracking.stage:Tracking.adopt", "self._tracked.adopt(event, at.now_s)", "pass"),
     ),
     _mutant(
         "a driver that speaks again stays dead",
         16,
-        ("tracking.tracked_queries:Liveness.received", "self._silent.discard(query_id)", "pass"),
+        (
+            "tracking.tracked_queries:TrackedQuery.received",
+            "self.received_s, self.is_silent = at_s, False",
+            "self.received_s = at_s",
+        ),
     ),
     _mutant(
         "a dead query lives again under its next owner",
         4,
-        ("ownership:Ownership._adopt", 'embedded or event.status == "STOP"', "embedded"),
+        (
+            "tracking.tracked_queries:TrackedQueries.adopt",
+            'event.measured_by == "embedded" or event.status == "STOP"',
+            'event.measured_by == "embedded"',
+        ),
     ),
     _mutant(
         "a query that nothing changes is published no more",
         4,
-        ("publishing.cadence:Cadence.due", "since_s >= self._heartbeat_s", "False"),
+        (
+            "publishing.published_query:Cadence.due",
+            "since_s >= settings.heartbeat_s",
+            "False",
+        ),
     ),
     _mutant(
         "two events of a query are in flight",
         2,
-        ("publishing.stage:Publishing.offer", "query_id in self._in_flight or ", ""),
+        ("publishing.stage:Publishing.offer", "query.in_flight is not None or ", ""),
     ),
     _mutant(
         "that a topic was created anew is not asked",

@@ -88,7 +88,8 @@ async def _consumer(
 
 
 async def _produce(cluster: Cluster, topic: str, keys: str, value: bytes | None = _VALUE) -> None:
-    create = resolve_name("sparklag_service.publishing.partition_publisher:AcknowledgedProducer")
+    """A record of each key, one after the other."""
+    create = resolve_name("sparklag_service.publishing.own_topics:AcknowledgedProducer")
     producer = create(cluster.settings)
     try:
         for key in keys:

@@ -38,8 +38,8 @@ _INTERVALS: Final = {
     "sparklag_service.intakes.topic._POLL_MS": 14_000,
     "sparklag_service.tracking.tracked_queries._MISSED_S": 30.0,
     "sparklag_kafka.clients.consumer._POLL_MS": 14_000,
-    "sparklag_service.view.view_reader._POLL_MS": 14_000,
-    "sparklag_service.view.view_reader._POLL_POSITION_S": 0.1,
+    "sparklag_service.view.feed._POLL_MS": 14_000,
+    "sparklag_service.view.feed._POLL_POSITION_S": 0.1,
 }
 
 

@@ -34,7 +34,7 @@ from sparklag_service.cli.terminal import (
     print_error,
 )
 from sparklag_service.errors import RequestRefused
-from sparklag_service.publishing.cadence import has_changed
+from sparklag_service.publishing.published_query import has_changed
 
 _MEASURED_MAX_AGE_MS: Final = 60_000
 """Queries are measured each second and published each ten; an older lag may have changed."""

@@ -12,22 +12,8 @@ from msgspec import Struct
 from sparklag_kafka.protocol.metadata import Address, PartitionReplicas
 from sparklag_schemas import IsolationLevel
 from sparklag_service.enrichment.log_end_history import LatestOffset, LogEndHistory
+from sparklag_service.tracking.query_state import MeasureTime as MeasureTime
 from sparklag_service.tracking.query_state import QueryState
-
-
-class MeasureTime(NamedTuple):
-    """Offsets requested at `requested_s` or later came after the query's position."""
-
-    now_ms: int
-    """Epoch milliseconds."""
-    now_s: float
-    requested_s: float
-    """`time.monotonic()`, both."""
-
-    def monotonic_s(self, epoch_ms: int) -> float:
-        """`epoch_ms` by the clock that only rises."""
-        return self.now_s - (self.now_ms - epoch_ms) / 1000
-
 
 _MIN_SPACING: Final = 0.9
 """Times the interval: measurements on events do not shift the next row."""

@@ -1,20 +1,21 @@
 """Measures what queries need: on every cluster, and at every leader, independently.
 
 A query is measured when every leader of its partitions has responded to a request that was sent
-after its position was seen. It never waits for a leader of other queries' partitions.
+after its position was received. It never waits for a leader of other queries' partitions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
 from sparklag_kafka.brokers.leader_channel import WaitGroup
 from sparklag_schemas import LagEvent, ResolvedSettings
+from sparklag_schemas.runtime.tasks import run_together
 from sparklag_schemas.text.printable import first_few
 from sparklag_service.enrichment.cluster_offsets import (
     ClusterMetadata,
@@ -23,8 +24,9 @@ from sparklag_service.enrichment.cluster_offsets import (
 )
 from sparklag_service.enrichment.record_times import RecordTimes
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
-from sparklag_service.supervision import QueryFailures
+from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.query_state import QueryState
+from sparklag_service.tracking.tracked_queries import TrackedQueries
 
 
 class Measured(NamedTuple):
@@ -38,10 +40,13 @@ class Measured(NamedTuple):
 class Enricher:
     """Reads the offsets of the home cluster and of those in `settings.clusters`."""
 
-    def __init__(self, settings: ResolvedSettings, failures: QueryFailures) -> None:
-        """What fails for one query is added to `failures`, which evaluation reads."""
+    def __init__(
+        self, settings: ResolvedSettings, tracked: TrackedQueries, supervisor: Supervisor
+    ) -> None:
+        """What fails for one query is reported to `tracked`, which evaluation reads."""
         self._settings = settings
-        self._failures = failures
+        self._tracked = tracked
+        self._supervisor = supervisor
         self._clusters = {
             alias: WatchedCluster(alias, cluster.access, settings)
             for alias, cluster in settings.every_cluster.items()
@@ -78,19 +83,42 @@ class Enricher:
 
     @property
     def metadata(self) -> Mapping[str, ClusterMetadata]:
-        """By alias, of the clusters of which a broker answers."""
+        """Metadata by alias, of the clusters of which a broker responds."""
         return {
             alias: ClusterMetadata(cluster.pool.brokers, cluster.offsets)
             for alias, cluster in self._clusters.items()
             if cluster.unreachable is None
         }
 
-    @property
-    def tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """What reads each cluster until cancelled, by name."""
-        clusters = {f"cluster {alias}": cluster.run for alias, cluster in self._clusters.items()}
-        times = {f"record times {alias}": times.run for alias, times in self.record_times.items()}
-        return {**clusters, **times}
+    async def run(self) -> None:
+        """Read every cluster until cancelled: each in supervised tasks of its own."""
+        keep = self._supervisor.keep
+        await run_together(
+            *(keep(f"cluster {alias}", each.run) for alias, each in self._clusters.items()),
+            *(keep(f"record times {alias}", each.run) for alias, each in self.record_times.items()),
+        )
+
+    def adopt(self, event: LagEvent, at: MeasureTime) -> None:
+        """Add the latest offsets in another instance's event to the history."""
+        at_s = at.monotonic_s(event.measured_at)
+        for topic in event.topics:
+            cluster = self._cluster_of(topic.cluster)
+            ends = {
+                partition.partition: partition.latest_offset
+                for partition in topic.partitions
+                if partition.latest_offset is not None and partition.measured_at is None
+            }
+            if cluster is not None and ends:
+                history = cluster.topic(topic.topic).log_ends_of(topic.isolation_level)
+                history.insert(at_s, ends)
+
+    def release(self, query_id: str) -> None:
+        """Measure the query no more. What is in flight of it is discarded."""
+        self._measured.pop(query_id, None)
+        for cluster in self._clusters.values():
+            cluster.release(query_id)
+        for times in self.record_times.values():
+            times.release(query_id)
 
     def request(self, *states: QueryState) -> None:
         """Measure these, all with offsets that are requested from now on. Returns at once."""
@@ -99,10 +127,10 @@ class Enricher:
             try:
                 self._request(state, requested_s)
             except Exception as error:
-                self._failures.add(state, "enrichment", error)
+                self._tracked.failed(state, "enrichment", error)
                 self._add_measured(state, requested_s)
             else:
-                self._failures.recovered(state.query_id, "enrichment")
+                self._tracked.recovered(state.query_id, "enrichment")
 
     def _request(self, state: QueryState, requested_s: float) -> None:
         wait_group = WaitGroup(partial(self._add_measured, state, requested_s))
@@ -130,20 +158,6 @@ class Enricher:
             for times in self.record_times.values():
                 times.offer(state)
         return Measured(states, first_s)
-
-    def resume(self, event: LagEvent, measure_time: MeasureTime) -> None:
-        """Add the latest offsets in another instance's event to the history."""
-        at_s = measure_time.monotonic_s(event.measured_at)
-        for topic in event.topics:
-            cluster = self._cluster_of(topic.cluster)
-            ends = {
-                partition.partition: partition.latest_offset
-                for partition in topic.partitions
-                if partition.latest_offset is not None and partition.measured_at is None
-            }
-            if cluster is not None and ends:
-                history = cluster.topic(topic.topic).log_ends_of(topic.isolation_level)
-                history.insert(at_s, ends)
 
     async def aclose(self) -> None:
         """Close the connections; bounded in time."""

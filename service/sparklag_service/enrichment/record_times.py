@@ -236,6 +236,10 @@ class RecordTimes:
             query.next_s = now_s + self._settings.sample_interval_s
             self._due.put_nowait(state)
 
+    def release(self, query_id: str) -> None:
+        """Forget when the partitions of a query are due: it is measured no more."""
+        self._queries.pop(query_id, None)
+
     async def run(self) -> None:
         """Sample and look up until cancelled."""
         what = f"record times of Kafka cluster {self._alias}"

@@ -53,6 +53,7 @@ class WatchedCluster(OffsetsReceiver):
         self._table = OffsetTable(alias)
         self._earliest_receiver = _EarliestReceiver(self._table)
         self._plans: dict[str, ReadPlan] = {}
+        self._released: list[ReadPlan] = []
         self._channels: dict[tuple[int, OffsetSpec], LeaderChannel] = {}
         self._reading = asyncio.Lock()
         self._waiting: dict[WaitGroup, ReadPlan] = {}
@@ -169,6 +170,13 @@ class WatchedCluster(OffsetsReceiver):
     def late(self, parts: Iterable[TopicPart]) -> None:
         """Another broker may lead these by now."""
         self._expedite({part.topic for part in parts}, _RETRY_S)
+
+    def release(self, query_id: str) -> None:
+        """Forget a query that is measured no more. Its topics stay as long as those of an idle one:
+        it may come back."""
+        plan = self._plans.pop(query_id, None)
+        if plan is not None:
+            self._released.append(plan)
 
     def _make_plan(self, state: QueryState) -> ReadPlan:
         plan = self._plans[state.query_id] = self._table.plan(state)
@@ -321,10 +329,12 @@ class WatchedCluster(OffsetsReceiver):
         interval_s = max(self._settings.refresh_interval_s, self._settings.heartbeat_s)
         since_s = now_s - _FORGET_S - 2 * interval_s
         self._plans = {i: plan for i, plan in self._plans.items() if plan.requested_s >= since_s}
-        steps = self._table.retain(list(self._plans.values()))
+        self._released = [plan for plan in self._released if plan.requested_s >= since_s]
+        steps = self._table.retain([*self._plans.values(), *self._released])
         async for _ in with_pauses(steps, _PLANS_PER_PAUSE):
             pass
-        leaders = {leader for plan in self._plans.values() for leader, _, _ in plan.parts}
+        plans = (*self._plans.values(), *self._released)
+        leaders = {leader for plan in plans for leader, _, _ in plan.parts}
         await self._close_channels([key for key in self._channels if key[0] not in leaders])
 
 

@@ -20,7 +20,7 @@ from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator, unknown_event
 from sparklag_service.evaluation.query_history import resume_history
 from sparklag_service.tracking.query_state import QueryState
-from sparklag_service.tracking.tracked_queries import TrackedQueries
+from sparklag_service.tracking.tracked_queries import TrackedQueries, TrackedQuery
 
 _PARTITIONS_PER_PAUSE: Final = 100
 """After so many evaluated partitions others have the loop."""
@@ -46,11 +46,12 @@ class Evaluation:
         self._counters = counters
         self._measured_by = measured_by
         self._offer = offer
-        self._last: dict[str, EvaluatedQuery] = {}
+        self._queries: dict[str, EvaluatedQuery] = {}
+        self._thresholds_of = lru_cache(4_096)(settings.thresholds_of)
         self._evaluator = Evaluator(
             measured_by,
             settings.latest_max_age_s,
-            lru_cache(4_096)(settings.thresholds_of),
+            self._thresholds_of,
             frozenset(
                 alias
                 for alias, cluster in settings.every_cluster.items()
@@ -66,69 +67,66 @@ class Evaluation:
         while True:
             measured = await self._enricher.next_measured()
             for state in measured.states:
-                if self._is_current(state):
-                    self._evaluate(
-                        state, MeasureTime(epoch_ms(), time.monotonic(), measured.requested_s)
-                    )
-                since_pause += 1 + max(0, self._tracked.limits.admitted(state.query_id))
+                query = self._tracked.record(state.query_id)
+                since_pause += 1
+                # It may have been released, or measured in a newer state meanwhile.
+                if query is not None and not self._is_outdated(state):
+                    at = MeasureTime(epoch_ms(), time.monotonic(), measured.requested_s)
+                    self._evaluate(query, state, at)
+                    since_pause += query.partitions
                 if since_pause >= _PARTITIONS_PER_PAUSE:
                     since_pause = 0
                     await asyncio.sleep(0)
 
-    def last_event(self, query_id: str) -> LagEvent | None:
-        """The event that was made last, published or not."""
-        last = self._last.get(query_id)
-        return None if last is None else last.event
-
-    def adopt(self, event: LagEvent, measure_time: MeasureTime) -> None:
+    def adopt(self, event: LagEvent, at: MeasureTime) -> None:
         """Go on from another instance's event."""
-        self._last[event.query_id] = EvaluatedQuery(event, resume_history(event, measure_time))
+        self._queries[event.query_id] = EvaluatedQuery(event, resume_history(event, at))
 
     def release(self, query_id: str) -> None:
         """Forget what the query did."""
-        self._last.pop(query_id, None)
+        self._queries.pop(query_id, None)
+        self._thresholds_of.cache_clear()
 
-    def _is_current(self, state: QueryState) -> bool:
-        """Whether the query is still tracked, and was not measured in a newer state meanwhile."""
-        last = self.last_event(state.query_id)
-        outdated = last is not None and last.observed_at > state.observed_at
-        return state.query_id in self._tracked and not outdated
+    def last_event(self, query_id: str) -> LagEvent | None:
+        """The event that was made last, published or not."""
+        last = self._queries.get(query_id)
+        return None if last is None else last.event
 
-    def _evaluate(self, state: QueryState, measure_time: MeasureTime) -> None:
-        failures = self._tracked.failures
-        if not failures.failed_at(state.query_id, "enrichment"):
+    def _is_outdated(self, state: QueryState) -> bool:
+        last = self._queries.get(state.query_id)
+        return last is not None and last.event.observed_at > state.observed_at
+
+    def _evaluate(self, query: TrackedQuery, state: QueryState, at: MeasureTime) -> None:
+        if "enrichment" not in query.failures:
             try:
-                self._offer(self._event(state, measure_time), state, measure_time.now_s)
+                self._offer(self._event(query, state, at), state, at.now_s)
             except Exception as error:
-                failures.add(state, "evaluation", error)
+                self._tracked.failed(state, "evaluation", error)
             else:
                 return
-        reason = failures.reason(state.query_id)
-        event_id = str(uuid4())
         event = unknown_event(
-            state, self._measured_by, measure_time.now_ms, event_id=event_id, reason=reason
+            state, self._measured_by, at.now_ms, event_id=str(uuid4()), reason=query.failure
         )
-        self._offer(event, state, measure_time.now_s)
+        self._offer(event, state, at.now_s)
 
-    def _event(self, state: QueryState, measure_time: MeasureTime) -> LagEvent:
+    def _event(self, query: TrackedQuery, state: QueryState, at: MeasureTime) -> LagEvent:
         query_id, tracked = state.query_id, self._tracked
-        tracked.limits.admit(query_id, measured_partitions(state, self._enricher.offsets))
-        covered = tracked.pending.covered(state)
+        tracked.admit(query, measured_partitions(state, self._enricher.offsets))
+        covered = query.covered(state)
         evaluated = self._evaluator.evaluate(
             state,
             self._enricher.offsets,
-            measure_time,
+            at,
             event_id=str(uuid4()),
             cause="refresh" if covered is None else covered.observation.cause,
-            previous=self._last.get(query_id),
-            silent=tracked.is_silent(state),
+            previous=self._queries.get(query_id),
+            silent=tracked.is_silent(query),
         )
-        tracked.failures.recovered(query_id, "evaluation")
-        self._last[query_id] = evaluated
+        tracked.recovered(query_id, "evaluation")
+        self._queries[query_id] = evaluated
         self._counters.measured += 1
-        reason = tracked.failures.reason(query_id)
-        if reason is not None:
-            return replace(evaluated.event, status="UNKNOWN", reason=reason)
+        if query.failure is not None:
+            return replace(evaluated.event, status="UNKNOWN", reason=query.failure)
         if evaluated.event.status != "STOP":
             return evaluated.event
         # Anybody may have written a message that was refused: it changes no status.

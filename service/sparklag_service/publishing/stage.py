@@ -1,27 +1,38 @@
-"""Publishes lag events to `consumer-lag`, keyed by query id; and what they say of each partition,
-where that is wanted."""
+"""The publishing stage: lag events to `consumer-lag`, keyed by query id, and, where that is wanted,
+the records of their partitions to `consumer-lag-partitions`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
+from sparklag_schemas import LagEvent, MeasuredBy, PartitionRecord, ResolvedSettings
 from sparklag_schemas.avro.formats import MessageFormats
-from sparklag_schemas.messages.headers import Headers, lag_event_headers
+from sparklag_schemas.messages.headers import Headers, lag_event_headers, partition_headers
 from sparklag_schemas.messages.topics import LagPartitions, key_of
+from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import cancel_and_wait, run_together
 from sparklag_service.counters import Counters
+from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.evaluator import unknown_event
 from sparklag_service.intakes import Delivery
-from sparklag_service.publishing.cadence import Cadence
-from sparklag_service.publishing.partition_publisher import Outcome, PartitionPublisher, TopicWriter
+from sparklag_service.publishing.own_topics import Outcome, TopicWriter
+from sparklag_service.publishing.published_query import (
+    Cadence,
+    Change,
+    PartitionChanges,
+    PublishedQuery,
+)
 from sparklag_service.publishing.traces import PUBLISHED_SPAN, PublishedTraces
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracked_queries import TrackedQueries
+
+_AT_ONCE: Final = 200
+_RETRY_S: Final = 2.0
 
 
 class Publishing:
@@ -42,14 +53,16 @@ class Publishing:
     ) -> None:
         """`owns`: whether this instance publishes a query id; `successor`: the id of the query that
         has taken over the name of an event's; `request` has a query measured."""
-        self._cadence = Cadence(settings)
+        self._settings = settings
         topic = settings.lag_topic
         self.writer = TopicWriter(settings, topic, formats.writer(LagEvent, topic))
-        """Of lag events and tombstones."""
+        """Writes lag events and tombstones."""
         self._lag_partitions = LagPartitions(settings.own_partitions)
         self._by_partition: PartitionPublisher | None = None
         if settings.partition_records:
-            self._by_partition = PartitionPublisher(settings, owns, counters, formats)
+            self._by_partition = PartitionPublisher(
+                settings, owns, counters, formats, self._drop_if_over
+            )
         self._counters = counters
         self._tracked = tracked
         self._measured_by = measured_by
@@ -57,8 +70,9 @@ class Publishing:
         self._successor = successor
         self._request = request
         self.traces = PublishedTraces(counters)
-        """Of batches whose event is acknowledged."""
-        self._in_flight: dict[str, asyncio.Task[None]] = {}
+        """The traces of batches whose event is acknowledged."""
+        self._queries: dict[str, PublishedQuery] = {}
+        self._in_flight: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._in_flight)
@@ -68,28 +82,42 @@ class Publishing:
         by_partition = [] if self._by_partition is None else [self._by_partition.run()]
         await run_together(self.writer.stay_ready(), *by_partition)
 
-    def is_idle(self, query_id: str) -> bool:
-        """Whether nothing of a query is in flight, or waits to be published."""
-        return query_id not in self._in_flight and query_id not in self._tracked.pending
+    def adopt(self, event: LagEvent, at: MeasureTime) -> None:
+        """The query's newest event is another instance's."""
+        query = self._query(event.query_id)
+        if self._by_partition is not None:
+            query.partitions.take_over(event)
+
+    def release(self, query_id: str) -> None:
+        """Another instance publishes it, or nobody does: it is forgotten."""
+        query = self._queries.get(query_id)
+        if query is not None:
+            query.is_released = True
+            query.cadence.forget()
+            self.writer.forget(key_of(query_id))
+            if not query.is_forgotten:
+                query.unwritten = None
+                query.partitions = PartitionChanges(self._settings.partition_heartbeat_s)
+            self._drop_if_over(query)
 
     def refresh_due(self, state: QueryState, now_s: float) -> bool:
-        """Whether to measure a query again at `now_s` (`time.monotonic()`)."""
-        return self._cadence.refresh_due(state.query, state.query_id, now_s)
+        """Returns whether to measure a query again at `now_s` (`time.monotonic()`)."""
+        query = self._queries.get(state.query_id)
+        return query is None or query.cadence.refresh_due(state.query, state.query_id, now_s)
 
     def offer(self, event: LagEvent, state: QueryState, now_s: float) -> None:
         """Publish `event`, measured from `state`, if it is due at `now_s` (`time.monotonic()`)."""
-        query_id = event.query_id
-        if query_id in self._in_flight or not self._owns(query_id):
+        query = self._query(event.query_id)
+        if query.in_flight is not None or not self._owns(event.query_id):
             return
         successor = self._successor(event)
         if successor is not None:
             event = replace(event, superseded_by=successor)
-        if self._cadence.due(event, now_s):
-            covered = self._tracked.pending.covered(state)
-            self._cadence.published(event, now_s)
-            if covered is not None:
-                self._tracked.pending.take(query_id)
-            self._start(query_id, self._publish(event, covered, state))
+        if query.cadence.due(event, now_s):
+            query.cadence.published(event, now_s)
+            tracked = self._tracked.record(event.query_id)
+            covered = None if tracked is None else tracked.take_covered(state)
+            self._start(query, self._publish(query, event, covered, state))
 
     async def publish(self, event: LagEvent, covered: Delivery | None = None) -> bool:
         """Write `event`, which covers that delivery; whether there is nothing more to do:
@@ -99,8 +127,9 @@ class Publishing:
         if trace is not None:
             headers.append(trace.context.span(PUBLISHED_SPAN).header)
         outcome = await self._write(event.query_id, event.query, event, headers)
-        if outcome != "failed" and self._by_partition is not None:
-            self._by_partition.published(event)
+        query = self._queries.get(event.query_id)
+        if outcome != "failed" and self._by_partition is not None and query is not None:
+            self._by_partition.published(query, event)
         if outcome == "acknowledged" and covered is not None and trace is not None:
             self.traces.add(trace, covered.observation, event)
         return outcome != "failed"
@@ -110,90 +139,108 @@ class Publishing:
         its owner reads it there."""
         return await self._write(event.query_id, event.query, None, []) != "failed"
 
-    def tombstone(self, query_id: str, on_written: Callable[[], None]) -> None:
-        """Write the tombstone of a tracked query; call `on_written` once it is acknowledged."""
-        name = self._tracked.queries[query_id].query
+    def tombstone(self, query_id: str, on_written: Callable[[], None]) -> bool:
+        """Write the tombstone of a tracked query, unless something of it is in flight or to be
+        published; whether that was begun. `on_written` is called once it is acknowledged."""
+        tracked = self._tracked.record(query_id)
+        if tracked is None or tracked.pending is not None:
+            return False
+        query = self._query(query_id)
+        if query.in_flight is not None:
+            return False
+        name = tracked.state.query
 
         async def write() -> None:
             if await self._write(query_id, name, None, []) != "failed":
                 if self._by_partition is not None:
-                    self._by_partition.forget(query_id)
+                    self._by_partition.forget(query)
                 on_written()
 
-        self._start(query_id, write())
+        self._start(query, write())
+        return True
 
-    def adopt(self, event: LagEvent) -> None:
-        """The query's newest event is another instance's."""
-        if self._by_partition is not None:
-            self._by_partition.adopt(event)
-
-    def release(self, query_id: str, *, forgotten: bool = False) -> None:
-        """Another instance publishes it, or nobody does: it is `forgotten`."""
-        if self._by_partition is not None and not forgotten:
-            self._by_partition.release(query_id)
-        self._cadence.forget(query_id)
-
-    async def finish(self, query_ids: Iterable[str], timeout_s: float) -> None:
-        """Wait for what is in flight of these; cancel what is not acknowledged in time."""
-        tasks = [task for i in query_ids if (task := self._in_flight.get(i)) is not None]
+    async def finish_unowned(self, timeout_s: float) -> None:
+        """Wait for what is in flight of queries that this instance owns no more; cancel what is not
+        acknowledged in time."""
+        tasks = [
+            query.in_flight
+            for query in self._queries.values()
+            if query.in_flight is not None and not self._owns(query.query_id)
+        ]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=timeout_s)
             await cancel_and_wait(*late)
 
     async def aclose(self) -> None:
         """Cancel what is in flight, and disconnect."""
-        await cancel_and_wait(*self._in_flight.values())
+        await cancel_and_wait(*self._in_flight)
         await self.writer.aclose()
 
-    @property
-    def in_flight(self) -> list[str]:
-        """Ids of the queries of which a message is in flight."""
-        return list(self._in_flight)
+    def _query(self, query_id: str) -> PublishedQuery:
+        """The record of a query that this instance publishes."""
+        query = self._queries.get(query_id)
+        if query is None:
+            query = self._queries[query_id] = PublishedQuery(
+                query_id,
+                Cadence(self._settings),
+                PartitionChanges(self._settings.partition_heartbeat_s),
+            )
+        query.is_released = False
+        return query
 
-    def _start(self, query_id: str, write: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(write)
-        self._in_flight[query_id] = task
-        task.add_done_callback(lambda _: self._in_flight.pop(query_id))
+    def _drop_if_over(self, query: PublishedQuery) -> None:
+        if query.is_over:
+            self._queries.pop(query.query_id, None)
 
-    async def _publish(self, event: LagEvent, covered: Delivery | None, state: QueryState) -> None:
-        query_id, pending = event.query_id, self._tracked.pending
+    def _start(self, query: PublishedQuery, write: Coroutine[Any, Any, None]) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            self._in_flight.discard(task)
+            assert query.in_flight is task, f"two writes of query {query.query_id} are in flight"
+            query.in_flight = None
+            self._drop_if_over(query)
+
+        task = query.in_flight = asyncio.create_task(write)
+        self._in_flight.add(task)
+        task.add_done_callback(ended)
+
+    async def _publish(
+        self, query: PublishedQuery, event: LagEvent, covered: Delivery | None, state: QueryState
+    ) -> None:
+        tracked = self._tracked
         try:
             published = await self._publish_or_unknown(event, covered, state)
         except asyncio.CancelledError:
-            pending.drop(covered)
+            tracked.drop(covered)
             raise
         if published:
-            pending.settle(covered)
-            if query_id in pending:
-                self._request(self._tracked.queries[query_id])
+            tracked.settle(covered)
+            record = tracked.record(event.query_id)
+            if record is not None and record.pending is not None:
+                self._request(record.state)
             return
         # The next refresh measures and publishes it again.
-        self._cadence.forget(query_id)
-        if covered is not None and query_id in self._tracked:
-            pending.put_back(covered)
-        else:
-            pending.drop(covered)
+        query.cadence.forget()
+        if covered is not None:
+            tracked.put_back(covered)
 
     async def _publish_or_unknown(
         self, event: LagEvent, covered: Delivery | None, state: QueryState
     ) -> bool:
-        """Whether nothing is left to do. In place of an event that cannot be written, one without
-        numbers is."""
-        failures = self._tracked.failures
+        """Write `event`, or one without numbers where it cannot be written; whether nothing is left
+        to do."""
         try:
             return await self.publish(event, covered)
         except Exception as error:
-            failures.add(event, "publishing", error)
-        reason = failures.reason(event.query_id)
+            reason = self._tracked.failed(event, "publishing", error)
         # The next event may be writable.
-        failures.recovered(event.query_id, "publishing")
+        self._tracked.recovered(event.query_id, "publishing")
         unknown = unknown_event(
             state, self._measured_by, event.measured_at, event_id=event.event_id, reason=reason
         )
         try:
             return await self.publish(unknown, covered)
         except Exception as error:
-            failures.add(event, "publishing", error)
+            self._tracked.failed(event, "publishing", error)
             return True
 
     async def _write(
@@ -211,3 +258,89 @@ class Publishing:
             case "failed":
                 self._counters.publish_failures += 1
         return outcome
+
+
+class PartitionPublisher:
+    """Runs beside the events. A record that fails is written again with its query's next event, at
+    the latest at the heartbeat."""
+
+    def __init__(
+        self,
+        settings: ResolvedSettings,
+        owns: Callable[[str], bool],
+        counters: Counters,
+        formats: MessageFormats,
+        on_forgotten: Callable[[PublishedQuery], None],
+    ) -> None:
+        """`owns`: whether this instance answers for a query id; `on_forgotten` is called once every
+        partition of a query has its tombstone."""
+        topic = settings.partition_topic
+        self._writer = TopicWriter(settings, topic, formats.writer(PartitionRecord, topic))
+        self._owns = owns
+        self._counters = counters
+        self._on_forgotten = on_forgotten
+        self._queue: asyncio.Queue[PublishedQuery] = asyncio.Queue()
+
+    def published(self, query: PublishedQuery, event: LagEvent) -> None:
+        """Write what `event` changes, soon."""
+        if not query.is_released:
+            query.unwritten, query.is_forgotten = event, False
+            self._enqueue(query)
+
+    def forget(self, query: PublishedQuery) -> None:
+        """Write a tombstone for each of its partitions, soon."""
+        query.unwritten, query.is_forgotten = None, True
+        self._enqueue(query)
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        try:
+            while True:
+                query = await self._queue.get()
+                query.is_queued = False
+                event, query.unwritten = query.unwritten, None
+                if event is not None:
+                    if self._owns(query.query_id):
+                        changes = query.partitions.due(event, time.monotonic())
+                        await self._write_all(query, changes, event.cluster)
+                elif query.is_forgotten:
+                    if await self._write_all(query, query.partitions.all_gone()):
+                        query.is_forgotten = False
+                        self._on_forgotten(query)
+                    else:
+                        # No further event of the query comes.
+                        self._enqueue(query)
+                        await asyncio.sleep(_RETRY_S)
+        finally:
+            await self._writer.aclose()
+
+    def _enqueue(self, query: PublishedQuery) -> None:
+        if not query.is_queued:
+            query.is_queued = True
+            self._queue.put_nowait(query)
+
+    async def _write_all(
+        self, query: PublishedQuery, changes: list[Change], cluster: str = ""
+    ) -> bool:
+        """Write records; whether none of them is to be written again."""
+        all_done, partitions = True, query.partitions
+        for chunk in by_count(changes, _AT_ONCE):
+            written = await asyncio.gather(*(self._write(change, cluster) for change in chunk))
+            for change, done in zip(chunk, written, strict=True):
+                if done:
+                    partitions.written(change)
+                all_done = all_done and done
+        return all_done
+
+    async def _write(self, change: Change, cluster: str) -> bool:
+        headers = []
+        if change.record is not None:
+            headers = partition_headers(
+                change.record, change.key, cluster, self._writer.content_type
+            )
+        outcome = await self._writer.write(change.key.encode(), change.record, headers)
+        if outcome == "acknowledged":
+            self._counters.partition_records += 1
+        else:
+            self._counters.partition_failures += 1
+        return outcome != "failed"

@@ -25,7 +25,7 @@ class SourceState(Struct, frozen=True):
     """Alias of the Kafka cluster it reads from. None: none that is configured."""
 
     def reads(self, topics: Iterable[str]) -> bool:
-        """Whether all of `topics` can be this source's."""
+        """Returns whether all of `topics` can be this source's."""
         return self.topics is None or set(topics) <= {*self.topics}
 
     def watched_topics(self) -> list[str]:
@@ -42,10 +42,24 @@ class SourceState(Struct, frozen=True):
         return sorted({*positioned, *existing})
 
 
+class MeasureTime(NamedTuple):
+    """Offsets requested at `requested_s` or later came after the query's position."""
+
+    now_ms: int
+    """Epoch milliseconds."""
+    now_s: float
+    requested_s: float
+    """`time.monotonic()`, both."""
+
+    def monotonic_s(self, epoch_ms: int) -> float:
+        """`epoch_ms` by the clock that only rises."""
+        return self.now_s - (self.now_ms - epoch_ms) / 1000
+
+
 class PastRun(NamedTuple):
     """A run that another one has followed, or goes on beside."""
 
-    seen_at_ms: int
+    written_at_ms: int
     """When it wrote its last message, by its own driver's clock."""
     received_at_ms: int
     """When that was received, by this service's clock."""
@@ -58,21 +72,21 @@ class QueryState(QueryMessage, frozen=True, kw_only=True):
     """Their `planned` are of the batch `planned_batch_id`, which is later than `batch_id`."""
     checkpoint_batch_id: int | None = None
     """The checkpoint's last completed batch. None: not read by this instance."""
-    driver_seen_at_ms: int = 0
+    driver_written_at_ms: int = 0
     """When its driver wrote its last message, by the driver's clock. 0: it never did."""
     ended: bool = False
     observation_offset: int | None = None
-    run_seen_since_ms: int = 0
-    """`driver_seen_at_ms` of this run's first message."""
+    run_written_since_ms: int = 0
+    """`driver_written_at_ms` of this run's first message."""
     run_received_at_ms: int = 0
     """When its last message was received, by this service's clock."""
     recent: tuple[tuple[int, str], ...] = ()
     """Time and cause of this run's last messages, as they were written: none of these, repeated,
     comes after its end."""
-    run_seen_once: bool = False
-    """Whether that is all it wrote, and another run was there before: anybody can write one."""
+    run_wrote_once: bool = False
+    """True while that is all it wrote, and another run was there before: anybody can write one."""
     past_runs: Mapping[str, PastRun] = {}
-    """By run id, the last ones, the newest first."""
+    """The last ones by run id, the newest first."""
     other_run_id: str | None = None
     """A past run that still runs beside this one."""
     idle_at_ms: int = 0
@@ -80,7 +94,7 @@ class QueryState(QueryMessage, frozen=True, kw_only=True):
 
     @property
     def has_position(self) -> bool:
-        """Whether any source has a processed offset."""
+        """Returns whether any source has a processed offset."""
         return any(source.processed is not None for source in self.sources)
 
 
@@ -109,10 +123,10 @@ def restored(event: LagEvent) -> QueryState:
         **query_fields(event),
         sources=_sources_of(event),
         checkpoint_batch_id=event.batch_id if traits_of(event.origin).is_checkpoint else None,
-        driver_seen_at_ms=event.observed_at if event.run_id is not None else 0,
+        driver_written_at_ms=event.observed_at if event.run_id is not None else 0,
         ended=event.status in ("FINISHED", "FAILED"),
         observation_offset=event.observation_offset,
-        run_seen_since_ms=event.observed_at,
+        run_written_since_ms=event.observed_at,
         run_received_at_ms=event.measured_at,
         past_runs={event.other_run_id: PastRun(0, event.measured_at)} if event.other_run_id else {},
         other_run_id=event.other_run_id,

@@ -1,23 +1,35 @@
-"""What this instance holds of each query that it measures, apart from its measurements."""
+"""What this instance holds of each query that it measures, apart from its measurements: one record
+of each query, in one table that has limits."""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, KeysView, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
 
-from sparklag_schemas import Observation, ResolvedSettings
+from sparklag_schemas import LagEvent, Observation, ResolvedSettings
+from sparklag_schemas.errors import OverLimit, SparklagError
+from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.messages.query_message import QueryMessage
+from sparklag_schemas.runtime.logs import log_fields
 from sparklag_schemas.runtime.queue import NewestQueue
-from sparklag_schemas.settings.clusters import ClusterNames
+from sparklag_schemas.text.printable import printable
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery
 from sparklag_service.intakes.sources import longest_interval_s
-from sparklag_service.supervision import QueryFailures
-from sparklag_service.tracking.pending_observations import PendingObservations
-from sparklag_service.tracking.query_limits import QueryLimits
-from sparklag_service.tracking.query_state import QueryState
-from sparklag_service.tracking.tracker import Tracker
+from sparklag_service.tracking.query_state import QueryState, restored, without_position
 
+_log = logging.getLogger(__name__)
+_FAILING_STAGES: Final = ("tracking", "enrichment", "evaluation", "publishing")
+_TRACES: Final = 1_000
 _MISSED_S = 5.0
 """Messages may have been missed where `caught_up` comes so much later than after a refresh."""
+_SILENT_INTERVALS: Final = 3
+"""A checkpoint or group that was not read for so many of its intervals has no known position."""
 
 
 class Liveness:
@@ -31,8 +43,6 @@ class Liveness:
         """`caught_up` is called at each refresh."""
         self._limit_s = limit_s
         self._longest_gap_s = refresh_interval_s + _MISSED_S
-        self._received_s: dict[str, float] = {}
-        self._silent: set[str] = set()
         self._connected_since_s: float | None = None
         self._caught_up_s = 0.0
 
@@ -42,68 +52,163 @@ class Liveness:
             self._connected_since_s = at_s
         self._caught_up_s = at_s
 
-    def received(self, query_id: str, at_s: float) -> None:
-        """A message of the query was received."""
-        self._received_s[query_id] = at_s
-        self._silent.discard(query_id)
-
-    def adopt(self, query_id: str, at_s: float, *, silent: bool) -> None:
-        """Start with a query; `silent`: no message of it came for long already."""
-        self._received_s[query_id] = at_s
-        if silent:
-            self._silent.add(query_id)
-
-    def forget(self, query_id: str) -> None:
-        """Another instance owns it, or nobody does."""
-        self._received_s.pop(query_id, None)
-        self._silent.discard(query_id)
-
-    def is_silent(self, query_id: str) -> bool:
-        """Whether its driver must be gone."""
-        if query_id in self._silent:
-            return True
-        if self._connected_since_s is None or query_id not in self._received_s:
+    def is_over(self, received_s: float | None) -> bool:
+        """Returns whether a query is silent whose last message was received at `received_s`."""
+        if self._connected_since_s is None or received_s is None:
             return False
-        waited_from_s = max(self._received_s[query_id], self._connected_since_s)
-        if self._caught_up_s - waited_from_s > self._limit_s:
-            self._silent.add(query_id)
-            return True
-        return False
+        return self._caught_up_s - max(received_s, self._connected_since_s) > self._limit_s
 
 
-_SILENT_INTERVALS = 3
-"""A checkpoint or group that was not read for so many of its intervals has no known position."""
+@dataclass(slots=True)
+class TrackedQuery:
+    """The record of one query."""
+
+    state: QueryState
+    """The newest one."""
+    partitions: int = 0
+    """How many it was admitted with."""
+    pending: Delivery | None = None
+    """The newest delivery that no acknowledged event covers yet."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """What went wrong when a stage ran last, in a sentence, by stage."""
+    received_s: float | None = None
+    """When its last message was received (`time.monotonic()`)."""
+    is_silent: bool = False
+    """True once it has been silent since its last message."""
+
+    def received(self, at_s: float) -> None:
+        """A message of the query was received: it is alive."""
+        self.received_s, self.is_silent = at_s, False
+
+    def covered(self, state: QueryState) -> Delivery | None:
+        """The delivery that an event measured from `state` covers."""
+        return self.pending if self.state is state else None
+
+    def take_covered(self, state: QueryState) -> Delivery | None:
+        """Remove and return the delivery that an event measured from `state` covers."""
+        covered = self.covered(state)
+        if covered is not None:
+            self.pending = None
+        return covered
+
+    @property
+    def failure(self) -> str | None:
+        """What is wrong, in a sentence. None: nothing."""
+        return next(iter(self.failures.values()), None)
 
 
-class TrackedQueries:
-    """Positions, limits, failures and liveness, by query id; what is acquired here is released
-    here."""
+class TrackedQueries(Mapping[str, QueryState]):
+    """The newest state of each query, by id. A query is admitted within the limits: those that were
+    admitted first stay. Each delivery is settled, once an event that covers it is acknowledged, or
+    dropped, for the next owner of its query."""
 
     def __init__(
         self, settings: ResolvedSettings, queue: NewestQueue[Delivery], counters: Counters
     ) -> None:
-        self.tracker = Tracker(
-            ClusterNames(settings).alias_of, int(settings.limits.clock_ahead_s * 1000)
-        )
-        self.pending = PendingObservations(queue, self.tracker.queries, counters)
-        self.limits = QueryLimits(settings.limits)
-        self.failures = QueryFailures()
+        """`queue`: that from which the deliveries are taken."""
+        self._records: dict[str, TrackedQuery] = {}
+        self._queue = queue
+        self._counters = counters
+        self._limits = settings.limits
+        self._offsets_topic = settings.offsets_topic
+        self.partitions = 0
+        """Those of all queries."""
+        self.is_full = False
+        """Something was refused since this was last set to False."""
+        self.failures: Counter[str] = Counter(dict.fromkeys(_FAILING_STAGES, 0))
+        """How often a stage failed with one query."""
+        self._traced: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         refresh_s = settings.refresh_interval_s
         self._drivers = Liveness(settings.silent_after_s, refresh_s)
         self._watched = Liveness(_SILENT_INTERVALS * longest_interval_s(settings), refresh_s)
-        """Of queries without a driver: a checkpoint or group that cannot be read."""
+        """The clock of queries without a driver: a checkpoint or group that cannot be read."""
+
+    def __getitem__(self, query_id: str) -> QueryState:
+        return self._records[query_id].state
+
+    def __contains__(self, query_id: object) -> bool:
+        return query_id in self._records
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def keys(self) -> KeysView[str]:
+        """The ids; it is as fast as that of a dictionary."""
+        return self._records.keys()
+
+    def record(self, query_id: str) -> TrackedQuery | None:
+        """The record of a tracked query."""
+        return self._records.get(query_id)
+
+    def track(self, state: QueryState, partitions: int = 0) -> TrackedQuery:
+        """Keep the newest state of a query. Raises OverLimit where the query is new, or has more
+        partitions than before, and that exceeds a limit."""
+        record = self._records.get(state.query_id)
+        if record is None:
+            if len(self._records) >= self._limits.queries:
+                self.is_full = True
+                raise OverLimit(
+                    f"already {self._limits.queries:,} queries on this instance (limits.queries)"
+                )
+            record = TrackedQuery(state)
+            self.admit(record, partitions)
+            self._records[state.query_id] = record
+        elif partitions > record.partitions:
+            self.admit(record, partitions)
+        record.state = state
+        return record
+
+    def admit(self, record: TrackedQuery, partitions: int) -> None:
+        """Let a query have so many partitions. Raises OverLimit where these are more than before,
+        and exceed the limit."""
+        total = self.partitions - record.partitions + partitions
+        if partitions > record.partitions and total > self._limits.watched_partitions:
+            self.is_full = True
+            raise OverLimit(
+                f"its {partitions:,} partitions exceed the {self._limits.watched_partitions:,} of"
+                " this instance (limits.watched_partitions)"
+            )
+        record.partitions, self.partitions = partitions, total
+
+    def adopt(self, event: LagEvent, now_s: float) -> None:
+        """Track the query of `event` from the position in it. Raises OverLimit."""
+        record = self._records.get(event.query_id) or self.track(
+            restored(event), sum(len(topic.partitions) for topic in event.topics)
+        )
+        record.received_s = now_s
+        record.is_silent = event.measured_by == "embedded" or event.status == "STOP"
+
+    def release(self, query_id: str) -> None:
+        """Stop tracking. What is pending of it is dropped."""
+        record = self._records.pop(query_id, None)
+        if record is not None:
+            self.partitions -= record.partitions
+            self.drop(record.pending)
+            for key in [key for key in self._traced if key[0] == query_id]:
+                del self._traced[key]
+
+    def expired(self, observed_before_ms: int) -> Iterator[str]:
+        """Ids of queries whose last message is older than `observed_before_ms` (stopped, failed or
+        dead), and of consumer groups that were deleted."""
+        return (
+            query_id
+            for query_id, record in self._records.items()
+            if record.state.observed_at < observed_before_ms
+            or (record.state.ended and not traits_of(record.state.origin).keeps_ended)
+        )
 
     @property
-    def queries(self) -> dict[str, QueryState]:
-        """State by query id, as it changes."""
-        return self.tracker.queries
+    def shares(self) -> dict[str, tuple[int, int]]:
+        """How much of each limit is used: its setting, used, limit."""
+        return {
+            "queries": (len(self._records), self._limits.queries),
+            "watched_partitions": (self.partitions, self._limits.watched_partitions),
+        }
 
-    def __contains__(self, query_id: str) -> bool:
-        return query_id in self.tracker.queries
-
-    def liveness(self, run_id: str | None) -> Liveness:
-        """That of queries with a driver (`run_id`), or without one."""
-        return self._watched if run_id is None else self._drivers
+    # Liveness
 
     def caught_up(self, drivers_at_s: float | None) -> None:
         """Every message of the drivers written up to `drivers_at_s` was received (None: unknown),
@@ -112,20 +217,111 @@ class TrackedQueries:
             self._drivers.caught_up(drivers_at_s)
         self._watched.caught_up(time.monotonic())
 
-    def is_silent(self, state: QueryState) -> bool:
-        """Whether its driver must be gone; without a driver, whether it can no longer be read."""
-        return self.liveness(state.run_id).is_silent(state.query_id)
+    def is_silent(self, record: TrackedQuery) -> bool:
+        """Returns whether its driver must be gone; without a driver, whether its position can no
+        longer be read."""
+        liveness = self._watched if record.state.run_id is None else self._drivers
+        record.is_silent = record.is_silent or liveness.is_over(record.received_s)
+        return record.is_silent
 
-    def received(self, observation: Observation) -> None:
-        """The query is alive."""
-        liveness = self.liveness(observation.run_id)
-        liveness.received(observation.query_id, time.monotonic())
+    # Pending deliveries
 
-    def release(self, query_id: str) -> Delivery | None:
-        """Stop tracking; the delivery that was pending, if any."""
-        self.tracker.forget(query_id)
-        self.limits.release(query_id)
-        self.failures.forget(query_id)
-        self._drivers.forget(query_id)
-        self._watched.forget(query_id)
-        return self.pending.take(query_id)
+    @property
+    def unpublished(self) -> int:
+        """Queries with a delivery that is in no event yet."""
+        return sum(record.pending is not None for record in self._records.values())
+
+    def add_pending(self, record: TrackedQuery, delivery: Delivery) -> None:
+        """It was tracked. It covers an older one of its query; but a watcher's does not replace a
+        driver's, which gives the cause of the event, and is settled at once: its source is read
+        again."""
+        older = record.pending
+        if older is not None:
+            if _is_driver(older) and not _is_driver(delivery):
+                self.settle(delivery)
+                return
+            self._counters.superseded += 1
+            self.settle(older)
+        record.pending = delivery
+
+    def put_back(self, delivery: Delivery) -> None:
+        """Its event could not be published. A newer one may have come; it is dropped where its
+        query was released."""
+        record = self._records.get(delivery.observation.query_id)
+        if record is None:
+            self.drop(delivery)
+            return
+        newer, record.pending = record.pending, delivery
+        if newer is not None:
+            self.add_pending(record, newer)
+
+    def settle_pending(self, query_id: str) -> None:
+        """An event that covers what is pending of a query is published, by whomever."""
+        record = self._records.get(query_id)
+        if record is not None:
+            self.settle(record.pending)
+            record.pending = None
+
+    def settle(self, delivery: Delivery | None) -> None:
+        """An event that covers it, if there is one, is published."""
+        if delivery is not None:
+            delivery.done()
+            self._queue.task_done()
+
+    def drop_queued(self) -> None:
+        """Drop what is on the queue and was not tracked yet."""
+        while not self._queue.empty():
+            self.drop(self._queue.get_nowait())
+
+    def drop(self, delivery: Delivery | None) -> None:
+        """It is not done here: the next owner of its query reads it again."""
+        if delivery is not None:
+            self._queue.task_done()
+
+    # Failures
+
+    def failed_to_track(self, message: Observation | LagEvent, error: Exception) -> None:
+        """Track the query without a position, as far as the limits allow."""
+        query_id = message.query_id
+        if isinstance(error, OverLimit):
+            what = f"position of query {query_id}: {error}"
+            self._counters.refusals.add(self._offsets_topic, error.kind, what, query_id)
+        if query_id not in self._records:
+            with suppress(OverLimit):
+                self.track(without_position(message))
+        self.failed(message, "tracking", error)
+
+    def failed(self, query: QueryMessage, stage: str, error: Exception) -> str:
+        """Keep it until that stage has `recovered`, and return it in a sentence. One trace of each
+        kind is logged."""
+        query_id = query.query_id
+        self.failures[stage] += 1
+        why = printable(f"{type(error).__name__}: {error}", 200)
+        failure = f"sparklag failed at its {stage} ({why}): see the service's log"
+        record = self._records.get(query_id)
+        if record is not None:
+            record.failures[stage] = failure
+        kind = (query_id, stage, type(error).__name__)
+        if kind not in self._traced:
+            self._traced[kind] = None
+            if len(self._traced) > _TRACES:
+                self._traced.popitem(last=False)
+            # Ours are made for people, and their trace adds nothing.
+            trace = None if isinstance(error, SparklagError) else error
+            _log.error(
+                "%s of query %s failed: %s",
+                *(stage, printable(query_id, 200), why),
+                exc_info=trace,
+                extra=log_fields(query, why),
+            )
+        return failure
+
+    def recovered(self, query_id: str, stage: str) -> None:
+        """That stage succeeded."""
+        record = self._records.get(query_id)
+        if record is not None:
+            record.failures.pop(stage, None)
+
+
+def _is_driver(delivery: Delivery) -> bool:
+    return delivery.observation.run_id is not None

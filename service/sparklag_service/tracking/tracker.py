@@ -1,29 +1,40 @@
-"""The last observation of each query, and which partitions it needs. Pure."""
+"""The next state of a query from one more observation. Pure.
+
+A driver and a checkpoint report one position, and both use the batch numbers of the checkpoint: the
+position of the later batch is the newer one, in whichever order they come. Each covers the other's
+gap: a driver that was killed, the first batch after a restart, events that Spark's bus dropped, a
+batch that runs for an hour; and a checkpoint that is read only every few seconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, Observation, SourcePosition
+from sparklag_schemas import Observation
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.validation import in_time
-from sparklag_service.tracking.checkpoint_merge import with_checkpoint, with_newer_position
 from sparklag_service.tracking.query_state import (
     PastRun,
     QueryState,
     SourceState,
+    fitting,
     query_fields,
-    restored,
 )
 
-_RUNS_REMEMBERED = 16
-_RECENT = 8
-"""Messages of which a repetition is known, whatever the clocks say."""
-_OTHER_RUN_MS = 60_000
+_RUNS_REMEMBERED: Final = 16
+_RECENT: Final = 8
+"""Messages whose repetition is recognized, whatever the clocks are."""
+_OTHER_RUN_MS: Final = 60_000
 """A run without a message for so long has ended."""
+_SILENT_DRIVER_MS: Final = 30_000
+"""A driver sends a message every ten seconds: a batch that completes so long after the last one is
+of another run, which no listener observes."""
+_LEAP: Final = 1_000
+"""Batches: a checkpoint is not read so late."""
 
 ClusterOf = Callable[[str | None, str], str | None]
 """`bootstrap_servers` of a source, and the alias its driver gives, to the cluster's alias."""
@@ -33,91 +44,77 @@ def _by_alias(bootstrap_servers: str | None, alias: str) -> str | None:
     return alias
 
 
-@dataclass
+class StateChange(NamedTuple):
+    """What an observation changes."""
+
+    state: QueryState
+    is_news: bool = True
+    """False: a past run wrote it, and only what is remembered of that run changes."""
+
+
+@dataclass(frozen=True)
 class Tracker:
-    """The state of each query this instance answers for."""
+    """Makes the states of queries from their observations."""
 
     cluster_of: ClusterOf = _by_alias
     clocks_differ_ms: int = 300_000
     """A message of an unknown run that is older than the last one by more is repeated."""
-    queries: dict[str, QueryState] = field(default_factory=dict)
 
     def observe(
         self,
+        current: QueryState | None,
         observation: Observation,
-        last_event: LagEvent | None = None,
         offset: int | None = None,
         now_ms: int | None = None,
-    ) -> bool:
-        """Track an observation that is received at `now_ms` (None: when it was made); whether it
-        changed anything. One that is from the future counts as made now.
+    ) -> StateChange | None:
+        """The state after an observation that is received at `now_ms` (None: when it was made).
+        None: it is outdated, or repeated. One that is from the future counts as made now.
 
+        `current`: the query's state. It gives the position that the observation lacks: a query that
+        restarts without new data reports none.
         `offset` is that of its record on `processed-offsets`: the higher one is the newer, whatever
-        the drivers' clocks say. One without comes straight from its source, and is the newest;
-        between a checkpoint and a driver, the later batch is. `last_event` of the query gives the
-        position that neither the observation nor this tracker has: a query that restarts without
-        new data reports none.
+        the drivers' clocks are. One without comes straight from its source, and is the newest;
+        between a checkpoint and a driver, the later batch is.
         """
-        current = self.queries.get(observation.query_id)
-        if current is None and last_event is not None:
-            current = restored(last_event)
         written = observation.observed_at, observation.cause
         if now_ms is not None:
             observation = in_time(observation, now_ms)
-        if current is not None and _is_old(observation, offset, current):
-            return False
-        if current is not None and current.ended and written in current.recent:
-            return False
-        state = self._next_state(observation, current, now_ms or observation.observed_at, offset)
-        if state is None:
-            return False
+        if current is not None and (
+            _is_old(observation, offset, current) or (current.ended and written in current.recent)
+        ):
+            return None
+        change = self._change(observation, current, now_ms or observation.observed_at, offset)
+        if change is None or not change.is_news:
+            return change
+        state = change.state
         if offset is not None:
             is_same_run = current is not None and current.run_id == state.run_id
             recent = (written, *(current.recent if current and is_same_run else ()))
-            state = replace(state, observation_offset=offset, recent=recent[:_RECENT])
-        elif current is not None and observation.run_id is None:
+            return StateChange(replace(state, observation_offset=offset, recent=recent[:_RECENT]))
+        if current is not None and observation.run_id is None:
             # Not from the topic: the newest record there stays the same.
-            state = replace(state, observation_offset=current.observation_offset)
-        self.queries[observation.query_id] = state
-        return True
+            return StateChange(replace(state, observation_offset=current.observation_offset))
+        return change
 
-    def adopt(self, event: LagEvent) -> None:
-        """Track the query of `event` from the position in it."""
-        self.queries.setdefault(event.query_id, restored(event))
-
-    def forget(self, query_id: str) -> None:
-        """Stop tracking the query."""
-        self.queries.pop(query_id, None)
-
-    def expired(self, seen_before_ms: int) -> Iterator[str]:
-        """Ids of queries last seen before `seen_before_ms` (stopped, failed or dead), and of
-        consumer groups that were deleted."""
-        return (
-            query_id
-            for query_id, state in self.queries.items()
-            if state.observed_at < seen_before_ms
-            or (state.ended and not traits_of(state.origin).keeps_ended)
-        )
-
-    def _next_state(
+    def _change(
         self,
         observation: Observation,
         current: QueryState | None,
         now_ms: int,
         offset: int | None,
-    ) -> QueryState | None:
+    ) -> StateChange | None:
         if current is not None and traits_of(observation.origin).is_checkpoint:
-            return with_checkpoint(current, observation, self._sources(observation))
+            return StateChange(_with_checkpoint(current, observation, self._sources(observation)))
         run_id = observation.run_id or ""
         if current is None or observation.run_id == current.run_id:
-            return self._merged(observation, current, now_ms)
+            return StateChange(self._merged(observation, current, now_ms))
         if current.run_id is None:
-            return _of_new_run(self._merged(observation, current, now_ms))
+            return StateChange(_of_new_run(self._merged(observation, current, now_ms)))
         past = current.past_runs.get(run_id)
         is_alone = current.ended or now_ms - current.run_received_at_ms > _OTHER_RUN_MS
-        behind_ms = current.driver_seen_at_ms - observation.observed_at
+        behind_ms = current.driver_written_at_ms - observation.observed_at
         if past is not None:
-            if observation.observed_at <= past.seen_at_ms:
+            if observation.observed_at <= past.written_at_ms:
                 return None
         elif offset is not None and behind_ms > self.clocks_differ_ms:
             # It is repeated.
@@ -126,20 +123,21 @@ class Tracker:
             past_runs = _with_past(current, run_id, PastRun(observation.observed_at, now_ms))
             current = replace(current, past_runs=past_runs)
             if past is None or _is_late(observation, current):
-                self.queries[current.query_id] = current
-                return _without_other_run(observation, current)
+                if observation.cause != "terminated" or observation.run_id != current.other_run_id:
+                    return StateChange(current, is_news=False)
+                return StateChange(replace(current, other_run_id=None))
             if not _takes_over(observation, current, is_alone=is_alone):
-                return replace(current, other_run_id=run_id)
+                return StateChange(replace(current, other_run_id=run_id))
         assert current.run_id is not None
-        followed = PastRun(current.driver_seen_at_ms, current.run_received_at_ms)
+        followed = PastRun(current.driver_written_at_ms, current.run_received_at_ms)
         past_runs = _with_past(current, current.run_id, followed)
         past_runs.pop(run_id, None)
         # What wrote once may be a second driver, or a forger: the position is that of the first.
-        is_disputed = past is not None and current.run_seen_once and not current.ended
+        is_disputed = past is not None and current.run_wrote_once and not current.ended
         other_run_id = current.run_id if is_disputed else None
         current = replace(current, past_runs=past_runs, other_run_id=other_run_id)
         state = _of_new_run(self._merged(observation, current, now_ms))
-        return replace(state, run_seen_once=past is None)
+        return StateChange(replace(state, run_wrote_once=past is None))
 
     def _merged(
         self, observation: Observation, current: QueryState | None, now_ms: int
@@ -150,47 +148,47 @@ class Tracker:
             **fields,
             sources=self._sources(observation),
             checkpoint_batch_id=observation.batch_id if is_checkpoint else None,
-            driver_seen_at_ms=observation.observed_at if observation.run_id is not None else 0,
+            driver_written_at_ms=observation.observed_at if observation.run_id is not None else 0,
             idle_at_ms=_idle_at_ms(observation, current),
             ended=observation.cause == "terminated",
             run_received_at_ms=now_ms,
         )
         if current is None:
-            return replace(state, run_seen_since_ms=state.driver_seen_at_ms)
-        driver_seen_at_ms = max(state.driver_seen_at_ms, current.driver_seen_at_ms)
+            return replace(state, run_written_since_ms=state.driver_written_at_ms)
+        driver_written_at_ms = max(state.driver_written_at_ms, current.driver_written_at_ms)
         other = current.past_runs.get(current.other_run_id or "")
         other_run_lives = other is not None and now_ms - other.received_at_ms < _OTHER_RUN_MS
         state = replace(
             state,
             # A version only rises, also where a clock was stepped back.
             observed_at=max(state.observed_at, current.observed_at + 1),
-            driver_seen_at_ms=driver_seen_at_ms,
+            driver_written_at_ms=driver_written_at_ms,
             checkpoint_location=state.checkpoint_location or current.checkpoint_location,
             checkpoint_batch_id=current.checkpoint_batch_id,
-            run_seen_since_ms=current.run_seen_since_ms,
-            run_seen_once=False,
+            run_written_since_ms=current.run_written_since_ms,
+            run_wrote_once=False,
             past_runs=current.past_runs,
             other_run_id=current.other_run_id if other_run_lives else None,
         )
-        return with_newer_position(state, current)
+        return _with_newer_position(state, current)
 
     def _sources(self, observation: Observation) -> tuple[SourceState, ...]:
-        return tuple(self._source(position, observation) for position in observation.sources)
-
-    def _source(self, position: SourcePosition, observation: Observation) -> SourceState:
-        return SourceState(
-            source=position.source,
-            isolation_level=position.isolation_level,
-            processed=position.processed,
-            planned=position.planned,
-            topics=tuple(position.topics) if position.topics is not None else None,
-            assigned=position.assigned,
-            cluster=self.cluster_of(position.bootstrap_servers, observation.cluster),
+        return tuple(
+            SourceState(
+                source=position.source,
+                isolation_level=position.isolation_level,
+                processed=position.processed,
+                planned=position.planned,
+                topics=tuple(position.topics) if position.topics is not None else None,
+                assigned=position.assigned,
+                cluster=self.cluster_of(position.bootstrap_servers, observation.cluster),
+            )
+            for position in observation.sources
         )
 
 
 def _activity(observation: Observation, current: QueryState | None) -> str | None:
-    """Of the newest message; a refresh may leave it out."""
+    """The activity in the newest message; a refresh may leave it out."""
     if observation.activity is not None:
         return observation.activity
     if observation.cause == "idle":
@@ -207,23 +205,23 @@ def _idle_at_ms(observation: Observation, current: QueryState | None) -> int:
 
 
 def _of_new_run(state: QueryState) -> QueryState:
-    return replace(state, run_seen_since_ms=state.driver_seen_at_ms)
+    return replace(state, run_written_since_ms=state.driver_written_at_ms)
 
 
 def _is_old(observation: Observation, offset: int | None, current: QueryState) -> bool:
     if offset is None:
         return False
-    earlier = observation.observed_at < current.driver_seen_at_ms
+    earlier = observation.observed_at < current.driver_written_at_ms
     if current.observation_offset is None:
         return earlier
     if offset <= current.observation_offset:
         # Read again, after a rebalance. By the clock, the topic may have been recreated.
-        return observation.observed_at <= current.driver_seen_at_ms
+        return observation.observed_at <= current.driver_written_at_ms
     # Written again by a producer that did not receive the first acknowledgement.
     if observation.run_id != current.run_id:
         return False
     if current.ended:
-        return observation.observed_at <= current.driver_seen_at_ms
+        return observation.observed_at <= current.driver_written_at_ms
     return earlier and (observation.batch_id or 0) < (current.batch_id or 0)
 
 
@@ -234,22 +232,143 @@ def _with_past(current: QueryState, run_id: str, past: PastRun) -> dict[str, Pas
 
 
 def _is_late(observation: Observation, current: QueryState) -> bool:
-    """Whether a past run wrote this before the present one began, or only its start or end."""
+    """Returns whether a past run wrote this before the present one began, or only its start or
+    end."""
     if observation.cause in ("started", "terminated", "closed"):
         return True
-    return observation.observed_at <= current.run_seen_since_ms
+    return observation.observed_at <= current.run_written_since_ms
 
 
 def _takes_over(observation: Observation, current: QueryState, *, is_alone: bool) -> bool:
-    """Whether a past run is the only one left: the present one has ended, is silent, or has written
-    no more than one message."""
+    """Returns whether a past run is the only one left: the present one has ended, is silent, or has
+    written no more than one message."""
     if current.ended:
-        return observation.observed_at > current.driver_seen_at_ms
-    return current.run_seen_once or is_alone
+        return observation.observed_at > current.driver_written_at_ms
+    return current.run_wrote_once or is_alone
 
 
-def _without_other_run(observation: Observation, current: QueryState) -> QueryState | None:
-    """The state if the other run has ended. None: it goes on."""
-    if observation.cause == "terminated" and observation.run_id == current.other_run_id:
-        return replace(current, other_run_id=None)
-    return None
+def _with_checkpoint(
+    current: QueryState, observation: Observation, sources: tuple[SourceState, ...]
+) -> QueryState:
+    """`current`, at the checkpoint's position (`sources` of `observation`) where that is newer.
+
+    A checkpoint with an earlier batch than before was set back by somebody: that counts as newer.
+    """
+    state = replace(
+        current,
+        # A driver reports the name; a checkpoint has only its location.
+        query=current.query if current.run_id is not None else current.query or observation.query,
+        observed_at=max(observation.observed_at, current.observed_at + 1),
+        checkpoint_location=observation.checkpoint_location or current.checkpoint_location,
+        checkpoint_batch_id=observation.batch_id,
+    )
+    positioned = any(source.processed is not None for source in sources)
+    set_back = _order(observation.batch_id) < _order(current.checkpoint_batch_id)
+    is_silent = (observation.processed_at or 0) > current.driver_written_at_ms + _SILENT_DRIVER_MS
+    newer = (
+        set_back
+        or not current.has_position
+        or _order(observation.batch_id) > _order(current.batch_id)
+        # A driver that wrote of a batch so far ahead, and nothing since, was none.
+        or (is_silent and _order(current.batch_id) - _order(observation.batch_id) > _LEAP)
+    )
+    if positioned and newer:
+        state = replace(
+            state,
+            origin=observation.origin,
+            batch_id=observation.batch_id,
+            processed_at=observation.processed_at,
+            batch=None,
+            running_batch=None,
+            sources=_described(sources, current.sources),
+        )
+        if is_silent:
+            state = replace(
+                state,
+                run_id=None,
+                ended=False,
+                exception=None,
+                driver_end=None,
+                other_run_id=None,
+            )
+    return _with_planned(state, observation.planned_batch_id, sources)
+
+
+def _with_newer_position(state: QueryState, current: QueryState) -> QueryState:
+    """`state`, a driver's newest, at the position of `current` where that is newer, or where the
+    driver reports none: a query that restarts is where it was."""
+    from_checkpoint = traits_of(current.origin).is_checkpoint
+    behind = from_checkpoint and _order(state.batch_id) < _order(current.batch_id)
+    if current.has_position and (behind or not state.has_position):
+        state = replace(
+            state,
+            sources=_described(current.sources, state.sources),
+            origin=current.origin,
+            batch_id=current.batch_id,
+            processed_at=current.processed_at,
+            batch=current.batch,
+        )
+    else:
+        if state.batch_id is None and current.batch_id is not None:
+            state = replace(state, batch_id=current.batch_id, processed_at=current.processed_at)
+        read_first = state.processed_at is None and traits_of(state.origin).commits_offsets
+        if read_first and current.has_position:
+            # Another instance has read it before: it has committed since, or it is where it was.
+            is_moved = [s.processed for s in state.sources] != [
+                s.processed for s in current.sources
+            ]
+            processed_at = state.observed_at if is_moved else current.processed_at
+            state = replace(state, processed_at=processed_at)
+        state = replace(
+            state,
+            batch=state.batch or current.batch,
+            sources=tuple(_at_least(source, current.sources) for source in state.sources),
+        )
+    if state.planned_batch_id is None and current.planned_batch_id is not None:
+        return _with_planned(state, current.planned_batch_id, current.sources)
+    return state
+
+
+def _described(
+    positions: Sequence[SourceState], descriptions: Sequence[SourceState]
+) -> tuple[SourceState, ...]:
+    """`positions` with their `descriptions`; descriptions without a position are kept as well."""
+    described_sources = []
+    left = list(descriptions)
+    for at in positions:
+        described = fitting(left, at.source, {*(at.processed or ()), *(at.planned or ())})
+        if described is None:
+            # The number is all there is to go by.
+            described = next((source for source in left if source.source == at.source), None)
+        if described is not None:
+            left.remove(described)
+            processed = at.processed if at.processed is not None else described.processed
+            at = replace(described, source=at.source, processed=processed, planned=at.planned)
+        described_sources.append(at)
+    taken = {at.source for at in described_sources}
+    return (*described_sources, *(source for source in left if source.source not in taken))
+
+
+def _at_least(source: SourceState, current: Sequence[SourceState]) -> SourceState:
+    """`source`, at its current position where it reports none."""
+    if source.processed is not None:
+        return source
+    processed = next((s.processed for s in current if s.source == source.source), None)
+    return replace(source, processed=processed)
+
+
+def _with_planned(
+    state: QueryState, batch_id: int | None, planned: Sequence[SourceState]
+) -> QueryState:
+    """`state`, with the end of the batch `batch_id` if that is still to be completed."""
+    to_come = batch_id is not None and batch_id > _order(state.batch_id)
+    ends = {source.source: source.planned for source in planned} if to_come else {}
+    return replace(
+        state,
+        planned_batch_id=batch_id if to_come else None,
+        sources=tuple(replace(s, planned=ends.get(s.source)) for s in state.sources),
+    )
+
+
+def _order(batch_id: int | None) -> int:
+    return -1 if batch_id is None else batch_id

@@ -1,70 +1,46 @@
-"""Records of `consumer-lag`, the newest of each key, dispatched to the followers of the view."""
+"""Reads `consumer-lag` into the view, and dispatches each record to the followers of the view.
+
+Every instance reads every partition, without a group, from the last minute before its end on (see
+RecentRecords). At the start that minute is read for the newest event of each query; only its last
+records go to the feed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from aiokafka.structs import ConsumerRecord
+from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import ConsumerRecord, TopicPartition
 from msgspec import Struct
 
-from sparklag_kafka.clients.contract_records import ContractRecords, Refusals
-from sparklag_schemas import LagEvent, Settings
+from sparklag_kafka.clients.consumer import ContractConsumer, RecentRecords
+from sparklag_kafka.clients.contract_records import ContractRecords, Refusals, shown
+from sparklag_schemas import LagEvent, ResolvedSettings, Settings
 from sparklag_schemas.avro.formats import MessageFormats
+from sparklag_schemas.errors import OverLimit, WrongPlace
 from sparklag_schemas.messages.bounds import EpochMs, Name
 from sparklag_schemas.messages.topics import key_of
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
-
-
-class _Version(Struct, frozen=True, kw_only=True, gc=False):
-    """The fields of a lag event that decide which is newer: the others are not decoded."""
-
-    query_id: Name
-    observed_at: EpochMs
-    measured_at: EpochMs
-
-
-class NewestRecords:
-    """Leaves out records that later ones replace, of which it decodes the version alone."""
-
-    def __init__(self, settings: Settings, formats: MessageFormats, refusals: Refusals) -> None:
-        self._records = ContractRecords(
-            _Version, settings.lag_topic, settings, formats, refusals, written_as=LagEvent
-        )
-
-    async def of(self, records: Iterable[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Of a partition's records, in their order: the event of the highest version of each query
-        between two of its tombstones, and the tombstones. Events that are refused are left out, but
-        not those under another key than their query's.
-
-        Raises RegistryError.
-        """
-        kept: list[ConsumerRecord] = []
-        newest: dict[bytes, tuple[tuple[int, int], ConsumerRecord]] = {}
-        async for chunk in self._records.chunks(records):
-            for record in chunk:
-                if record.value is None:
-                    if record.key in newest:
-                        kept.append(newest.pop(record.key)[1])
-                    kept.append(record)
-                    continue
-                event = self._records.decoded(record)
-                if event is None:
-                    continue
-                key, version = key_of(event.query_id), (event.observed_at, event.measured_at)
-                if key != record.key:
-                    kept.append(record)
-                elif key not in newest or version >= newest[key][0]:
-                    newest[key] = version, record
-            await asyncio.sleep(0)
-        kept.extend(record for _, record in newest.values())
-        return sorted(kept, key=attrgetter("offset"))
-
+from sparklag_service.errors import ReadingInterrupted
+from sparklag_service.intakes.reading import read_with_retry
+from sparklag_service.view.view import Entry, View
 
 _log = logging.getLogger(__name__)
+_POLL_MS = 500
+_MOST_RECORDS: Final = 1_000
+_MOST_RECORDS_AT_START: Final = 4_000
+_FEED_RECORDS_AT_START: Final = 300
+"""Records of each partition: about as many as the live stream has room for. The history reads the
+others again."""
+_POLL_POSITION_S = 0.02
+_offset = attrgetter("offset")
 
 
 class Arrival(NamedTuple):
@@ -101,7 +77,7 @@ class Feed:
         self._counters = counters
         self._followers = followers
         self._last: dict[int, int] = {}
-        """By partition: the offset that was read last."""
+        """The offset that was read last, by partition."""
 
     def follow(self, follower: Follower) -> None:
         """Dispatch to it too."""
@@ -139,3 +115,193 @@ class Feed:
         self._counters.followers_failed += 1
         if self._counters.followers_failed == 1:
             _log.exception("%s failed with an event; the next are not logged", type(follower))
+
+
+class _Version(Struct, frozen=True, kw_only=True, gc=False):
+    """The fields of a lag event that decide which is newer: the others are not decoded."""
+
+    query_id: Name
+    observed_at: EpochMs
+    measured_at: EpochMs
+
+
+class NewestRecords:
+    """Leaves out records that later ones replace, of which it decodes the version alone."""
+
+    def __init__(self, settings: Settings, formats: MessageFormats, refusals: Refusals) -> None:
+        self._records = ContractRecords(
+            _Version, settings.lag_topic, settings, formats, refusals, written_as=LagEvent
+        )
+
+    async def of(self, records: Iterable[ConsumerRecord]) -> list[ConsumerRecord]:
+        """The records of a partition that count, in their order: the event of the highest version
+        of each query between two of its tombstones, and the tombstones. Refused events are left
+        out, but not those under another key than their query's. Raises RegistryError."""
+        kept: list[ConsumerRecord] = []
+        newest: dict[bytes, tuple[tuple[int, int], ConsumerRecord]] = {}
+        async for chunk in self._records.chunks(records):
+            for record in chunk:
+                if record.value is None:
+                    if record.key in newest:
+                        kept.append(newest.pop(record.key)[1])
+                    kept.append(record)
+                    continue
+                event = self._records.decoded(record)
+                if event is None:
+                    continue
+                key, version = key_of(event.query_id), (event.observed_at, event.measured_at)
+                if key != record.key:
+                    kept.append(record)
+                elif key not in newest or version >= newest[key][0]:
+                    newest[key] = version, record
+            await asyncio.sleep(0)
+        kept.extend(record for _, record in newest.values())
+        return sorted(kept, key=_offset)
+
+
+class ViewReader:
+    """`ready` is None once the view holds what the topic held at the start."""
+
+    def __init__(
+        self,
+        settings: ResolvedSettings,
+        view: View,
+        counters: Counters,
+        formats: MessageFormats,
+        feed: Feed,
+    ) -> None:
+        self._settings = settings
+        self._records = ContractRecords(
+            LagEvent, settings.lag_topic, settings, formats, counters.refusals
+        )
+        self._newest = NewestRecords(settings, formats, counters.refusals)
+        self._view = view
+        self._counters = counters
+        self.feed = feed
+        self._consumer: AIOKafkaConsumer | None = None
+        self._taking = False
+        self._failed = False
+        """Since the topic was last read, reading it has failed."""
+        self.ready: str | None = "the view is being read"
+        self.caught_up = asyncio.Event()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        await read_with_retry(
+            self._read,
+            self._settings.lag_topic,
+            self._settings,
+            self._counters,
+            self._not_ready,
+        )
+
+    async def reach_end(self) -> None:
+        """Return once the view holds what the topic holds now."""
+        ends: dict[TopicPartition, int] | None = None
+        while True:
+            consumer = self._consumer
+            if consumer is not None and self.ready is None:
+                if ends is None:
+                    ends = await consumer.end_offsets(consumer.assignment())
+                positions = [(await consumer.position(p), end) for p, end in ends.items()]
+                if not self._taking and all(position >= end for position, end in positions):
+                    return
+            await asyncio.sleep(_POLL_POSITION_S)
+
+    def _not_ready(self, reason: str) -> None:
+        self.ready = reason
+        self._failed = True
+
+    async def _read(self) -> None:
+        consumer = ContractConsumer(
+            self._settings,
+            self._records.refuse_batch,
+            auto_offset_reset="earliest",
+        )
+        # Without a group this assigns every partition, those added later too.
+        consumer.subscribe([self._settings.lag_topic])
+        try:
+            await consumer.start()
+            ends = await consumer.end_offsets(consumer.assignment())
+            missing = await RecentRecords(consumer, self._settings.heartbeat_s).seek(ends)
+            starts = {p: await consumer.position(p) for p in ends}
+            if not self.caught_up.is_set():
+                # Later, whoever reads the live stream must get every event.
+                starts = {p: max(at, ends[p] - _FEED_RECORDS_AT_START) for p, at in starts.items()}
+            self.feed.begin(
+                {p.partition: start for p, start in starts.items()},
+                {p.partition: end for p, end in ends.items()},
+            )
+            self._consumer = consumer
+            # The assignment is empty once the topic was deleted, also when it is created again.
+            while consumer.assignment():
+                self._catch_up(missing)
+                batches = await consumer.getmany(
+                    timeout_ms=_POLL_MS,
+                    max_records=_MOST_RECORDS if self.ready is None else _MOST_RECORDS_AT_START,
+                )
+                self._failed = False
+                self._taking = True
+                for partition, records in batches.items():
+                    newer = bisect_left(records, starts.get(partition, 0), key=_offset)
+                    await self._take_all(await self._newest.of(records[:newer]))
+                    await self._take_all(records[newer:])
+                for partition in list(missing):
+                    # By position: the log may end with records that are not delivered.
+                    if await consumer.position(partition) >= missing[partition]:
+                        del missing[partition]
+                self._taking = False
+            raise ReadingInterrupted("it does not exist")
+        finally:
+            self._taking = False
+            self._consumer = None
+            await consumer.stop()
+
+    def _catch_up(self, missing: dict[TopicPartition, int]) -> None:
+        # That the topic can be described does not mean that it can be read.
+        if not missing and not self._failed:
+            self.ready = None
+            self.caught_up.set()
+
+    async def _take_all(self, records: list[ConsumerRecord]) -> None:
+        async for chunk in self._records.chunks(records):
+            for record in chunk:
+                self._take(record)
+            await asyncio.sleep(0)
+
+    def _take(self, record: ConsumerRecord) -> None:
+        query_id = self._records.query_id(record)
+        if query_id is None:
+            return
+        event, document = None, b""
+        if record.value is None:
+            if not self._records.is_genuine(record):
+                return
+            self._view.remove(query_id)
+        else:
+            event = self._records.decoded(record)
+            if event is None:
+                return
+            if event.query_id != query_id:
+                self._records.refuse(record, WrongPlace("its key is not its query's id"))
+                return
+            event, document = shown(event, record)
+            entry = Entry(event, document, time.monotonic(), record.partition, record.offset)
+            try:
+                is_newest = self._view.put(entry)
+            except OverLimit as error:
+                self._records.refuse(record, error)
+                return
+            if not is_newest:
+                self._counters.outdated_events += 1
+                return
+        self.feed.dispatch(
+            Arrival(
+                query_id,
+                record.partition,
+                record.offset,
+                min(record.timestamp, epoch_ms()),
+                event,
+                document,
+            )
+        )

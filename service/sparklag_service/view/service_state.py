@@ -22,15 +22,15 @@ class InstanceStatus:
     """This instance at one point in time. None: unknown, or not configured."""
 
     task_restarts: Mapping[str, int]
-    """By task."""
+    """Restarts by task."""
     stage_failures: Mapping[str, int]
-    """By stage: how often it failed with one query."""
+    """Failures with one query, by stage."""
     limit_shares: Mapping[str, tuple[int, int]]
-    """By setting: used, limit."""
+    """Used and limit, by setting."""
     clusters_up: Mapping[str, bool]
-    """By alias: whether a broker answers."""
+    """True where a broker responds, by alias."""
     record_times: Mapping[str, Mapping[str, int]]
-    """By cluster: the counts of `RecordTimeCounts`."""
+    """The counts of `RecordTimeCounts`, by cluster."""
 
     ready: bool = gauge("Whether every part is ready.")
     queries: int = gauge("Queries in the view.")
@@ -58,7 +58,7 @@ class ServiceState(Protocol):
 
     @property
     def settings(self) -> ResolvedSettings:
-        """As resolved at the start."""
+        """The settings as resolved at the start."""
 
     @property
     def counters(self) -> Counters:

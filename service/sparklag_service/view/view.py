@@ -39,7 +39,7 @@ def summary(event: LagEvent) -> bytes:
 
 
 def summary_of_document(document: bytes) -> bytes:
-    """The same, from the event's JSON."""
+    """Its JSON, from the event's JSON."""
     return summary(_decoder.decode(document))
 
 
@@ -71,15 +71,15 @@ class View:
         self._most_queries = limits.queries
         self._most_bytes = limits.view_mb * 1024 * 1024
         self.size_bytes = 0
-        """Of the events' JSON."""
+        """The size of the events' JSON."""
         self._finished: dict[str, None] = {}
         self._entries: dict[str, Entry] = {}
         self._ids_by_name: dict[str, set[str]] = {}
         self._listed: list[tuple[bytes, str]] = []
         """Position and id of every query, sorted."""
         self._meant: dict[tuple[str, str], LagEvent] = {}
-        """By cluster and name, of queries with a driver: what the name means there, until an event
-        may change that. Thousands of queries that ended may share a name."""
+        """The newest event of the query that a name means, by cluster and name, until an event may
+        change that; of queries with a driver. Thousands that ended may share a name."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -88,7 +88,7 @@ class View:
         return iter(self._entries.values())
 
     def query_ids(self) -> list[str]:
-        """Of all queries."""
+        """The ids of all queries."""
         return list(self._entries)
 
     def listed(self, after: bytes | None = None) -> Iterator[tuple[bytes, LagEvent]]:
@@ -104,13 +104,13 @@ class View:
         return self._entries.get(query_id)
 
     def event(self, query_id: str) -> LagEvent | None:
-        """The same, without its document."""
+        """The newest event of a query id, without its document."""
         entry = self._entries.get(query_id)
         return None if entry is None else entry.event
 
     def find(self, wanted: str) -> list[Entry]:
         """The query of that id; or that the name means: its one live query, else its newest; or
-        whose id begins so. More than one where that says not which."""
+        whose id begins so. More than one where that is not unique."""
         by_id = self._entries.get(wanted)
         if by_id is not None:
             return [by_id]
@@ -126,8 +126,8 @@ class View:
         return [self._entries[i] for i in ids_with_prefix(prefix, self._entries)]
 
     def successor(self, event: LagEvent) -> str | None:
-        """Of a query that no driver speaks of: the id of the one that its name means now, in its
-        cluster. Queries without a driver have neither: they are named by folders."""
+        """The id of the query that an event's name means now, in its cluster, where no driver
+        reports the event's own query. None without a driver: those are named by folders."""
         if event.query is None or event.run_id is None or is_live(event):
             return None
         meant = self._meaning(event.cluster, event.query)
@@ -240,7 +240,7 @@ class View:
 
 
 def _position(event: LagEvent) -> bytes:
-    """By name, then id. In the order of UTF-8 bytes are those of code points."""
+    """A key that sorts by name, then id: UTF-8 bytes sort as code points do."""
     return f"{event.query or ''}\0{event.query_id}".encode("utf-8", "surrogatepass")
 
 
@@ -249,6 +249,6 @@ def _is_newer(event: LagEvent, other: LagEvent) -> bool:
 
 
 def is_forgettable(event: LagEvent) -> bool:
-    """Whether nothing speaks of the query any more: no driver does; without one, neither its
+    """Returns whether nothing reports the query any more: no driver does; without one, neither its
     checkpoint nor its group can be read."""
     return not is_live(event) if event.run_id is not None else event.status == "UNKNOWN"

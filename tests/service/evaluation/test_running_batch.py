@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from sparklag_schemas import Activity, Cause, Observation, RunningBatch, SourcePosition
-from sparklag_service.tracking.tracker import Tracker
 from tests.messages import QUERY_ID, observation, straggler
-from tests.service.states import evaluated, offsets_at, source, state
+from tests.service.states import States, evaluated, offsets_at, source, state
 
 MINUTE_MS = 60_000
 
@@ -89,7 +88,7 @@ def received(cause: Cause, observed_at: int, **fields: Any) -> Observation:
     ("cause", "activity"), [("progress", None), ("idle", None), ("refresh", "waiting")]
 )
 def test_a_batch_that_is_over_runs_no_more(cause: Cause, activity: Activity | None) -> None:
-    tracker = Tracker()
+    tracker = States()
     tracker.observe(received("refresh", 10, running_batch=running(1)))
     assert tracker.queries[QUERY_ID].running_batch == running(1)
     tracker.observe(received(cause, 20, activity=activity))
@@ -97,7 +96,7 @@ def test_a_batch_that_is_over_runs_no_more(cause: Cause, activity: Activity | No
 
 
 def test_a_batch_that_its_checkpoint_has_completed_runs_no_more() -> None:
-    tracker = Tracker()
+    tracker = States()
     tracker.observe(received("refresh", 10, running_batch=running(1)))
     position = SourcePosition(source=0, topics=["orders"], processed={"orders": {0: 5}})
     completed = {"origin": "checkpoint", "run_id": None, "batch_id": 0, "sources": [position]}

@@ -17,9 +17,8 @@ from sparklag_service.history.history import History
 from sparklag_service.history.page import TimeRange, points
 from sparklag_service.history.refill import Refill
 from sparklag_service.history.rows import Row
-from sparklag_service.view.feed import Feed
+from sparklag_service.view.feed import Feed, ViewReader
 from sparklag_service.view.view import View
-from sparklag_service.view.view_reader import ViewReader
 from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.service.conftest import send

@@ -104,7 +104,7 @@ async def test_two_instances_watch_each_checkpoint_once(
         async with running(watching, second_client) as second:
 
             async def shared() -> bool:
-                counts = [len(one.pipeline.tracked.queries) for one in (first, second)]
+                counts = [len(one.pipeline.tracked) for one in (first, second)]
                 return sum(counts) == 12 and min(counts) > 0
 
             await eventually(shared, "both have some")

@@ -66,7 +66,7 @@ async def pipeline() -> Pipeline:
     events = (full_event(), lag_event(query_id="b", query=None))
     pipeline = showing(settings(compat=COMPAT), *events)
     for event in events:
-        pipeline.tracked.tracker.adopt(event)
+        pipeline.tracked.adopt(event, 0.0)
     return pipeline
 
 
@@ -171,7 +171,7 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
 
 async def test_only_owned_queries_are_shown_where_that_is_requested_for() -> None:
     pipeline = showing(settings(queries="owned"), lag_event(), lag_event(query_id="b"))
-    pipeline.tracked.tracker.adopt(lag_event(query_id="b"))
+    pipeline.tracked.adopt(lag_event(query_id="b"), 0.0)
     text = await exposed_by(pipeline)
     lags = [line for line in text.splitlines() if line.startswith("sparklag_query_lag{")]
     assert len(lags) == 1

@@ -43,7 +43,7 @@ def pushing_to(
     wanted = {"otlp": {"endpoint": endpoint, "interval_s": interval_s}, "metrics": metrics}
     pipeline = showing(msgspec.convert(wanted, Settings), *events)
     for event in events:
-        pipeline.tracked.tracker.adopt(event)
+        pipeline.tracked.adopt(event, 0.0)
     return pipeline
 
 
@@ -126,8 +126,8 @@ async def test_only_what_this_instance_measures_is_pushed_and_only_while_it_does
         show(pipeline, other)
         async with pushing(pipeline):
             await holds(collector.points, "a push")
-            pipeline.tracked.tracker.forget("mine")
-            pipeline.tracked.tracker.adopt(other)
+            pipeline.tracked.release("mine")
+            pipeline.tracked.adopt(other, 0.0)
             await holds(lambda: "other" in ids(collector), "the other query")
             before = len(collector.requests)
             await holds(lambda: len(collector.requests) > before + 1, "one more push")

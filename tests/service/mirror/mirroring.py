@@ -13,10 +13,10 @@ from sparklag_schemas import MirrorSettings, Observation, Settings, encode
 from sparklag_schemas.settings.clusters import ClusterNames
 from sparklag_service.counters import Counters
 from sparklag_service.mirror.mirror import Mirror
-from sparklag_service.tracking.tracker import Tracker
 from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event
 from tests.second_client import SecondClient
+from tests.service.states import States
 from tests.waiting import eventually, holds
 
 _NO_COORDINATOR_YET: Final = {
@@ -31,7 +31,7 @@ class Mirroring:
     """The mirror of one instance, with its tracker and view."""
 
     def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
-        self.tracker = Tracker(ClusterNames(settings.resolved(bootstrap_servers)).alias_of)
+        self.tracker = States(ClusterNames(settings.resolved(bootstrap_servers)).alias_of)
         self.view = View()
         self.counters = Counters()
         self.kept = True

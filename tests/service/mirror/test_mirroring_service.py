@@ -123,7 +123,7 @@ async def test_a_mirror_does_not_come_back_as_a_group_of_its_own(
         for group in (ordinary, newer):
             await service.shows(f"group:default:{group}", lambda e: e.total_lag == 0, "its lag")
         assert service.pipeline.view.get(f"group:default:spark-{topic}") is None
-        assert len(service.pipeline.tracked.queries) == 3
+        assert len(service.pipeline.tracked) == 3
 
 
 async def test_a_group_stays_with_its_query_while_a_forged_end_may_be_contradicted(

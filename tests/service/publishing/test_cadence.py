@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Settings
-from sparklag_service.publishing.cadence import Cadence
+from sparklag_service.publishing.published_query import Cadence
 from tests.messages import lag_event
 
 
@@ -80,7 +80,7 @@ def test_a_refresh_after_a_late_one_does_not_leave_it_to_the_next(cadence: Caden
 
 def test_after_a_failure_whatever_comes_is_due(cadence: Cadence) -> None:
     started(cadence, lag_event(), 0)
-    cadence.forget(lag_event().query_id)
+    cadence.forget()
     assert cadence.due(lag_event(), 0)
 
 
@@ -131,5 +131,5 @@ def test_after_a_failure_a_query_is_measured_in_the_next_refresh() -> None:
     cadence = cadence_of(**{".*": 5})
     started(cadence, refresh(), 0)
     assert not cadence.due(refresh(), 1)
-    cadence.forget(QUERY[1])
+    cadence.forget()
     assert cadence.refresh_due(*QUERY, 2)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.messages.lag_event import partition_key
-from sparklag_service.publishing.partition_publisher import Change, PartitionChanges
+from sparklag_service.publishing.published_query import Change, PartitionChanges
 from tests.messages import QUERY_ID, lag_event
 
 HEARTBEAT_S = 60.0
@@ -33,7 +33,7 @@ def write(changes: PartitionChanges, of: LagEvent, now_s: float) -> list[Change]
     """What is due, and then acknowledged."""
     due = changes.due(of, now_s)
     for change in due:
-        changes.written(of.query_id, change)
+        changes.written(change)
     return due
 
 
@@ -86,7 +86,7 @@ def test_each_is_due_at_its_heartbeat() -> None:
 def test_what_is_not_acknowledged_is_due_again() -> None:
     changes = PartitionChanges(HEARTBEAT_S)
     first = changes.due(event(partition(0), partition(1)), 0.0)
-    changes.written(QUERY_ID, first[0])
+    changes.written(first[0])
     assert numbers(changes.due(event(partition(0), partition(1)), 1.0)) == [1]
 
 
@@ -103,11 +103,11 @@ def test_a_topic_that_two_sources_read_has_a_record_for_each() -> None:
     assert [change.key for change in due] == [f"{QUERY_ID}/{n}/orders/0" for n in (0, 1)]
 
 
-def test_what_is_let_go_is_not_known_any_more() -> None:
-    changes = written(partition(0))
-    changes.let_go(QUERY_ID)
-    assert changes.all_gone(QUERY_ID) == []
-    assert numbers(changes.due(event(partition(0)), 1.0)) == [0]
+def test_a_query_that_was_taken_over_has_records_and_each_is_due() -> None:
+    changes = PartitionChanges(HEARTBEAT_S)
+    changes.take_over(event(partition(0), partition(1)))
+    assert numbers(changes.all_gone()) == [0, 1]
+    assert numbers(changes.due(event(partition(0)), 1.0)) == [0, 1]
 
 
 def test_an_event_without_partitions_reports_nothing_of_any() -> None:

@@ -8,9 +8,8 @@ import pytest
 
 from sparklag_schemas import Observation, SourcePosition
 from sparklag_service.tracking.query_state import QueryState
-from sparklag_service.tracking.tracker import Tracker
 from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, observation, position
-from tests.service.states import evaluated, offsets_at, only
+from tests.service.states import States, evaluated, offsets_at, only
 
 MINUTE_MS = 60_000
 
@@ -63,7 +62,7 @@ def received(
 
 def taken(*observations: Observation) -> QueryState:
     """What is known once these came, a driver's through the topic."""
-    tracker = Tracker()
+    tracker = States()
     for number, one in enumerate(observations):
         offset = number if one.run_id is not None else None
         tracker.observe(one, offset=offset)
@@ -123,7 +122,7 @@ def test_a_driver_that_is_behind_its_checkpoint_does_not_take_the_query_back(cau
     query = taken(spoken(4, 50), received(6, 70), spoken(5, 60, 2_000, cause=cause))
     assert at(query) == (6, 70, "checkpoint")
     assert query.ended == (cause == "terminated")
-    assert query.driver_seen_at_ms == 2_000
+    assert query.driver_written_at_ms == 2_000
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -194,11 +193,11 @@ def test_clocks_that_differ_do_not_silence_a_driver() -> None:
     # The service's clock is an hour ahead of the driver's.
     query = taken(received(4, 50, 60 * MINUTE_MS), spoken(5, 60, 1_000), spoken(6, 70, 2_000))
     assert at(query) == (6, 70, "listener")
-    assert query.driver_seen_at_ms == 2_000
+    assert query.driver_written_at_ms == 2_000
 
 
 def test_an_observation_read_again_after_the_checkpoint_spoke_is_still_old() -> None:
-    tracker = Tracker()
+    tracker = States()
     tracker.observe(spoken(4, 50, 1_000), offset=7)
     tracker.observe(received(4, 50, 1_500))
     assert not tracker.observe(spoken(4, 50, 1_000), offset=7)
@@ -243,7 +242,7 @@ def test_what_cannot_be_looked_at_any_more_is_not_called_dead() -> None:
 @pytest.mark.parametrize("seed", range(50))
 def test_in_any_order_the_query_is_at_the_newest_batch_that_anybody_reported_of(seed: int) -> None:
     dice = random.Random(seed)
-    tracker = Tracker()
+    tracker = States()
     spoken_batch, observed_batch, number = -1, -1, 0
     for step in range(60):
         at_ms = 1_000 + 1_000 * step

@@ -12,9 +12,8 @@ from sparklag_schemas import Observation, SourcePosition
 from sparklag_schemas.settings import ClusterSettings, Settings
 from sparklag_schemas.settings.clusters import ClusterNames
 from sparklag_service.tracking.query_state import PastRun, QueryState, restored
-from sparklag_service.tracking.tracker import Tracker
 from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, lag_event, observation, position
-from tests.service.states import evaluated, moment, offsets_at, source, state
+from tests.service.states import States, evaluated, moment, offsets_at, source, state
 
 THIRD_RUN = "79f1bf68-0000-4000-8000-000000000003"
 
@@ -37,23 +36,23 @@ def started(**fields: object) -> Observation:
     )
 
 
-def known(tracker: Tracker) -> QueryState:
+def known(tracker: States) -> QueryState:
     return tracker.queries[QUERY_ID]
 
 
-def processed(tracker: Tracker) -> list[object]:
+def processed(tracker: States) -> list[object]:
     return [source.processed for source in known(tracker).sources]
 
 
-def tracked(*observations: Observation) -> Tracker:
+def tracked(*observations: Observation) -> States:
     """These were the first of the topic."""
-    tracker = Tracker()
+    tracker = States()
     for offset, observed in enumerate(observations):
         tracker.observe(observed, offset=offset)
     return tracker
 
 
-def two_runs() -> Tracker:
+def two_runs() -> States:
     """Run 1 was at 9, at 1 s; then run 2 began, at 2 s, and is at 20."""
     return tracked(
         at(9, observed_at=1_000),
@@ -63,7 +62,7 @@ def two_runs() -> Tracker:
 
 
 def test_the_newer_observation_replaces_the_older() -> None:
-    tracker = Tracker()
+    tracker = States()
     assert tracker.observe(observation(observed_at=1), offset=0)
     assert tracker.observe(at(9, observed_at=2), offset=1)
     assert processed(tracker) == [{"orders": {0: 9}}]
@@ -72,7 +71,7 @@ def test_the_newer_observation_replaces_the_older() -> None:
 
 @pytest.mark.parametrize("offset", [3, 2])
 def test_an_observation_that_is_read_again_is_not_taken(offset: int) -> None:
-    tracker = Tracker()
+    tracker = States()
     tracker.observe(at(9, observed_at=2), offset=3)
     assert not tracker.observe(at(5, observed_at=offset - 1), offset=offset)
     assert processed(tracker) == [{"orders": {0: 9}}]
@@ -86,7 +85,7 @@ def test_two_observations_of_one_millisecond_make_two_versions() -> None:
 
 
 def test_processed_offsets_created_anew_begins_at_a_lower_offset() -> None:
-    tracker = Tracker()
+    tracker = States()
     tracker.observe(at(5, observed_at=1_000), offset=900)
     assert tracker.observe(at(6, observed_at=2_000), offset=0)
     assert tracker.observe(at(7, observed_at=3_000), offset=1)
@@ -107,7 +106,7 @@ def test_what_was_written_twice_does_not_wake_a_query_that_ended() -> None:
 
 
 def test_without_an_offset_an_observation_comes_from_where_it_was_made_and_is_the_newest() -> None:
-    tracker = Tracker()
+    tracker = States()
     tracker.observe(at(5, observed_at=9_000))
     assert tracker.observe(at(6, observed_at=4_000))
     assert (processed(tracker), known(tracker).observed_at) == ([{"orders": {0: 6}}], 9_001)
@@ -115,7 +114,7 @@ def test_without_an_offset_an_observation_comes_from_where_it_was_made_and_is_th
 
 
 def test_after_an_embedded_service_the_clock_reports_what_is_old() -> None:
-    tracker = Tracker()
+    tracker = States()
     event = lag_event(observed_at=1_000, observation_offset=None)
     assert not tracker.observe(at(1, observed_at=999), event, 50)
     assert tracker.observe(at(9, observed_at=1_001), event, 51)
@@ -137,7 +136,7 @@ def test_a_start_without_a_known_position_names_its_topics() -> None:
 
 
 def test_a_source_without_news_in_one_observation_keeps_its_position() -> None:
-    tracker = Tracker()
+    tracker = States()
     both = [position(), position({"returns": {0: 3}}, source=1)]
     tracker.observe(observation(observed_at=1, sources=both))
     news = [position({"orders": {0: 9}}), SourcePosition(source=1)]
@@ -162,7 +161,7 @@ def test_a_pattern_watches_the_topics_it_has_detected() -> None:
 
 def test_each_source_is_of_the_cluster_its_brokers_are_of() -> None:
     settings = Settings(clusters={"east": ClusterSettings(bootstrap_servers="east:9092")})
-    tracker = Tracker(ClusterNames(settings.resolved("home:9092")).alias_of)
+    tracker = States(ClusterNames(settings.resolved("home:9092")).alias_of)
     sources = [
         position(bootstrap_servers="home:9092"),
         position(source=1, bootstrap_servers="east:9092"),
@@ -170,22 +169,6 @@ def test_each_source_is_of_the_cluster_its_brokers_are_of() -> None:
     ]
     tracker.observe(observation(sources=sources, cluster="nowhere"))
     assert [source.cluster for source in known(tracker).sources] == ["default", "east", None]
-
-
-def test_a_silent_query_is_detected_by_its_last_sign() -> None:
-    tracker = tracked(observation(observed_at=1_000))
-    assert list(tracker.expired(1_000)) == []
-    assert list(tracker.expired(1_001)) == [QUERY_ID]
-
-
-def test_a_query_that_was_forgotten_is_adopted_once() -> None:
-    tracker = Tracker()
-    tracker.adopt(lag_event(observed_at=1_000))
-    tracker.adopt(lag_event(observed_at=2_000))
-    assert known(tracker).observed_at == 1_000
-    tracker.forget(QUERY_ID)
-    tracker.forget(QUERY_ID)
-    assert not tracker.queries
 
 
 def test_a_run_that_speaks_beside_a_newer_one_is_named_and_moves_nothing() -> None:
@@ -211,7 +194,7 @@ def test_a_start_that_is_written_again_after_the_end_in_its_millisecond_is_not_t
     assert known(tracker).ended
 
 
-def behind(tracker: Tracker, *, now_ms: int, behind_ms: int, cause: str = "started") -> bool:
+def behind(tracker: States, *, now_ms: int, behind_ms: int, cause: str = "started") -> bool:
     """A driver whose clock is behind writes."""
     written = at(9, run_id=OTHER_RUN, observed_at=now_ms - behind_ms, cause=cause)
     return tracker.observe(written, offset=now_ms, now_ms=now_ms)
@@ -253,7 +236,7 @@ def test_a_repeated_message_of_any_earlier_run_changes_nothing_of_a_live_query()
     last = at(19, run_id=runs[-1], batch_id=19, observed_at=5_000_000)
     tracker.observe(last, offset=100)
     before = known(tracker)
-    again = Tracker()
+    again = States()
     again.adopt(lag_event(run_id=runs[-1], observed_at=5_000_000, observation_offset=100))
     for offset, written in enumerate(past[:-2], start=101):
         assert not tracker.observe(written, offset=offset, now_ms=5_000_000)
@@ -314,7 +297,7 @@ def test_two_runs_are_reported_apart_from_one_whatever_their_clocks_say() -> Non
 
 
 def test_what_an_earlier_run_wrote_is_late_also_where_another_instance_knew_that_run() -> None:
-    tracker = Tracker()
+    tracker = States()
     event = lag_event(run_id=OTHER_RUN, batch_id=41, observed_at=3_000, observation_offset=3)
     tracker.adopt(event)
     assert not tracker.observe(at(12, batch_id=30, observed_at=2_000), offset=4)
@@ -349,7 +332,7 @@ def test_when_the_newer_of_two_runs_falls_silent_the_older_that_goes_on_is_the_q
 
 
 def test_two_runs_are_remembered_by_another_instance() -> None:
-    tracker = Tracker()
+    tracker = States()
     event = lag_event(run_id=OTHER_RUN, other_run_id=RUN_ID, observed_at=3_000)
     tracker.adopt(event)
     assert known(tracker).other_run_id == RUN_ID
@@ -410,14 +393,14 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
             batch_id=4,
             planned_batch_id=5,
             checkpoint_batch_id=4,
-            driver_seen_at_ms=0,
+            driver_written_at_ms=0,
         ),
         state(
             source({"orders": {0: 5}}, topics=("orders",), assigned={"orders": [0]}),
             run_id=None,
             query_id="group:default:billing",
             origin="group",
-            driver_seen_at_ms=0,
+            driver_written_at_ms=0,
         ),
     ],
     ids=[
@@ -426,7 +409,9 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
     ],
 )
 def test_a_state_survives_its_way_through_an_event(query: QueryState) -> None:
-    query = replace(query, run_seen_since_ms=query.observed_at, run_received_at_ms=moment().now_ms)
+    query = replace(
+        query, run_written_since_ms=query.observed_at, run_received_at_ms=moment().now_ms
+    )
     offsets = offsets_at({0: 70, 1: 70, 2: 70}, {0: 0, 1: 0, 2: 0})
     offsets = offsets_at({0: 9}, {0: 0}, topic="returns", topic_id="id-r", beside=offsets)
     offsets = offsets_at({0: 70, 2: 9}, {0: 0}, cluster="east", beside=offsets)
@@ -436,7 +421,7 @@ def test_a_state_survives_its_way_through_an_event(query: QueryState) -> None:
 def test_a_state_survives_also_where_nothing_can_be_measured() -> None:
     query = state(
         source({"orders": {0: 5, 1: 6}}, topics=("orders", "returns")),
-        run_seen_since_ms=1_000,
+        run_written_since_ms=1_000,
         run_received_at_ms=moment().now_ms,
     )
     assert restored(evaluated(query, {})) == query
@@ -465,7 +450,7 @@ def observations(dice: random.Random) -> Iterator[tuple[Observation, int | None]
 def test_over_any_sequence_the_time_of_a_query_only_rises_and_its_position_stays() -> None:
     dice = random.Random(5)
     for _ in range(500):
-        tracker = Tracker()
+        tracker = States()
         for received, offset in observations(dice):
             before = tracker.queries.get(QUERY_ID)
             taken = tracker.observe(received, offset=offset)

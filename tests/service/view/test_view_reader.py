@@ -13,9 +13,8 @@ from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
-from sparklag_service.view.feed import Feed, Follower
+from sparklag_service.view.feed import Feed, Follower, ViewReader
 from sparklag_service.view.view import View
-from sparklag_service.view.view_reader import ViewReader
 from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.service.conftest import send
