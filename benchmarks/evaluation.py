@@ -22,7 +22,7 @@ from sparklag_service.enrichment.cluster_offsets import (
 )
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator
-from sparklag_service.tracking.query_state import QueryState, SourceState
+from sparklag_service.tracking.query_state import QueryState, TrackedSource
 
 BUDGET_MS: Final = 20.0
 _QUERIES: Final = 100
@@ -140,7 +140,7 @@ class OurRules(Workload):
 
     def _state(self, query: int) -> QueryState:
         at = dict.fromkeys(range(_PARTITIONS_EACH), self.at[query])
-        source = SourceState(0, "read_uncommitted", {name: dict(at) for name in _topics(query)})
+        source = TrackedSource(source=0, processed={name: dict(at) for name in _topics(query)})
         number = self.batch[query]
         return QueryState(
             query_id=str(query),

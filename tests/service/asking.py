@@ -15,7 +15,7 @@ from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.intakes import delivery_queue
 from sparklag_service.supervision import Supervisor
-from sparklag_service.tracking.query_state import QueryState, SourceState
+from sparklag_service.tracking.query_state import QueryState, TrackedSource
 from sparklag_service.tracking.tracked_queries import TrackedQueries
 from tests.waiting import eventually
 
@@ -26,13 +26,13 @@ def query(processed: Mapping[str, list[int]], query_id: str = "query", **fields:
     return of_sources(query_id, source(processed=position, **fields))
 
 
-def source(index: int = 0, **fields: Any) -> SourceState:
-    return SourceState(
+def source(index: int = 0, **fields: Any) -> TrackedSource:
+    return TrackedSource(
         **{"source": index, "isolation_level": "read_uncommitted", "processed": None, **fields}
     )
 
 
-def of_sources(query_id: str, *sources: SourceState) -> QueryState:
+def of_sources(query_id: str, *sources: TrackedSource) -> QueryState:
     return QueryState(
         query_id=query_id,
         run_id=query_id,

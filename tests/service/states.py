@@ -18,7 +18,7 @@ from sparklag_service.enrichment.cluster_offsets import (
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator
 from sparklag_service.evaluation.query_history import resume_history
-from sparklag_service.tracking.query_state import QueryState, SourceState, restored
+from sparklag_service.tracking.query_state import QueryState, TrackedSource, restored
 from sparklag_service.tracking.tracker import ClusterOf, Tracker
 from tests.messages import QUERY_ID, RUN_ID, observation
 
@@ -32,13 +32,13 @@ _EPOCH_MS = 1_790_000_000_000
 OWN_TOPICS = frozenset({"consumer-lag", "processed-offsets"})
 
 
-def source(processed: dict[str, dict[int, int]] | None, **fields: Any) -> SourceState:
-    return SourceState(
+def source(processed: dict[str, dict[int, int]] | None, **fields: Any) -> TrackedSource:
+    return TrackedSource(
         **{"source": 0, "isolation_level": "read_uncommitted", "processed": processed, **fields}
     )
 
 
-def state(*sources: SourceState, **fields: Any) -> QueryState:
+def state(*sources: TrackedSource, **fields: Any) -> QueryState:
     """Query `orders`, at 5 of `orders` 0 unless `sources` say otherwise."""
     return QueryState(
         **{

@@ -20,7 +20,7 @@ from sparklag_kafka.errors import (
 from sparklag_schemas import IsolationLevel
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.tracking.query_state import SourceState
+from sparklag_service.tracking.query_state import TrackedSource
 
 FIRST_BYTES: Final = 1_024
 """Fetched where the batch sizes of a topic are unknown."""
@@ -110,7 +110,7 @@ class Lagging(Struct, frozen=True, gc=False):  # there are thousands
         return self.partition, self.topic_id, self.level, self.position
 
 
-def lagging_partitions(source: SourceState, offsets: ClusterOffsets) -> Iterator[Lagging | None]:
+def lagging_partitions(source: TrackedSource, offsets: ClusterOffsets) -> Iterator[Lagging | None]:
     """The lagging partitions of a source, and None for each other one.
 
     A position before the log's start does not lag: the age of lost records is unknown.

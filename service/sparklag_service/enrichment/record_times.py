@@ -28,7 +28,7 @@ from sparklag_service.enrichment.record_search import (
 )
 from sparklag_service.enrichment.sampler import RecordTimeCounts, Sampler
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
-from sparklag_service.tracking.query_state import QueryState, SourceState
+from sparklag_service.tracking.query_state import QueryState, TrackedSource
 
 _log = logging.getLogger(__name__)
 _MAX_AGE_S: Final = 86_400
@@ -277,7 +277,7 @@ class RecordTimes:
         # Of hundreds of queries each has its time slice.
         await asyncio.sleep(0)
 
-    def _is_unread(self, source: SourceState) -> bool:
+    def _is_unread(self, source: TrackedSource) -> bool:
         """Returns whether a topic may exist of which no latest offset was read yet."""
         topics = (self._offsets.get(name) for name in source.watched_topics())
         return any(

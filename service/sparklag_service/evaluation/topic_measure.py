@@ -17,7 +17,7 @@ from sparklag_service.enrichment.cluster_offsets import (
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.evaluation.time_lag import TopicAges
 from sparklag_service.evaluation.trends import FLAGS, Verdict, aligned
-from sparklag_service.tracking.query_state import QueryState, SourceState
+from sparklag_service.tracking.query_state import QueryState, TrackedSource
 
 NO_BATCH: Final = "no batch has completed yet"
 _ADDED = "added, not planned by Spark yet: lag counts from the earliest offset"
@@ -41,7 +41,7 @@ class TopicMeasure:
 
     def __init__(
         self,
-        source: SourceState,
+        source: TrackedSource,
         name: str,
         offsets: ClusterOffsets,
         measure_time: MeasureTime,
@@ -291,7 +291,9 @@ def _was_recreated(topic: TopicLag) -> bool:
     return any(partition.status == "RECREATED" for partition in topic.partitions)
 
 
-def _obstacle(source: SourceState, name: str, topic: Topic, topic_id: str | None) -> Verdict | None:
+def _obstacle(
+    source: TrackedSource, name: str, topic: Topic, topic_id: str | None
+) -> Verdict | None:
     """Why the whole topic cannot be measured. None: it can."""
     if source.cluster is None:
         return Verdict("UNKNOWN", "its brokers belong to no configured cluster")

@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from msgspec import Struct
-
-from sparklag_schemas import IsolationLevel, LagEvent, TopicLag
+from sparklag_schemas import LagEvent, SourcePosition, TopicLag
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.query_message import QueryMessage
 
 
-class SourceState(Struct, frozen=True):
-    """One source of a query: where it has read up to, by topic and partition."""
+class TrackedSource(SourcePosition, frozen=True, kw_only=True):
+    """The position of a query in one source, and the cluster that the service reads it from."""
 
-    source: int
-    isolation_level: IsolationLevel
-    processed: dict[str, dict[int, int]] | None
-    planned: dict[str, dict[int, int]] | None = None
-    topics: tuple[str, ...] | None = None
-    assigned: dict[str, list[int]] | None = None
     cluster: str | None = "default"
     """Alias of the Kafka cluster it reads from. None: none that is configured."""
 
@@ -68,7 +60,7 @@ class PastRun(NamedTuple):
 class QueryState(QueryMessage, frozen=True, kw_only=True):
     """A query as its observations describe it. A new observation makes a new state."""
 
-    sources: tuple[SourceState, ...]
+    sources: tuple[TrackedSource, ...]
     """Their `planned` are of the batch `planned_batch_id`, which is later than `batch_id`."""
     checkpoint_batch_id: int | None = None
     """The checkpoint's last completed batch. None: not read by this instance."""
@@ -133,14 +125,14 @@ def restored(event: LagEvent) -> QueryState:
     )
 
 
-def _sources_of(event: LagEvent) -> tuple[SourceState, ...]:
+def _sources_of(event: LagEvent) -> tuple[TrackedSource, ...]:
     by_source: dict[int, list[TopicLag]] = {}
     for topic in event.topics:
         by_source.setdefault(topic.source, []).append(topic)
     return tuple(_source_of(index, by_source[index]) for index in sorted(by_source))
 
 
-def _source_of(index: int, topics: Sequence[TopicLag]) -> SourceState:
+def _source_of(index: int, topics: Sequence[TopicLag]) -> TrackedSource:
     first = topics[0]
     processed: dict[str, dict[int, int]] = {}
     planned: dict[str, dict[int, int]] = {}
@@ -153,11 +145,11 @@ def _source_of(index: int, topics: Sequence[TopicLag]) -> SourceState:
                 planned.setdefault(topic.topic, {})[number] = partition.planned_offset
     # Counted without a position: it has begun, in none of the partitions there are now.
     has_begun = bool(processed) or any(topic.total_lag is not None for topic in topics)
-    return SourceState(
-        index,
-        first.isolation_level,
-        processed if has_begun else None,
-        topics=tuple(topic.topic for topic in topics),
+    return TrackedSource(
+        source=index,
+        isolation_level=first.isolation_level,
+        processed=processed if has_begun else None,
+        topics=[topic.topic for topic in topics],
         assigned={t.topic: [p.partition for p in t.partitions] for t in topics}
         if first.assigned
         else None,
@@ -167,8 +159,8 @@ def _source_of(index: int, topics: Sequence[TopicLag]) -> SourceState:
 
 
 def fitting(
-    sources: Sequence[SourceState], index: int, topics: Iterable[str]
-) -> SourceState | None:
+    sources: Sequence[TrackedSource], index: int, topics: Iterable[str]
+) -> TrackedSource | None:
     """Which of `sources` is the one with that index, and reads `topics`.
 
     Spark may number the sources of a plan otherwise than they stand in it, so topics decide. None:

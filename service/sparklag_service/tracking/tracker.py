@@ -20,7 +20,7 @@ from sparklag_schemas.messages.validation import in_time
 from sparklag_service.tracking.query_state import (
     PastRun,
     QueryState,
-    SourceState,
+    TrackedSource,
     fitting,
     query_fields,
 )
@@ -172,14 +172,14 @@ class Tracker:
         )
         return _with_newer_position(state, current)
 
-    def _sources(self, observation: Observation) -> tuple[SourceState, ...]:
+    def _sources(self, observation: Observation) -> tuple[TrackedSource, ...]:
         return tuple(
-            SourceState(
+            TrackedSource(
                 source=position.source,
                 isolation_level=position.isolation_level,
                 processed=position.processed,
                 planned=position.planned,
-                topics=tuple(position.topics) if position.topics is not None else None,
+                topics=position.topics,
                 assigned=position.assigned,
                 cluster=self.cluster_of(position.bootstrap_servers, observation.cluster),
             )
@@ -248,7 +248,7 @@ def _takes_over(observation: Observation, current: QueryState, *, is_alone: bool
 
 
 def _with_checkpoint(
-    current: QueryState, observation: Observation, sources: tuple[SourceState, ...]
+    current: QueryState, observation: Observation, sources: tuple[TrackedSource, ...]
 ) -> QueryState:
     """`current`, at the checkpoint's position (`sources` of `observation`) where that is newer.
 
@@ -330,8 +330,8 @@ def _with_newer_position(state: QueryState, current: QueryState) -> QueryState:
 
 
 def _described(
-    positions: Sequence[SourceState], descriptions: Sequence[SourceState]
-) -> tuple[SourceState, ...]:
+    positions: Sequence[TrackedSource], descriptions: Sequence[TrackedSource]
+) -> tuple[TrackedSource, ...]:
     """`positions` with their `descriptions`; descriptions without a position are kept as well."""
     described_sources = []
     left = list(descriptions)
@@ -349,7 +349,7 @@ def _described(
     return (*described_sources, *(source for source in left if source.source not in taken))
 
 
-def _at_least(source: SourceState, current: Sequence[SourceState]) -> SourceState:
+def _at_least(source: TrackedSource, current: Sequence[TrackedSource]) -> TrackedSource:
     """`source`, at its current position where it reports none."""
     if source.processed is not None:
         return source
@@ -358,7 +358,7 @@ def _at_least(source: SourceState, current: Sequence[SourceState]) -> SourceStat
 
 
 def _with_planned(
-    state: QueryState, batch_id: int | None, planned: Sequence[SourceState]
+    state: QueryState, batch_id: int | None, planned: Sequence[TrackedSource]
 ) -> QueryState:
     """`state`, with the end of the batch `batch_id` if that is still to be completed."""
     to_come = batch_id is not None and batch_id > _order(state.batch_id)

@@ -26,17 +26,17 @@ from sparklag_service.enrichment.record_search import (
     lagging_partitions,
 )
 from sparklag_service.enrichment.record_times import RecordTimes
-from sparklag_service.tracking.query_state import SourceState
+from sparklag_service.tracking.query_state import TrackedSource
 from tests.kafka.batches import TRANSACTIONAL, batch, marker
 from tests.service.asking import source
 from tests.service.states import offsets_at, state
 
 
-def reading(positions: dict[int, int], **fields: Any) -> SourceState:
+def reading(positions: dict[int, int], **fields: Any) -> TrackedSource:
     return source(processed={"orders": positions}, **fields)
 
 
-def lagging(source: SourceState, offsets: ClusterOffsets) -> dict[int, int]:
+def lagging(source: TrackedSource, offsets: ClusterOffsets) -> dict[int, int]:
     """Partition and position of those that lag."""
     result = lagging_partitions(source, offsets)
     return {one.partition.partition: one.position for one in result if one is not None}
@@ -55,7 +55,7 @@ def test_one_before_the_logs_start_is_not() -> None:
 def test_one_that_was_added_is_from_its_first_record_on() -> None:
     offsets = offsets_at({0: 10, 1: 10, 2: 10}, earliest={1: 3})["default"]
     assert lagging(reading({0: 9}), offsets) == {0: 9, 1: 3}
-    unstarted = source(topics=("orders",))
+    unstarted = source(topics=["orders"])
     assert lagging(unstarted, offsets) == {}, "no batch has completed yet"
 
 

@@ -159,7 +159,7 @@ async def test_a_partition_that_was_added_is_sampled_from_its_first_record(
     second_client.create(topic_name, 2)
     await write_batches(kafka.bootstrap_servers, topic_name, [[T + 7], [T + 8]], partitions=[0, 1])
     async with sampling(kafka.bootstrap_servers) as sampled:
-        state = standing({topic_name: {0: 2}}, topics=(topic_name,))
+        state = standing({topic_name: {0: 2}}, topics=[topic_name])
         await sampled.finds({(topic_name, 1): (0, T + 7)}, state)
 
 

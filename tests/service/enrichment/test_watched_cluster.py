@@ -87,7 +87,7 @@ async def test_more_partitions_than_one_request_holds_are_all_answered(
     second_client: SecondClient, cluster: WatchedCluster, topic_name: str
 ) -> None:
     second_client.create(topic_name, 1_050)
-    state = of_sources("new", source(topics=(topic_name,)))
+    state = of_sources("new", source(topics=[topic_name]))
     await requested_until(cluster, state, lambda: len(latest(cluster)) == 1_050, "all are answered")
     assert cluster.offsets[topic_name].description.partitions == tuple(range(1_050))
     assert unknown(cluster) == {}
@@ -319,7 +319,7 @@ async def test_metadata_goes_on_if_a_broker_is_frozen(pair: tuple[LocalKafka, Lo
         assert "new" not in cluster.offsets
         cluster.pool._last_responder = cluster._table.brokers[NODE_ID]
         with frozen(second_node):
-            state = of_sources("new", source(topics=("here", "new")))
+            state = of_sources("new", source(topics=["here", "new"]))
             await requested_until(
                 cluster,
                 state,

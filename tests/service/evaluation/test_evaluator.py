@@ -49,14 +49,14 @@ def test_before_kafka_was_requested_the_lag_is_unknown() -> None:
 
 
 def test_a_query_without_a_position_shows_its_partitions_with_unknown_lag() -> None:
-    result = evaluated(state(source(None, topics=("orders",))), offsets_at({0: 70}, {0: 0}))
+    result = evaluated(state(source(None, topics=["orders"])), offsets_at({0: 70}, {0: 0}))
     assert only(result).latest_offset == 70
     assert (only(result).lag, only(result).reason) == (None, "no batch has completed yet")
     assert (result.status, result.reason) == ("UNKNOWN", "no batch has completed yet")
 
 
 def test_a_query_that_was_not_measured_and_has_no_position_reports_the_latter() -> None:
-    result = evaluated(state(source(None, topics=("orders",))), {})
+    result = evaluated(state(source(None, topics=["orders"])), {})
     assert (result.topics[0].partitions, result.total_lag) == ([], None)
     assert (result.status, result.reason) == ("UNKNOWN", "no batch has completed yet")
 

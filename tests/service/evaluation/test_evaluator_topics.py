@@ -165,21 +165,21 @@ def test_a_partition_that_answers_is_there_though_the_list_of_them_is_older() ->
 def test_a_topic_without_any_known_partition_is_not_passed_over(
     offsets: OffsetsByCluster, status: str, reason: str
 ) -> None:
-    query = state(source({"orders": {0: 5}}, topics=("orders", "returns")))
+    query = state(source({"orders": {0: 5}}, topics=["orders", "returns"]))
     result = evaluated(query, offsets_at({0: 70}, beside=offsets))
     assert (result.total_lag, result.topics[1].total_lag) == (65, None)
     assert (result.status, result.reason) == (status, reason)
 
 
 def test_a_query_that_never_began_reports_that_its_topic_is_not_there() -> None:
-    query = state(source(None, topics=("orders",)))
+    query = state(source(None, topics=["orders"]))
     result = evaluated(query, offsets_at({}, missing="topic orders does not exist", gone=True))
     assert (result.status, result.reason) == ("GONE", "topic orders does not exist")
 
 
 @pytest.mark.parametrize("processed", [{"orders": {0: 5}}, None])
 def test_a_source_without_cluster_is_unknown(processed: dict[str, dict[int, int]] | None) -> None:
-    query = state(source(processed, topics=("orders",), cluster=None))
+    query = state(source(processed, topics=["orders"], cluster=None))
     result = evaluated(query, offsets_at({0: 70}))
     assert (result.status, result.total_lag, result.topics[0].cluster) == ("UNKNOWN", None, None)
     assert "no configured cluster" in str(result.reason)
@@ -207,7 +207,7 @@ def test_a_partition_that_the_source_names_is_counted_before_it_has_a_position()
 
 
 def test_a_topic_of_the_subscription_without_a_position_counts_whole() -> None:
-    query = state(source({"orders": {0: 5}}, topics=("orders", "returns")))
+    query = state(source({"orders": {0: 5}}, topics=["orders", "returns"]))
     offsets = offsets_at({0: 9, 1: 8}, {0: 0, 1: 3}, topic="returns", beside=offsets_at({0: 70}))
     result = evaluated(query, offsets)
     assert (lags(result, 1), result.topics[1].total_lag, result.total_lag) == ([9, 5], 14, 79)

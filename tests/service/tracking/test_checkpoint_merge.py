@@ -140,7 +140,7 @@ def test_a_start_without_data_is_where_the_checkpoint_reports(is_first: bool) ->
     assert at(query) == (6, 70, "checkpoint")
     assert query.run_id == OTHER_RUN
     assert query.sources[0].isolation_level == "read_committed"
-    assert query.sources[0].topics == ("orders",)
+    assert query.sources[0].topics == ["orders"]
     assert query.query == "orders"
 
 

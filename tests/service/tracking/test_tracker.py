@@ -145,7 +145,7 @@ def test_a_source_without_news_in_one_observation_keeps_its_position() -> None:
 
 
 def test_a_subscription_watches_every_partition_and_an_assignment_its_own() -> None:
-    subscribed = source({"orders": {0: 5, 3: 5}}, topics=("orders", "returns"))
+    subscribed = source({"orders": {0: 5, 3: 5}}, topics=["orders", "returns"])
     assert subscribed.watched_topics() == ["orders", "returns"]
     assert subscribed.watched_partitions("orders", (0, 1)) == [0, 1, 3]
     assert subscribed.watched_partitions("returns", (0, 1)) == [0, 1]
@@ -359,8 +359,8 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
     "query",
     [
         state(
-            source({"orders": {0: 5, 1: 6}, "returns": {0: 1}}, topics=("orders", "returns")),
-            source({"fx": {0: 2}}, source=1, isolation_level="read_committed", topics=("fx",)),
+            source({"orders": {0: 5, 1: 6}, "returns": {0: 1}}, topics=["orders", "returns"]),
+            source({"fx": {0: 2}}, source=1, isolation_level="read_committed", topics=["fx"]),
             batch_id=3,
             processed_at=900,
         ),
@@ -368,26 +368,26 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
             source(
                 {"orders": {0: 5}},
                 planned={"orders": {0: 8}},
-                topics=("orders",),
+                topics=["orders"],
                 assigned={"orders": [0, 2]},
                 cluster="east",
             ),
-            source({"fx": {1: 2}}, source=3, topics=("fx",), cluster=None),
+            source({"fx": {1: 2}}, source=3, topics=["fx"], cluster=None),
             observation_offset=77,
             checkpoint_location="file:/checkpoints/orders",
         ),
-        state(source(None, topics=("orders", "returns"))),
-        state(source({}, topics=("orders",))),
+        state(source(None, topics=["orders", "returns"])),
+        state(source({}, topics=["orders"])),
         state(
-            source({"orders": {0: 5}}, topics=("orders", "returns")), ended=True, exception="boom"
+            source({"orders": {0: 5}}, topics=["orders", "returns"]), ended=True, exception="boom"
         ),
         state(
-            source({"orders": {0: 5}}, topics=("orders",)),
+            source({"orders": {0: 5}}, topics=["orders"]),
             past_runs={OTHER_RUN: PastRun(0, moment().now_ms)},
             other_run_id=OTHER_RUN,
         ),
         state(
-            source({"orders": {0: 5}}, planned={"orders": {0: 8}}, topics=("orders",)),
+            source({"orders": {0: 5}}, planned={"orders": {0: 8}}, topics=["orders"]),
             run_id=None,
             origin="checkpoint",
             batch_id=4,
@@ -396,7 +396,7 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
             driver_written_at_ms=0,
         ),
         state(
-            source({"orders": {0: 5}}, topics=("orders",), assigned={"orders": [0]}),
+            source({"orders": {0: 5}}, topics=["orders"], assigned={"orders": [0]}),
             run_id=None,
             query_id="group:default:billing",
             origin="group",
@@ -420,7 +420,7 @@ def test_a_state_survives_its_way_through_an_event(query: QueryState) -> None:
 
 def test_a_state_survives_also_where_nothing_can_be_measured() -> None:
     query = state(
-        source({"orders": {0: 5, 1: 6}}, topics=("orders", "returns")),
+        source({"orders": {0: 5, 1: 6}}, topics=["orders", "returns"]),
         run_written_since_ms=1_000,
         run_received_at_ms=moment().now_ms,
     )
