@@ -141,7 +141,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "taken over before the view was read",
-        11,
+        25,
         ("ownership:Ownership.on_assigned", "self._view_reader.reach_end()", "asyncio.sleep(0)"),
         ("pipeline:Pipeline._after_view", "self.view_reader.caught_up.wait()", "asyncio.sleep(0)"),
     ),
@@ -222,7 +222,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "two events of a query are in flight",
-        2,
+        26,
         ("publishing.stage:Publishing.offer", "query.in_flight is not None or ", ""),
     ),
     _mutant(
