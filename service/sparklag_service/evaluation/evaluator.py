@@ -43,6 +43,8 @@ class EvaluatedQuery:
     history: QueryHistory
     window: CommitWindow | None = None
     """The window of a group that Burrow's rules judge."""
+    thresholds: Thresholds | None = None
+    """Those of `event.query`. None: not looked up yet."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,10 @@ class Evaluator:
         `previous`: its last evaluation. `silent`: its driver has not reported for longer than a
         live one does; without a driver, its checkpoint or the group could not be read for so long.
         """
-        thresholds = self.thresholds_of(state.query, state.query_id)
         last = previous.event if previous is not None else None
+        thresholds = previous.thresholds if previous is not None else None
+        if thresholds is None or last is None or last.query != state.query:
+            thresholds = self.thresholds_of(state.query, state.query_id)
         before = previous.history if previous is not None else start_history(state, measure_time)
         since_s = max(0.0, measure_time.now_s - before.at_s)
         measured = measure_query(state, offsets, measure_time, self.latest_max_age_s, last, since_s)
@@ -148,7 +152,7 @@ class Evaluator:
             measured_at=_measured_at(state, last, measure_time),
             topics=topics,
         )
-        return EvaluatedQuery(event, history, window)
+        return EvaluatedQuery(event, history, window, thresholds)
 
     def _window(
         self,

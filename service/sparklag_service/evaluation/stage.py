@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final
 from uuid import uuid4
 
@@ -47,11 +46,10 @@ class Evaluation:
         self._measured_by = measured_by
         self._offer = offer
         self._queries: dict[str, EvaluatedQuery] = {}
-        self._thresholds_of = lru_cache(4_096)(settings.thresholds_of)
         self._evaluator = Evaluator(
             measured_by,
             settings.latest_max_age_s,
-            self._thresholds_of,
+            settings.thresholds_of,
             frozenset(
                 alias
                 for alias, cluster in settings.every_cluster.items()
@@ -85,7 +83,6 @@ class Evaluation:
     def release(self, query_id: str) -> None:
         """Forget what the query did."""
         self._queries.pop(query_id, None)
-        self._thresholds_of.cache_clear()
 
     def last_event(self, query_id: str) -> LagEvent | None:
         """The event that was made last, published or not."""
