@@ -13,9 +13,14 @@ from typing import Any, Final
 
 from scripts.avro_schemas import avro_schema
 from scripts.message_examples import MessageType, example_headers, example_value, file_stem
-from sparklag_schemas.codec import AVRO, JSON
 from sparklag_schemas.messages.enumerations import SCHEMA_VERSION
-from sparklag_schemas.messages.headers import LAG_EVENT_TYPE, OBSERVATION_TYPE, PARTITION_TYPE
+from sparklag_schemas.messages.headers import (
+    AVRO,
+    JSON,
+    LAG_EVENT_TYPE,
+    OBSERVATION_TYPE,
+    PARTITION_TYPE,
+)
 from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord
 from sparklag_schemas.messages.observation import Observation
 from sparklag_schemas.messages.topics import TopicSpec, lag_topic, offsets_topic

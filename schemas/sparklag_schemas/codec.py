@@ -11,12 +11,11 @@ import msgspec
 
 from sparklag_schemas.errors import MalformedMessage, OutOfBounds, UnsupportedVersion
 from sparklag_schemas.messages.enumerations import SCHEMA_VERSION
+from sparklag_schemas.messages.headers import JSON
 from sparklag_schemas.messages.lag_event import LagEvent
 from sparklag_schemas.messages.observation import Observation
 from sparklag_schemas.text.printable import printable
 
-JSON: Final = "application/json"
-AVRO: Final = "application/avro"
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """Larger messages are refused before they are parsed: about 100,000 partitions in one query."""
 MAX_CONTAINERS: Final = 160_000

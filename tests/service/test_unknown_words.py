@@ -7,8 +7,8 @@ import json
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, decode_lag_event, decode_observation, encode
+from sparklag_schemas.messages.enumerations import mark
 from sparklag_schemas.presentation import sentences
-from sparklag_schemas.text.formatting import mark
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import tail
 from sparklag_service.history.rows import pack, row_of, unpack

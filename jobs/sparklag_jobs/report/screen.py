@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from sparklag_jobs.report.query_report import Episode, QueryReport
+from sparklag_schemas.messages.enumerations import Mark
 from sparklag_schemas.presentation.rows import COLOURS
 from sparklag_schemas.presentation.tables import Column, FittedTable
 from sparklag_schemas.text import formatting
-from sparklag_schemas.text.formatting import Mark
 from sparklag_schemas.text.printable import printable
 
 UNKNOWN: Final = "–"  # noqa: RUF001  # an en dash, as tables have it

@@ -12,8 +12,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklag_schemas import LagEvent, SparklagError
+from sparklag_schemas.messages.enumerations import Mark, mark
 from sparklag_schemas.presentation.rows import CELLS, severity
-from sparklag_schemas.text.formatting import Mark, mark, records
+from sparklag_schemas.text.formatting import records
 from sparklag_schemas.text.printable import first_few, printable
 from sparklag_schemas.timestamps import epoch_ms
 

@@ -128,3 +128,14 @@ def is_driver_origin(origin: str) -> bool:
 def traits_of(origin: str) -> OriginTraits:
     """The traits of an origin; the default ones where this version does not know it."""
     return ORIGINS.get(origin, _UNKNOWN)
+
+
+Mark = Literal["bad", "warn", "ok"]
+
+_OK: Final[frozenset[str]] = frozenset({"OK", "FINISHED"})
+_BAD: Final[frozenset[str]] = frozenset(get_args(Status)) - _OK - {"WARN", "UNKNOWN"}
+
+
+def mark(status: str) -> Mark:
+    """`ok`: the query is healthy; `warn`: look at it, as at an unknown status; `bad`: act."""
+    return "ok" if status in _OK else "bad" if status in _BAD else "warn"

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from sparklag_schemas.codec import JSON
 from sparklag_schemas.errors import WrongSignature
 from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord
 from sparklag_schemas.messages.observation import Observation
@@ -19,6 +18,8 @@ from sparklag_schemas.settings import Settings
 
 Headers = list[tuple[str, bytes]]
 Header = tuple[str, bytes]
+JSON: Final = "application/json"
+AVRO: Final = "application/avro"
 OBSERVATION_TYPE = "sparklag.observation.v1"
 LAG_EVENT_TYPE = "sparklag.lag.v1"
 PARTITION_TYPE = "sparklag.partition.v1"

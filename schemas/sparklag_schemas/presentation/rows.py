@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, get_args
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.messages.enumerations import Mark, mark
 from sparklag_schemas.presentation.summary import Summary
-from sparklag_schemas.text.formatting import Mark, ago, catch_up, mark, oldest, records, trend
+from sparklag_schemas.text.formatting import ago, catch_up, oldest, records, trend
 from sparklag_schemas.text.printable import printable
 
 QueryLag = LagEvent | Summary

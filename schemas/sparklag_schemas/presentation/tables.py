@@ -15,9 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.messages.enumerations import mark
 from sparklag_schemas.presentation import sentences
 from sparklag_schemas.presentation.rows import COLOURS, QueryLag, partitions_of, worst_first
-from sparklag_schemas.text.formatting import mark, records
+from sparklag_schemas.text.formatting import records
 from sparklag_schemas.text.printable import printable
 
 _ANY_WIDTH: Final = 1_000_000

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, Literal, get_args
-
-from sparklag_schemas import Status
+from typing import Final
 
 KEEPS_PACE: Final = "it keeps pace but does not catch up"
 NEVER: Final = "never at these rates"
 """The begin of a `catch_up_reason` where the lag will not be gone."""
-
-Mark = Literal["bad", "warn", "ok"]
-
-_OK: Final[frozenset[str]] = frozenset({"OK", "FINISHED"})
-_BAD: Final[frozenset[str]] = frozenset(get_args(Status)) - _OK - {"WARN", "UNKNOWN"}
-
-
-def mark(status: str) -> Mark:
-    """`ok`: the query is healthy; `warn`: look at it, as at an unknown status; `bad`: act."""
-    return "ok" if status in _OK else "bad" if status in _BAD else "warn"
 
 
 def span(seconds: float) -> str:

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from sparklag_schemas import Observation, Settings, SourcePosition
-from sparklag_schemas.messages.enumerations import ORIGINS, OriginTraits
+from sparklag_schemas.messages.enumerations import ORIGINS, OriginTraits, mark
 from sparklag_schemas.presentation import sentences
-from sparklag_schemas.text.formatting import mark
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
 from sparklag_service.intakes import sources as sources_module

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from sparklag_schemas import Settings, Status
+from sparklag_schemas.messages import enumerations
 from sparklag_schemas.text import formatting
 from sparklag_schemas.text.printable import printable
 from sparklag_service.view.view import Entry
@@ -149,5 +150,5 @@ def test_the_page_takes_the_same_statuses_for_urgent() -> None:
     for name, mark in (("OK", "ok"), ("BAD", "bad")):
         (listed,) = re.findall(rf"const {name} = new Set\(\[(.*?)\]\)", source)
         assert {word.strip(' "') for word in listed.split(",")} == {
-            status for status in get_args(Status) if formatting.mark(status) == mark
+            status for status in get_args(Status) if enumerations.mark(status) == mark
         }

@@ -22,9 +22,9 @@ from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import ResolvedSettings, Settings, SparklagError
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.codec import NOT_JSON
+from sparklag_schemas.messages.enumerations import Mark
 from sparklag_schemas.presentation.rows import COLOURS
 from sparklag_schemas.presentation.tables import Column, FittedTable, plain
-from sparklag_schemas.text.formatting import Mark
 from sparklag_schemas.text.locations import redact_location, shown_url
 from sparklag_service import VERSION
 from sparklag_service.cli.check.kafka import check_kafka

@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 
 from rich.cells import cell_len
 
+from sparklag_schemas.messages.enumerations import Mark
 from sparklag_schemas.presentation.rows import CELLS, severity
 from sparklag_schemas.presentation.summary import Summary
-from sparklag_schemas.text.formatting import Mark, span
+from sparklag_schemas.text.formatting import span
 
 STEP_S: Final = 60
 """The time that a character of the sparkline shows."""
