@@ -22,7 +22,7 @@ from tests.spark_configuration import pyspark_environment
 ROOT = Path(__file__).parents[2]
 _REQUIREMENTS = ROOT / "requirements"
 _BUILD_S = 840
-_PACKAGES = ("schemas", "kafka", "offsets", "listener", "pipeline")
+_PACKAGES = ("schemas", "kafka", "offsets", "listener", "jobs")
 
 
 @dataclass(frozen=True)
