@@ -34,7 +34,7 @@ from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions
 from sparklag_kafka.protocol.groups import CommittedGroup, OffsetFetchRequest
 from sparklag_schemas import ClusterSettings, GroupSettings
-from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.intakes.group_observations import GroupObservations, group_query_id
 from sparklag_service.intakes.groups import GroupIntake

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import make_url
 
 from benchmarks import kept_batches
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store import open_store
 from tests.databases.mariadb import MariaDBServer
 from tests.databases.postgresql import PostgreSQLServer
 

@@ -20,8 +20,8 @@ from typing import Any, Final
 from benchmarks import kept_batches
 from benchmarks.comparison import Row, ms, say, times
 from benchmarks.store_databases import Database, insertion, with_first_batches
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.batch_record import OffsetStore
-from sparklag_offsets.store.stores import open_store
 
 REACH_MS: Final = 20.0
 """99 of 100 lookups."""

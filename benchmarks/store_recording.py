@@ -19,8 +19,8 @@ from unittest.mock import patch
 from benchmarks import kept_batches
 from benchmarks.comparison import Row, say, times
 from benchmarks.store_databases import Database, insertion, with_first_batches
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
 

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.stores import open_store
 from tests.drivers.restarting import NAME
 from tests.end_to_end import Topics, process
 from tests.local_kafka import LocalKafka

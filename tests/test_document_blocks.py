@@ -36,8 +36,8 @@ from sparklag_jobs.broker.child_process import ChildProcess
 from sparklag_jobs.broker.maven import find_java, kafka_jars
 from sparklag_listener import LagUnavailable, QueryNotFound
 from sparklag_listener.observe import newest_handle
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
-from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, load_settings
 from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms

@@ -28,7 +28,7 @@ from sparklag_listener.errors import (
 )
 from sparklag_listener.handle import ObserverHandle
 from sparklag_listener.lag import EmbeddedService
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store import open_store
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.text.locations import shown_url

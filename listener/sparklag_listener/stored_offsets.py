@@ -23,7 +23,7 @@ from sparklag_offsets.restore.restoration import (
     from_checkpoint,
     from_store,
 )
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store import open_store
 from sparklag_offsets.topic_ids import TopicIds
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.timestamps import datetime_ms, epoch_ms, timestamp_ms

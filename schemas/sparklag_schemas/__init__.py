@@ -36,9 +36,9 @@ from sparklag_schemas.messages.observation import (
     Observation as Observation,
     SourcePosition as SourcePosition,
 )
-from sparklag_schemas.messages.query_message import Batch as Batch
-from sparklag_schemas.messages.query_message import RunningBatch as RunningBatch
-from sparklag_schemas.messages.query_message import Straggler as Straggler
+from sparklag_schemas.messages.observation import Batch as Batch
+from sparklag_schemas.messages.observation import RunningBatch as RunningBatch
+from sparklag_schemas.messages.observation import Straggler as Straggler
 from sparklag_schemas.settings import (
     CheckpointSettings as CheckpointSettings,
     ClusterAccess as ClusterAccess,

@@ -18,14 +18,14 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.contract_records import ContractRecords, safe
 from sparklag_kafka.errors import KAFKA_FAILURES
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, ResolvedSettings, Settings
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_together
 from sparklag_service.counters import Counters
-from sparklag_service.intakes.reading import read_with_retry
+from sparklag_service.supervision import read_with_retry
 
 _log = logging.getLogger(__name__)
 _POLL_MS: Final = 500

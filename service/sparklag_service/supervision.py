@@ -1,4 +1,4 @@
-"""A task that fails is restarted, and costs nothing else."""
+"""What goes on after failures: tasks are restarted, and topics are read again."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from sparklag_kafka.access import explain_error
+from sparklag_kafka.errors import KAFKA_FAILURES
+from sparklag_schemas import ResolvedSettings
+from sparklag_schemas.errors import RegistryError
 from sparklag_schemas.runtime.tasks import run_in_task
 from sparklag_schemas.text.printable import printable
+from sparklag_service.counters import Counters
+from sparklag_service.errors import ReadingInterrupted
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
+_READ_AGAIN_S: Final = 2.0
 _STEADY_S: Final = 60.0
 """A task that has run for so long is well again."""
 
@@ -53,3 +60,23 @@ class Supervisor:
                 pause_s = _FIRST_PAUSE_S
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+async def read_with_retry(
+    read: Callable[[], Awaitable[None]],
+    topic: str,
+    settings: ResolvedSettings,
+    counters: Counters,
+    on_failure: Callable[[str], None],
+) -> None:
+    """Call `read` again whenever Kafka fails, until cancelled. `on_failure` takes the reason."""
+    while True:
+        try:
+            await read()
+        except (*KAFKA_FAILURES, RegistryError, ReadingInterrupted) as error:
+            counters.reads_failed += 1
+            cause = await explain_error(error, settings.access)
+            reason = f"cannot read topic {topic}: {cause}"
+            on_failure(reason)
+            _log.warning("%s; trying again", reason)
+        await asyncio.sleep(_READ_AGAIN_S)

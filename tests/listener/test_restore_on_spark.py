@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 from sparklag_listener import ObserverHandle, ending_offsets, starting_offsets
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import SparklagError
 from tests.listener.conftest import Driver
 from tests.waiting import wait_for

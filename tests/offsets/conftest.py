@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.batch_record import OffsetStore
-from sparklag_offsets.store.stores import open_store
 
 
 @pytest.fixture

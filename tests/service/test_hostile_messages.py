@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sparklag_schemas import Observation, Settings, encode
 from sparklag_schemas.messages.headers import Signatures
-from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from sparklag_offsets.errors import UnusableStore
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Batch, Observation, Settings, StoreSettings
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.recording import store_group

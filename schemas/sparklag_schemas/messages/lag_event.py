@@ -36,7 +36,7 @@ from sparklag_schemas.messages.enumerations import (
     OpenStatus,
     OpenTimeLagMethod,
 )
-from sparklag_schemas.messages.query_message import QueryMessage, SchemaVersion
+from sparklag_schemas.messages.observation import QueryMessage, SchemaVersion
 
 
 class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are thousands

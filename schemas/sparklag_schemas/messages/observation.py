@@ -1,12 +1,187 @@
-"""The observation: the position of a query. One message on `processed-offsets`."""
+"""The observation: the position of a query, one message on `processed-offsets`. A lag event repeats
+the part of it that describes the query."""
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
 
-from sparklag_schemas.messages.bounds import Index, Name, PartitionNumber, Text, TopicName
-from sparklag_schemas.messages.enumerations import IsolationLevel, Offsets, OpenCause
-from sparklag_schemas.messages.query_message import QueryMessage
+from msgspec import Meta, Struct, field
+from msgspec.structs import force_setattr
+
+from sparklag_schemas.messages.bounds import (
+    Count,
+    DurationMs,
+    DurationS,
+    EpochMs,
+    Index,
+    Int64,
+    Name,
+    PartitionNumber,
+    Text,
+    TopicName,
+)
+from sparklag_schemas.messages.enumerations import (
+    SCHEMA_VERSION,
+    IsolationLevel,
+    Offsets,
+    OpenActivity,
+    OpenCause,
+    OpenDriverEnd,
+    OpenOrigin,
+)
+
+SchemaVersion = Annotated[str, Meta(pattern=r"^[0-9]+\.[0-9]+$")]
+
+_MAX_PHASES, _MAX_PHASE_NAME = 32, 64
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """The completed micro-batch, as Spark reports it."""
+
+    started_at: EpochMs
+    """When it was triggered, epoch milliseconds."""
+    rows: Count
+    """Rows read in this batch."""
+    duration_ms: DurationMs | None = None
+    """The whole trigger, milliseconds. Null: not reported by Spark."""
+    phases_ms: dict[Name, DurationMs] = field(default_factory=dict)
+    """Spark's `durationMs`: phase of the batch, milliseconds. `other` is the longest of those
+    beyond 32, and of those whose name is no word of 64 characters."""
+    rate_limited: bool | None = None
+    """True: there was more to read when it was planned, in some partition. Null: not reported by
+    Spark."""
+    state_rows: Int64 | None = None
+    """Rows in the state stores. Null: the query has none."""
+    state_memory_bytes: Int64 | None = None
+    """Memory the state stores take, bytes. Null: it has none."""
+    watermark_at: Int64 | None = None
+    """The watermark, epoch milliseconds. Null: it has none."""
+    max_event_time_at: Int64 | None = None
+    """Highest event time in this batch, epoch milliseconds. Null: no watermark, or no rows."""
+
+    def __post_init__(self) -> None:
+        # Each phase is a series in Prometheus. The position counts, however odd these are.
+        phases = self.phases_ms
+        words = [name for name in phases if name.isidentifier() and len(name) <= _MAX_PHASE_NAME]
+        if len(words) == len(phases) <= _MAX_PHASES:
+            return
+        words.sort(key=phases.__getitem__)
+        kept = {name: phases[name] for name in words[1 - _MAX_PHASES :] if name != "other"}
+        kept["other"] = max(ms for name, ms in phases.items() if name not in kept)
+        force_setattr(self, "phases_ms", kept)
+
+
+class ConsumerGroup(Struct, frozen=True, kw_only=True):
+    """A consumer group, as its coordinator reports it, every `groups.find_interval_s`."""
+
+    state: Name | None = None
+    """Kafka's word: `Stable`, `PreparingRebalance`, `CompletingRebalance`, `Assigning`,
+    `Reconciling`, `Empty`, `Dead`. Null: its coordinator does not say."""
+    members: Count | None = None
+    """Its members. Null: not known."""
+    members_without_partitions: Count | None = None
+    """Members that no partition is assigned to. Null: not known, as while it rebalances."""
+    coordinator: Index | None = None
+    """Node id of the broker that coordinates it."""
+
+
+class Straggler(Struct, frozen=True, kw_only=True):
+    """The task that has run longest, where that is far longer than the others of its stage took."""
+
+    stage_id: Index
+    """Spark's id of the stage."""
+    task_index: Index
+    """Index of the task in its stage; of a Kafka source, the index of its range."""
+    attempt: Index
+    """Attempt of the task, from 0."""
+    executor_id: Name
+    """The executor that runs it; `driver` in local mode."""
+    host: Name
+    """Host of that executor."""
+    running_s: DurationS
+    """Since it was launched, seconds, at `observed_at`."""
+    mean_task_s: DurationS
+    """Mean run time of the completed tasks of its stage, seconds."""
+
+
+class RunningBatch(Struct, frozen=True, kw_only=True):
+    """The micro-batch that runs, by Spark's jobs, as its driver saw them at `observed_at`.
+
+    Tasks are those of the jobs submitted so far; a batch may submit more. A job that begins and
+    ends between two observations (10 s) is progress, and has no tasks here.
+    """
+
+    started_at: EpochMs
+    """When its first job was submitted, or it was first seen without one, epoch milliseconds."""
+    observed_at: EpochMs
+    """Time of these values, epoch milliseconds."""
+    progressed_at: EpochMs
+    """When a task was last seen to end, read or write, or a job to begin or end; epoch
+    milliseconds."""
+    batch_id: Count | None = None
+    """Its number. Null: not planned yet."""
+    jobs: Count = 0
+    """Jobs that run. 0: planning, or user code."""
+    tasks_total: Count = 0
+    """Tasks of its jobs seen so far, those of waiting stages too."""
+    tasks_done: Count = 0
+    """Completed ones of these."""
+    tasks_running: Count = 0
+    """Running ones of these."""
+    tasks_failed: Count = 0
+    """Failed attempts of tasks of the jobs that run."""
+    mean_task_s: DurationS | None = None
+    """Mean run time of completed tasks, seconds, of the running stage where it is longest. Null:
+    none is completed."""
+    remaining_s: DurationS | None = None
+    """Seconds from `observed_at` until the known jobs are done, at the pace of their completed
+    tasks. Null: no task of a running stage is completed, a stage waits for others, or there is a
+    straggler."""
+    straggler: Straggler | None = None
+    """Null: no running task takes far longer than the completed ones took."""
+
+
+class QueryMessage(Struct, frozen=True, kw_only=True):
+    """The query, its run, and the last batch it completed."""
+
+    query_id: Name
+    """Spark's query id. It survives restarts. Of a consumer group, `group:<cluster>:<group>`."""
+    run_id: Name | None
+    """Spark's run id. It changes with every start. Null: no driver reports the query, only its
+    checkpoint, or it is a consumer group."""
+    observed_at: EpochMs
+    """When the query was last seen, epoch ms, by the clock of its driver, or of the service that
+    read its checkpoint or group."""
+    schema_version: SchemaVersion = SCHEMA_VERSION
+    """Version of this document, `major.minor`."""
+    origin: OpenOrigin = "listener"
+    """What reported the position. `processed_at` is its time."""
+    query: Name | None = None
+    """The query's name, an alias. Null where it has none."""
+    cluster: Name = "default"
+    """Alias of the Kafka cluster the query reads from."""
+    batch_id: Count | None = None
+    """The last completed batch. Null before the first."""
+    processed_at: EpochMs | None = None
+    """When that batch completed, epoch milliseconds. Null before the first."""
+    planned_batch_id: Count | None = None
+    """The batch that is planned and not completed, by its checkpoint."""
+    batch: Batch | None = None
+    """That batch, as Spark reports it."""
+    running_batch: RunningBatch | None = None
+    """The batch that runs, once it has for some seconds. Null: none does, or its driver cannot tell
+    (Spark Connect, continuous processing, a checkpoint)."""
+    activity: OpenActivity | None = None
+    """The activity by its driver's last report: a batch runs, or not. Null: not reported."""
+    driver_end: OpenDriverEnd | None = None
+    """How its driver's reports ended: with Spark (`stopped`), with the process (`exited`), or with
+    the handle while the query went on (`closed`). Null: they did not, or with the query alone."""
+    checkpoint_location: Text | None = None
+    """The query's resolved checkpoint root."""
+    exception: Text | None = None
+    """Why the query failed. Null where it did not."""
+    group: ConsumerGroup | None = None
+    """State and members of a consumer group. Null: a Spark query."""
 
 
 class SourcePosition(Struct, frozen=True, kw_only=True):

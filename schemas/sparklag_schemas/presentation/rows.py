@@ -1,15 +1,56 @@
-"""A query's row in every table of queries: texts by heading, and the order of statuses. Pure."""
+"""A query in lists: the fields of a lag event that lists show, and their texts by heading. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, get_args
 
+from msgspec import Struct
+
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
-from sparklag_schemas.messages.enumerations import Mark, mark
-from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.messages.bounds import (
+    Count,
+    DurationS,
+    EpochMs,
+    Int64,
+    Name,
+    SignedRate,
+    Text,
+)
+from sparklag_schemas.messages.enumerations import Mark, OpenActivity, OpenOrigin, OpenStatus, mark
+from sparklag_schemas.messages.observation import RunningBatch
 from sparklag_schemas.text.formatting import ago, catch_up, oldest, records, trend
 from sparklag_schemas.text.printable import printable
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """The fields of a lag event that lists show."""
+
+    query_id: Name
+    query: Name | None = None
+    topics: list[str] = []
+    origin: OpenOrigin = "listener"
+    status: OpenStatus = "UNKNOWN"
+    status_since: EpochMs | None = None
+    reason: Text | None = None
+    measured_at: EpochMs
+    observed_at: EpochMs | None = None
+    processed_at: EpochMs | None = None
+    total_lag: Count | None = None
+    max_time_lag_s: DurationS | None = None
+    lag_trend: SignedRate | None = None
+    catch_up_s: DurationS | None = None
+    catch_up_reason: Text | None = None
+    min_headroom_records: Int64 | None = None
+    min_headroom_s: DurationS | None = None
+    activity: OpenActivity | None = None
+    running_batch: RunningBatch | None = None
+
+    @property
+    def display_name(self) -> str:
+        """The query's name, or the beginning of its id."""
+        return self.query or self.query_id[:8]
+
 
 QueryLag = LagEvent | Summary
 COLOURS: Final[Mapping[Mark, str]] = {"bad": "red", "warn": "yellow", "ok": "green"}

@@ -13,8 +13,8 @@ import typer
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_offsets.restore.positions import Comparison, compare
 from sparklag_offsets.restore.restoration import RestoreOptions, find_record, from_store
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore, RecordedQuery
-from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, SettingsError, load_settings
 from sparklag_schemas.messages.query_names import shown_prefixes
 from sparklag_schemas.presentation.tables import Column, FittedTable, escape, plain

@@ -11,8 +11,7 @@ import typer
 from rich.text import Text
 
 from sparklag_schemas.messages.query_names import shown_prefixes
-from sparklag_schemas.presentation.rows import CELLS
-from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.presentation.rows import CELLS, Summary
 from sparklag_schemas.presentation.tables import Column, FittedTable, escape, plain, status_cell
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms

@@ -19,7 +19,7 @@ from sparklag_schemas import (
 )
 from sparklag_schemas.messages.bounds import MAX_RATE, bounded, bounded_s
 from sparklag_schemas.messages.enumerations import traits_of
-from sparklag_schemas.messages.query_message import QueryMessage
+from sparklag_schemas.messages.observation import QueryMessage
 from sparklag_service.enrichment.cluster_offsets import MeasureTime, OffsetsByCluster
 from sparklag_service.evaluation.burrow import CommitWindow, inherited_window
 from sparklag_service.evaluation.query_history import (

@@ -22,7 +22,7 @@ from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History
 from sparklag_service.history.rows import Totals, row_of
-from sparklag_service.intakes.reading import read_with_retry
+from sparklag_service.supervision import read_with_retry
 from sparklag_service.view.view import View
 
 _log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from sparklag_kafka.protocol.groups import DEAD, CommittedGroup
 from sparklag_schemas import Cause, Observation, Offsets, SourcePosition
-from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
 from sparklag_service.intakes.group_commits import is_mirrored
 

@@ -36,7 +36,7 @@ from sparklag_kafka.protocol.groups import (
 )
 from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest, TopicPart, read_offsets
 from sparklag_schemas import ClusterSettings
-from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, until_set, with_pauses
 from sparklag_schemas.timestamps import epoch_ms

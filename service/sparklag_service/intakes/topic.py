@@ -28,8 +28,8 @@ from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import BatchTrace, Delivery, RebalanceHandler
-from sparklag_service.intakes.reading import read_with_retry
 from sparklag_service.intakes.topic_messages import CommitLedger, UntrackedMessages
+from sparklag_service.supervision import read_with_retry
 
 _log = logging.getLogger(__name__)
 _POLL_MS = 500

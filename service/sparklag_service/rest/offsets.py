@@ -21,7 +21,7 @@ from sparklag_offsets.errors import (
 )
 from sparklag_offsets.restore.positions import Edge, OnDeleted, position_of_record
 from sparklag_offsets.restore.restoration import RestoreOptions, find_record, restore
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store import open_store
 from sparklag_schemas import SparklagError
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms

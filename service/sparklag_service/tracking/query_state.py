@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sparklag_schemas import LagEvent, SourcePosition, TopicLag
 from sparklag_schemas.messages.enumerations import traits_of
-from sparklag_schemas.messages.query_message import QueryMessage
+from sparklag_schemas.messages.observation import QueryMessage
 
 
 class TrackedSource(SourcePosition, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from typing import Final
 from sparklag_schemas import LagEvent, Observation, ResolvedSettings
 from sparklag_schemas.errors import OverLimit, SparklagError
 from sparklag_schemas.messages.enumerations import traits_of
-from sparklag_schemas.messages.query_message import QueryMessage
+from sparklag_schemas.messages.observation import QueryMessage
 from sparklag_schemas.runtime.logs import log_fields
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.text.printable import printable

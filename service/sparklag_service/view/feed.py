@@ -29,7 +29,7 @@ from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
-from sparklag_service.intakes.reading import read_with_retry
+from sparklag_service.supervision import read_with_retry
 from sparklag_service.view.view import Entry, View
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from sparklag_jobs.history.tables import (
     avro_schema,
     spark_type,
 )
-from sparklag_schemas.messages.query_message import Batch
+from sparklag_schemas.messages.observation import Batch
 
 TABLE = (
     "event_id string, measured_at timestamp, cluster string, query_id string, query string,"

@@ -21,7 +21,7 @@ from sparklag_offsets.errors import (
     TopicChanged,
     UnknownQuery,
 )
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Offsets, Settings
 from sparklag_schemas.timestamps import epoch_ms

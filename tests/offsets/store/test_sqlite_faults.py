@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from sparklag_offsets.errors import StoreAway, UnusableStore
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.sql import database as sql_engine
-from sparklag_offsets.store.stores import open_store
 from sparklag_schemas.text.locations import shown_url
 from tests.messages import QUERY_ID
 from tests.offsets.conftest import open_until_end
@@ -25,7 +25,7 @@ from tests.scripts import run_script
 READ_ONLY = """
 import asyncio, os, pathlib
 from sparklag_offsets.errors import StoreError
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store import open_store
 from tests.offsets.store.batches import record
 
 async def main(folder):
@@ -49,7 +49,7 @@ asyncio.run(main(pathlib.Path(FOLDER)))
 WITHOUT = """
 import sys
 from sparklag_offsets.errors import StoreError
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store import open_store
 for missing, url, _ in MISSING:
     sys.modules[missing] = None
     try:

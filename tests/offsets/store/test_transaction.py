@@ -20,9 +20,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from sparklag_offsets.errors import BatchConflict, NoKafkaOffsets, StoreError, UnusableStore
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.sql import database
 from sparklag_offsets.store.sql.transaction import prepare, record_batch, require_connection
-from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Observation
 from tests.messages import observation, position
 from tests.offsets.store.sql_client import with_driver

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
-from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.presentation import sentences
 from sparklag_schemas.text.formatting import ago, catch_up, clock_time, number, size, trend
 from tests.messages import lag_event, straggler

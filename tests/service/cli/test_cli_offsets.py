@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store import open_store
 from sparklag_schemas import Settings, StoreSettings
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import at_ms, record

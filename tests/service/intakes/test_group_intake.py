@@ -12,7 +12,7 @@ from aiokafka.structs import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from sparklag_schemas import GroupSettings, Observation, Thresholds
-from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient

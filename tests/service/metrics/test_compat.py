@@ -6,7 +6,7 @@ from typing import Any
 
 from sparklag_kafka.protocol.metadata import PartitionReplicas
 from sparklag_schemas import LagEvent
-from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata, TopicOffsets
 from sparklag_service.metrics.rendering import QuerySeries
 from tests.messages import lag_event

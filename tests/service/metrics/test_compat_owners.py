@@ -9,7 +9,7 @@ from itertools import combinations
 import pytest
 
 from sparklag_schemas import LagEvent
-from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.rendering import QuerySeries
 from tests.messages import lag_event

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from sparklag_schemas import Batch, LagEvent, RunningBatch, decode_lag_event, encode
-from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.text.printable import printable
 from sparklag_service.metrics.rendering import QuerySeries
 from sparklag_service.metrics.schemes import NATIVE, ages

@@ -18,7 +18,7 @@ from werkzeug import Request, Response
 
 from sparklag_jobs.broker.child_process import free_port
 from sparklag_schemas import LagEvent, Settings, SettingsError, load_settings
-from sparklag_schemas.messages.query_message import ConsumerGroup
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.settings import OtlpSettings
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics import otlp

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Settings, StoreSettings, decode_lag_event
 from sparklag_schemas.settings import LimitSettings

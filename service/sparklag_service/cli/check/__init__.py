@@ -18,7 +18,7 @@ from rich.text import Text
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_offsets.checkpoints import CheckpointStore
 from sparklag_offsets.errors import CheckpointError, StoreError
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store import open_store
 from sparklag_schemas import ResolvedSettings, Settings, SparklagError
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.codec import NOT_JSON

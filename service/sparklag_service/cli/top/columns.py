@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len
 
 from sparklag_schemas.messages.enumerations import Mark
-from sparklag_schemas.presentation.rows import CELLS, severity
-from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.presentation.rows import CELLS, Summary, severity
 from sparklag_schemas.text.formatting import span
 
 STEP_S: Final = 60

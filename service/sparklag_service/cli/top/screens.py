@@ -14,8 +14,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Input, Static
 
 from sparklag_schemas import LagEvent
-from sparklag_schemas.presentation.rows import worst_first
-from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.presentation.rows import Summary, worst_first
 from sparklag_schemas.presentation.tables import facts, headline, partition_table
 from sparklag_schemas.text.formatting import records
 from sparklag_schemas.text.printable import printable

@@ -14,8 +14,7 @@ from rich.text import Text
 from sparklag_schemas.messages.bounds import Count, EpochMs
 from sparklag_schemas.messages.enumerations import mark
 from sparklag_schemas.presentation import sentences
-from sparklag_schemas.presentation.rows import COLOURS, severity
-from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.presentation.rows import COLOURS, Summary, severity
 from sparklag_schemas.rest_interface import path_segment
 from sparklag_schemas.text.formatting import ago, records, span
 from sparklag_schemas.text.locations import shown_url

@@ -16,8 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from sparklag_schemas.messages.enumerations import mark
-from sparklag_schemas.presentation.rows import COLOURS
-from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.presentation.rows import COLOURS, Summary
 from sparklag_service.cli.top.columns import (
     MARK_SIGNS,
     SELECTION_WIDTH,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.presentation.rows import Summary
 from sparklag_service.cli.top.state import LagPage
 
 NOW_MS = 1_790_000_000_000

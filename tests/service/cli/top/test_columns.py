@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparklag_schemas import RunningBatch
-from sparklag_schemas.presentation.summary import Summary
+from sparklag_schemas.presentation.rows import Summary
 from sparklag_service.cli.top.columns import (
     BATCH,
     CATCH_UP,
