@@ -76,10 +76,9 @@ class LiveHub:
             body = sse.lag(arrival.document)
             self._tombstones.pop(query_id, None)
         frame = self._ring.put(query_id, partition, offset, body, is_last=arrival.event is None)
-        first_kept = self._ring.first
         for wanted in (None, query_id):
             for reader in self._readers.get(wanted, ()):
-                reader.add(frame, first_kept)
+                reader.add(frame)
         self._wake.set()
 
     @contextmanager
@@ -95,7 +94,7 @@ class LiveHub:
             raise TooManyReaders
         self._counters.stream_accepted += 1
         self.reading += 1
-        reader, query_id = Reader(wire, selection), selection.query_id
+        reader, query_id = Reader(wire, selection, self._ring), selection.query_id
         self._readers.setdefault(query_id, set()).add(reader)
         try:
             if self._closed:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from sparklag_schemas.runtime.tasks import until_set
 from sparklag_service.live import sse
-from sparklag_service.live.sse import Frame
+from sparklag_service.live.sse import Frame, Ring
 
 WIRE_STATE: Final = "sparklag.wire"
 """Under which the server puts a request's Wire into its state: ASGI has no way to end a connection.
@@ -77,17 +77,12 @@ class Selection(NamedTuple):
     summaries: bool = False
     """Summaries in place of whole documents; only of all queries."""
 
-    def text(self, frame: Frame) -> bytes:
-        """The frame as such a reader gets it."""
-        if self.query_id is not None:
-            return frame.of_query
-        return frame.summary if self.summaries else frame.text
-
 
 class Reader:
     """A connection and a queue, which holds only frames that are in the ring."""
 
-    def __init__(self, wire: Wire, selection: Selection) -> None:
+    def __init__(self, wire: Wire, selection: Selection, ring: Ring) -> None:
+        self._ring = ring
         self.wire = wire
         self.selection = selection
         self.missed: deque[Frame] = deque()
@@ -101,12 +96,12 @@ class Reader:
         """True if it was cut off because the ring has dropped its next frame."""
         self._awake = asyncio.Event()
 
-    def add(self, frame: Frame, first_kept: int) -> None:
-        """Queue a frame. Cut the reader off where its next one is older than `first_kept`."""
+    def add(self, frame: Frame) -> None:
+        """Queue a frame. Cut the reader off where the ring has dropped its next one."""
         if not self.takes_frames or self.ended:
             return
         self.pending.append(frame)
-        if self.pending[0].number < first_kept:
+        if self.pending[0].number < self._ring.first:
             self.too_slow = True
             self.wire.cut()
             self.end()
@@ -144,10 +139,15 @@ class Reader:
         size = 0
         while frames and size <= _CHUNK_BYTES:
             frame = frames.popleft()
-            parts.append(self.selection.text(frame))
+            parts.append(self._text(frame))
             # A summary takes as long to make as its document is long.
             size += len(frame.text)
             if frame.is_last and self.selection.query_id is not None:
                 self.ended = True
                 break
         return b"".join(parts)
+
+    def _text(self, frame: Frame) -> bytes:
+        if self.selection.query_id is not None:
+            return frame.of_query
+        return self._ring.summary(frame) if self.selection.summaries else frame.text

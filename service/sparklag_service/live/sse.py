@@ -80,17 +80,8 @@ class Frame(msgspec.Struct, eq=False, gc=False):
     """The text for readers of all queries: its id has the offsets of every partition."""
     is_last: bool
     """True for a tombstone."""
-    _summary: bytes | None = None
-
-    @property
-    def summary(self) -> bytes:
-        """The text for readers of summaries."""
-        if self._summary is None:
-            self._summary = self.text
-            if not self.is_last:
-                head, separator, document = self.text.partition(b"\ndata: ")
-                self._summary = head + separator + summary_of_document(document) + b"\n\n"
-        return self._summary
+    summary: bytes = b""
+    """The text for readers of summaries; empty until one of them wants it."""
 
     @property
     def of_query(self) -> bytes:
@@ -100,8 +91,8 @@ class Frame(msgspec.Struct, eq=False, gc=False):
 
     @property
     def held_bytes(self) -> int:
-        """Memory, without the summary."""
-        return len(self.text) + _OVERHEAD_BYTES
+        """Memory that it takes."""
+        return len(self.text) + len(self.summary) + _OVERHEAD_BYTES
 
 
 @dataclass
@@ -168,6 +159,17 @@ class Ring:
             if oldest.number >= of_partition.first_number:
                 of_partition.complete_after = oldest.offset
         return frame
+
+    def summary(self, frame: Frame) -> bytes:
+        """The frame's text for readers of summaries, made for the first of them."""
+        if frame.is_last:
+            return frame.text
+        if not frame.summary:
+            head, separator, document = frame.text.partition(b"\ndata: ")
+            frame.summary = head + separator + summary_of_document(document) + b"\n\n"
+            if frame.number >= self.first:
+                self.held_bytes += len(frame.summary)
+        return frame.summary
 
     def since(self, offsets: Mapping[int, int], partition: int | None = None) -> list[Frame] | None:
         """Every frame after those offsets, the oldest first; of one partition, or of all. None:

@@ -12,7 +12,7 @@ from sparklag_schemas.settings import LiveSettings
 from sparklag_service.counters import Counters
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.live.reader import Selection, Wire
-from sparklag_service.live.sse import Frame, Ring, format_id, id_parts, parse_id
+from sparklag_service.live.sse import Frame, Ring, format_id, id_parts, lag, parse_id
 from sparklag_service.view.feed import Arrival, Feed
 from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event
@@ -54,6 +54,18 @@ def test_it_holds_no_more_than_it_may_and_knows_what_it_lacks() -> None:
     assert offsets_since(ring, {0: 990}) == [*range(991, 1_000)]
     assert offsets_since(ring, {0: 999}) == []
     assert ring.since({0: 1_000}) is None
+
+
+def test_summaries_count_among_what_it_holds() -> None:
+    ring = Ring(100_000)
+    document = lag(encode(lag_event()))
+    for offset in range(1_000):
+        frame = ring.put("a", 0, offset, document, is_last=False)
+        ring.summary(frame)
+    kept = 1_000 - ring.first
+    assert ring.held_bytes == kept * frame.held_bytes
+    assert ring.held_bytes <= 100_000 + len(frame.summary)
+    assert len(frame.summary) > len(frame.text) / 2
 
 
 def test_what_came_after_offsets_is_in_the_order_in_which_it_was_read() -> None:
