@@ -78,7 +78,7 @@ async def _measure(bootstrap_servers: str, service: ServiceProcess) -> list[Row]
     return [
         *_latency(f"live stream, {READERS:,} readers, {_RATE:g} events/s", many, alone, True),
         Row(
-            f"live stream, {READERS:,} readers come at once: until all are told what stands",
+            f"live stream, {READERS:,} readers come at once: until all have the newest events",
             f"{many.joined_s:.1f} s",
             f"{alone.joined_s * 1e3:.0f} ms, one reader",
         ),
@@ -113,7 +113,7 @@ async def _measure(bootstrap_servers: str, service: ServiceProcess) -> list[Row]
 
 
 class _Watched:
-    """What was seen in one go."""
+    """What one run measured."""
 
     def __init__(self) -> None:
         self.latencies_ms: Sequence[float] = ()
@@ -156,7 +156,7 @@ async def _watch(
         target=_readers_process, args=((address.hostname, address.port), readers, slow, theirs)
     )
     process.start()
-    # Else its end is not told: `recv` would wait for ever.
+    # Else `recv` would not notice its end.
     theirs.close()
     try:
         watched.joined_s = await asyncio.to_thread(ours.recv)
@@ -207,7 +207,7 @@ def lag_event(query: int, reason: str | None) -> LagEvent:
         run_id="79f1bf68-0000-4000-8000-000000000001",
         query=f"query-{query}",
         cause="progress",
-        # Nobody else takes it up as long as it is heard of.
+        # The service does not adopt it, as long as events of it come.
         measured_by="embedded",
         status="OK",
         reason=reason,
@@ -229,7 +229,7 @@ def lag_event(query: int, reason: str | None) -> LagEvent:
 
 
 def _readers_process(address: tuple[str, int], readers: int, slow: int, pipe: Connection) -> None:
-    """Read until told to end; then say how long each event took, in milliseconds."""
+    """Read until the pipe ends it; then send how long each event took, milliseconds."""
     asyncio.run(_read(address, readers, slow, pipe))
 
 
@@ -249,9 +249,9 @@ async def _read(address: tuple[str, int], readers: int, slow: int, pipe: Connect
         connection.sendall(b"GET /stream HTTP/1.1\r\nHost: sparklag\r\n\r\n")
         idle.append(connection)
     for reader in reading:
-        await reader.told_first.wait()
+        await reader.first_received.wait()
     pipe.send(time.monotonic() - began_s)
-    # What stood before is not news.
+    # Events from before are not measured.
     await asyncio.sleep(_SETTLED_S)
     latencies_ms.clear()
     pipe.send("ready")
@@ -260,9 +260,9 @@ async def _read(address: tuple[str, int], readers: int, slow: int, pipe: Connect
     pipe.send(latencies_ms)
 
 
-def _until_many(found: list[float], expected: int) -> None:
+def _until_many(latencies: list[float], expected: int) -> None:
     deadline_s = time.monotonic() + _ARRIVED_S
-    while len(found) < expected and time.monotonic() < deadline_s:
+    while len(latencies) < expected and time.monotonic() < deadline_s:
         time.sleep(0.1)
 
 
@@ -270,7 +270,7 @@ class _Reader(asyncio.Protocol):
     def __init__(self, latencies_ms: list[float]) -> None:
         self._latencies_ms = latencies_ms
         self._rest = b""
-        self.told_first = asyncio.Event()
+        self.first_received = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
@@ -279,21 +279,22 @@ class _Reader(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         now_ns = time.monotonic_ns()
         data = self._rest + data
-        at = 0
-        while (found := data.find(_MARK, at)) >= 0:
-            end = data.find(b'"', found + len(_MARK))
+        at = done = 0
+        while (at := data.find(_MARK, done)) >= 0:
+            end = data.find(b'"', at + len(_MARK))
             if end < 0:
-                at = found
                 break
-            if mark := data[found + len(_MARK) : end]:
+            mark = data[at + len(_MARK) : end]
+            # The service's own events, of queries without one for long, are not measured.
+            if mark.isdigit():
                 self._latencies_ms.append((now_ns - int(mark)) / 1e6)
-            at = end
+            done = end
         else:
-            at = max(at, len(data) - len(_MARK))
+            at = max(done, len(data) - len(_MARK))
         self._rest = data[at:]
-        # Of what it is told first the last event carries a place.
+        # The last event of what it gets first carries a place.
         if _PLACE.search(data):
-            self.told_first.set()
+            self.first_received.set()
 
 
 def _counter(service: ServiceProcess, name: str) -> int:
@@ -308,8 +309,8 @@ def is_ready(service: ServiceProcess) -> bool | None:
 
 
 def _health(service: ServiceProcess) -> Any:
-    with urllib.request.urlopen(f"{service.url}/health/ready", timeout=5) as answer:
-        return json.loads(answer.read())
+    with urllib.request.urlopen(f"{service.url}/health/ready", timeout=5) as response:
+        return json.loads(response.read())
 
 
 if __name__ == "__main__":

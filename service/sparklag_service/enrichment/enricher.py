@@ -117,8 +117,6 @@ class Enricher:
         self._measured.pop(query_id, None)
         for cluster in self._clusters.values():
             cluster.release(query_id)
-        for times in self.record_times.values():
-            times.release(query_id)
 
     def request(self, *states: QueryState) -> None:
         """Measure these, all with offsets that are requested from now on. Returns at once."""

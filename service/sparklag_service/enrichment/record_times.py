@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
@@ -27,7 +26,7 @@ from sparklag_service.enrichment.record_search import (
     lagging_partitions,
 )
 from sparklag_service.enrichment.sampler import RecordTimeCounts, Sampler
-from sparklag_service.enrichment.watched_cluster import WatchedCluster
+from sparklag_service.enrichment.watched_cluster import WatchedCluster, WatchedQuery
 from sparklag_service.tracking.query_state import QueryState, TrackedSource
 
 _log = logging.getLogger(__name__)
@@ -190,55 +189,35 @@ _TIDY_S: Final = 60.0
 _RESTART_S: Final = 2.0
 
 
-@dataclass
-class _Query:
-    """When a query's partitions were and will be checked."""
-
-    progress: object
-    """Changes where its positions may have moved."""
-    unchanged_since_s: float
-    next_s: float = 0.0
-    may_need_lookup: bool = True
-
-    def is_unchanged(self, now_s: float) -> bool:
-        return now_s - self.unchanged_since_s >= _UNCHANGED_S
-
-
 class RecordTimes:
     """Fills `record_times` of one cluster's offsets, and earlier rows into its `log_ends`."""
 
     def __init__(self, alias: str, cluster: WatchedCluster, settings: TimeLagSettings) -> None:
         self.counts = RecordTimeCounts()
         self._alias = alias
+        self._cluster = cluster
         self._offsets = cluster.offsets
         self._settings = settings
         budget = ByteBudget(time.monotonic())
         self._sampler = Sampler(alias, cluster, self.counts, budget)
         connection_to_leader = self._sampler.connection_to_leader
         self._earlier_ends = EarlierEnds(self._offsets, connection_to_leader, self.counts)
-        self._queries: dict[str, _Query] = {}
         self._due: asyncio.Queue[QueryState] = asyncio.Queue()
 
     def offer(self, state: QueryState) -> None:
         """A query was measured: check its partitions, if it is time to. It returns at once."""
-        if all(source.cluster != self._alias for source in state.sources):
+        query = self._cluster.queries.get(state.query_id)
+        if query is None:
             return
         now_s = time.monotonic()
         progress = (state.batch_id, state.processed_at)
-        query = self._queries.get(state.query_id)
-        if query is None:
-            # It may have stood there for long before this instance started.
-            query = self._queries[state.query_id] = _Query(progress, now_s - _UNCHANGED_S)
-        elif query.progress != progress:
-            query.progress, query.unchanged_since_s = progress, now_s
-        samples = self._settings.sample and query.is_unchanged(now_s)
+        if query.progress not in (None, progress):
+            query.unchanged_since_s = now_s
+        query.progress = progress
+        samples = self._samples(query, now_s)
         if now_s >= query.next_s and (query.may_need_lookup or samples):
             query.next_s = now_s + self._settings.sample_interval_s
             self._due.put_nowait(state)
-
-    def release(self, query_id: str) -> None:
-        """Forget when the partitions of a query are due: it is measured no more."""
-        self._queries.pop(query_id, None)
 
     async def run(self) -> None:
         """Sample and look up until cancelled."""
@@ -255,10 +234,10 @@ class RecordTimes:
 
     async def _check_next(self) -> None:
         state = await self._due.get()
-        query = self._queries.get(state.query_id)
+        query = self._cluster.queries.get(state.query_id)
         if query is None:
             return
-        samples = self._settings.sample and query.is_unchanged(time.monotonic())
+        samples = self._samples(query, time.monotonic())
         query.may_need_lookup = any(
             self._is_unread(source) for source in state.sources if source.cluster == self._alias
         )
@@ -277,6 +256,9 @@ class RecordTimes:
         # Of hundreds of queries each has its time slice.
         await asyncio.sleep(0)
 
+    def _samples(self, query: WatchedQuery, now_s: float) -> bool:
+        return self._settings.sample and now_s - query.unchanged_since_s >= _UNCHANGED_S
+
     def _is_unread(self, source: TrackedSource) -> bool:
         """Returns whether a topic may exist of which no latest offset was read yet."""
         topics = (self._offsets.get(name) for name in source.watched_topics())
@@ -290,5 +272,3 @@ class RecordTimes:
         await asyncio.sleep(_TIDY_S)
         self._sampler.tidy()
         self._earlier_ends.tidy()
-        over_s = time.monotonic() - max(_TIDY_S, 3 * self._settings.sample_interval_s)
-        self._queries = {i: query for i, query in self._queries.items() if query.next_s > over_s}

@@ -9,6 +9,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from sparklag_kafka.brokers.leader_channel import LeaderChannel, OffsetsReceiver, WaitGroup
@@ -41,6 +43,20 @@ _CLOSE_TIMEOUT_S: Final = 5.0
 _EXPLAIN_AGAIN_S: Final = 30.0
 
 
+@dataclass
+class WatchedQuery:
+    """A query that reads from the cluster: what it needs, and when its records' times are due."""
+
+    plan: ReadPlan
+    progress: object = None
+    """Changes where its positions may have moved. None: not measured yet."""
+    unchanged_since_s: float = -inf
+    """It may have been there for long before this instance started."""
+    next_s: float = 0.0
+    """When to check its partitions."""
+    may_need_lookup: bool = True
+
+
 class WatchedCluster(OffsetsReceiver):
     """Updates `offsets` with what queries request, while `run` runs. Create it on its loop."""
 
@@ -52,7 +68,8 @@ class WatchedCluster(OffsetsReceiver):
         self._settings = settings
         self._table = OffsetTable(alias)
         self._earliest_receiver = _EarliestReceiver(self._table)
-        self._plans: dict[str, ReadPlan] = {}
+        self.queries: dict[str, WatchedQuery] = {}
+        """The queries that are measured here, by id."""
         self._released: list[ReadPlan] = []
         self._channels: dict[tuple[int, OffsetSpec], LeaderChannel] = {}
         self._reading = asyncio.Lock()
@@ -102,9 +119,10 @@ class WatchedCluster(OffsetsReceiver):
     def request(self, state: QueryState, wait_group: WaitGroup) -> None:
         """Measure what `state` needs here. `wait_group` is added to for each leader that is worth
         waiting for."""
-        plan = self._plans.get(state.query_id)
+        query = self.queries.get(state.query_id)
+        plan = None if query is None else query.plan
         if plan is None or plan.state is not state or plan.epoch != self._table.epoch:
-            plan = self._make_plan(state)
+            plan = self._make_plan(state, query)
         plan.requested_s = time.monotonic()
         for name, unknown in plan.unknown.items():
             self._table.topic(name).unknown.update(unknown)
@@ -174,12 +192,16 @@ class WatchedCluster(OffsetsReceiver):
     def release(self, query_id: str) -> None:
         """Forget a query that is measured no more. Its topics stay as long as those of an idle one:
         it may come back."""
-        plan = self._plans.pop(query_id, None)
-        if plan is not None:
-            self._released.append(plan)
+        query = self.queries.pop(query_id, None)
+        if query is not None:
+            self._released.append(query.plan)
 
-    def _make_plan(self, state: QueryState) -> ReadPlan:
-        plan = self._plans[state.query_id] = self._table.plan(state)
+    def _make_plan(self, state: QueryState, query: WatchedQuery | None) -> ReadPlan:
+        plan = self._table.plan(state)
+        if query is None:
+            self.queries[state.query_id] = WatchedQuery(plan)
+        else:
+            query.plan = plan
         if plan.undescribed:
             self._fetch_now.set()
         for leader, _, part in plan.parts:
@@ -260,8 +282,8 @@ class WatchedCluster(OffsetsReceiver):
         self._away.set()
         self._brokers_due_s = time.monotonic() + _RETRY_S
         self.unreachable = self.unreachable or "no broker answers"
-        for plan in self._plans.values():
-            self._fail_undescribed(plan)
+        for query in self.queries.values():
+            self._fail_undescribed(query.plan)
         self._release_waiting()
 
     async def _explain_absence(self) -> None:
@@ -306,7 +328,7 @@ class WatchedCluster(OffsetsReceiver):
 
     async def _refresh_earliest(self) -> None:
         await asyncio.sleep(self._settings.earliest_interval_s)
-        for plan in list(self._plans.values()):
+        for plan in [query.plan for query in self.queries.values()]:
             if plan.epoch == self._table.epoch:
                 for leader, _, part in plan.parts:
                     self._request_earliest(leader, part)
@@ -328,14 +350,17 @@ class WatchedCluster(OffsetsReceiver):
         now_s = time.monotonic()
         interval_s = max(self._settings.refresh_interval_s, self._settings.heartbeat_s)
         since_s = now_s - _FORGET_S - 2 * interval_s
-        self._plans = {i: plan for i, plan in self._plans.items() if plan.requested_s >= since_s}
+        queries = self.queries.items()
+        self.queries = {i: query for i, query in queries if query.plan.requested_s >= since_s}
         self._released = [plan for plan in self._released if plan.requested_s >= since_s]
-        steps = self._table.retain([*self._plans.values(), *self._released])
+        steps = self._table.retain(self._known_plans())
         async for _ in with_pauses(steps, _PLANS_PER_PAUSE):
             pass
-        plans = (*self._plans.values(), *self._released)
-        leaders = {leader for plan in plans for leader, _, _ in plan.parts}
+        leaders = {leader for plan in self._known_plans() for leader, _, _ in plan.parts}
         await self._close_channels([key for key in self._channels if key[0] not in leaders])
+
+    def _known_plans(self) -> list[ReadPlan]:
+        return [*(query.plan for query in self.queries.values()), *self._released]
 
 
 class _EarliestReceiver(OffsetsReceiver):

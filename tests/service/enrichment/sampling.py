@@ -74,7 +74,7 @@ class Sampled:
             await self.until(lambda due_s=due_s: self._next_s(states) > due_s, "a check", *states)
 
     def _next_s(self, states: Sequence[QueryState]) -> float:
-        queries = self.record_times._queries
+        queries = self.record_times._cluster.queries
         return min(
             (queries[one.query_id].next_s for one in states if one.query_id in queries), default=0
         )

@@ -15,6 +15,7 @@ from sparklag_kafka.brokers.logs import FetchedPartition
 from sparklag_schemas import IsolationLevel, TimeLagSettings
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic, TopicOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset
+from sparklag_service.enrichment.offset_table import ReadPlan
 from sparklag_service.enrichment.record_search import (
     FIRST_BYTES,
     MAX_BYTES,
@@ -26,6 +27,7 @@ from sparklag_service.enrichment.record_search import (
     lagging_partitions,
 )
 from sparklag_service.enrichment.record_times import RecordTimes
+from sparklag_service.enrichment.watched_cluster import WatchedQuery
 from sparklag_service.tracking.query_state import TrackedSource
 from tests.kafka.batches import TRANSACTIONAL, batch, marker
 from tests.service.asking import source
@@ -86,6 +88,9 @@ class FakeCluster:
 
     offsets: ClusterOffsets = field(default_factory=dict)
     pool: Any = None
+    queries: dict[str, WatchedQuery] = field(
+        default_factory=lambda: {state().query_id: WatchedQuery(ReadPlan(state(), epoch=0))}
+    )
 
     def leader(self, topic: str, partition: int) -> None:
         """There is none."""
@@ -121,7 +126,7 @@ async def test_a_query_of_a_missing_topic_is_checked_once() -> None:
     record_times = RecordTimes("default", cluster, TimeLagSettings(sample=False))
     record_times.offer(state())
     await record_times._check_next()
-    record_times._queries[state().query_id].next_s = 0.0
+    cluster.queries[state().query_id].next_s = 0.0
     record_times.offer(state())
     assert record_times._due.empty()
 

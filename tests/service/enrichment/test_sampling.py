@@ -129,7 +129,8 @@ async def test_of_transactions_what_a_reader_gets_counts(kafka: LocalKafka, topi
             state = standing({topic: {0: 11}}, "waits", isolation_level="read_committed")
             counts = sampled.record_times.counts
             await sampled.until(lambda: counts.nothing_there > 0, "there is no record yet", state)
-            assert sampled.times() == {}
+            # The position before may be sampled once more.
+            assert all(position < 11 for position, _ in sampled.times().values())
     finally:
         await producer.abort_transaction()
         await producer.stop()
