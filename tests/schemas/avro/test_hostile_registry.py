@@ -37,8 +37,8 @@ def registry(answer: Callable[[], Response]) -> HttpServer:
     return HttpServer(respond)
 
 
-def formats(url: str) -> MessageFormats:
-    return MessageFormats(Settings(registry=RegistrySettings(url=url, timeout_s=0.5)))
+def formats(url: str, timeout_s: float = 0.5) -> MessageFormats:
+    return MessageFormats(Settings(registry=RegistrySettings(url=url, timeout_s=timeout_s)))
 
 
 def dripping() -> Iterator[bytes]:
@@ -120,7 +120,7 @@ async def test_a_flood_of_unknown_ids_makes_few_requests_and_a_new_one_is_read()
         return Response(OURS)
 
     with registry(slow) as server:
-        reader = formats(server.url).reader(LagEvent)
+        reader = formats(server.url, timeout_s=20.0).reader(LagEvent)
         await reader.learn([value(KNOWN)])
         for first in range(1_000, 4_000, 200):
             await reader.learn([value(new) for new in range(first, first + 200)])
