@@ -31,6 +31,13 @@ DOCUMENTS: Final = sorted(
         *(ROOT / "tests").glob("*/README.md"),
     ]
 )
+MODULES: Final = [
+    path.relative_to(ROOT).as_posix()
+    for folder in ROOT.iterdir()
+    if folder.is_dir() and not folder.name.startswith(".")
+    for path in folder.rglob("*.py")
+    if "node_modules" not in path.parts
+]
 READERS: Final = ("user", "operator", "program")
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _BLOCK: Final = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
@@ -87,6 +94,13 @@ def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
         assert target.exists(), f"{link}: no such file"
         if anchor:
             assert anchor in anchors(target), f"{link}: no such heading"
+
+
+@each_document
+def test_every_module_that_is_named_exists(document: Path) -> None:
+    # Names in capitals stand for any.
+    for name in re.findall(r"`([a-z_][a-z0-9_./]*\.py)`", prose(document)):
+        assert any(f"/{module}".endswith(f"/{name}") for module in MODULES), name
 
 
 def test_the_readme_is_one_page_of_at_most_8_kb() -> None:

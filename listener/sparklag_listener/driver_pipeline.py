@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from sparklag_listener.events.event_queue import (
     ActiveQuery,
@@ -63,6 +64,14 @@ cancelled."""
 Record = Callable[[NewestQueue[Observation], Stats], Awaitable[None]]
 """Writes observations to the offset store, and marks each as done on the queue; runs until
 cancelled."""
+
+
+class DriverEnding(NamedTuple):
+    """Why the handle is closed, for the last observation of each query that still runs."""
+
+    driver_end: DriverEnd
+    exception: str | None
+    by_sigterm: bool
 
 
 class DriverPipeline:
@@ -148,13 +157,11 @@ class DriverPipeline:
         """Wait until the events of queries that run already are polled, or Spark did not answer."""
         await self._poller.first_poll.wait()
 
-    async def shut_down(
-        self, deadline_s: float, driver_end: DriverEnd, exception: str | None, *, by_sigterm: bool
-    ) -> None:
+    async def shut_down(self, deadline_s: float, ending: Callable[[], DriverEnding]) -> None:
         """Poll a last time, unregister the listener, publish what has come, and end `run`, each in
         its share of the time until `deadline_s` (monotonic). Counts and logs what is lost.
 
-        `driver_end`, `exception`: for the last observation of each query that still runs.
+        `ending` is called when it is needed: the process may end while the handle is closed.
         """
 
         def share_s(share: float) -> float:
@@ -162,19 +169,21 @@ class DriverPipeline:
 
         if self._polling is not None:
             self._polling.cancel()
-        await _at_most(share_s(0.4), self._poller.run_once(may_be_stopping=by_sigterm))
+        last_poll = self._poller.run_once(may_be_stopping=ending().by_sigterm)
+        await _at_most(share_s(0.4), last_poll)
         unregister = asyncio.to_thread(self._session.stop_listening, share_s(0.4))
         await _at_most(share_s(0.5), unregister)
         await _at_most(share_s(0.3), self._events.join())
-        self._end_runs(driver_end, exception, by_sigterm=by_sigterm)
+        self._end_runs(ending())
         await _at_most(share_s(0.7), self.flush())
         if self._running is not None:
             self._running.cancel()
-            ending = asyncio.gather(self._running, return_exceptions=True)
-            await _at_most(share_s(0.9), ending)
+            ended = asyncio.gather(self._running, return_exceptions=True)
+            await _at_most(share_s(0.9), ended)
         self.drop_remaining()
 
-    def _end_runs(self, driver_end: DriverEnd, exception: str | None, *, by_sigterm: bool) -> None:
+    def _end_runs(self, ending: DriverEnding) -> None:
+        driver_end, exception, by_sigterm = ending
         # SIGTERM to both processes ends the JVM too, just before this one.
         is_killed = self._poller.is_lost if by_sigterm else self._poller.lost_connections > 0
         if is_killed and exception is None:

@@ -18,7 +18,13 @@ from sparklag_listener.background_loop import (
     process_exit,
     unhandled_error,
 )
-from sparklag_listener.driver_pipeline import NO_BROKERS, DriverPipeline, Record, Sink
+from sparklag_listener.driver_pipeline import (
+    NO_BROKERS,
+    DriverEnding,
+    DriverPipeline,
+    Record,
+    Sink,
+)
 from sparklag_listener.errors import HandleClosed, LagUnavailable, NoListener
 from sparklag_listener.events.session import ObservedSession
 from sparklag_listener.lag import LAG_TIMEOUT_S, EmbeddedSource, require_name
@@ -255,11 +261,12 @@ class ObserverHandle:
     def _is_fork(self) -> bool:
         return os.getpid() != self._process_id
 
+    def _ending(self) -> DriverEnding:
+        return DriverEnding(self._driver_end, self._exception, process_exit.by_sigterm)
+
     async def _await_shutdown(self, deadline_s: float) -> None:
         """Shut down once. It continues when a signal interrupts the caller."""
         if self._shutdown is None:
-            shutdown = self._pipeline.shut_down(
-                deadline_s, self._driver_end, self._exception, by_sigterm=process_exit.by_sigterm
-            )
+            shutdown = self._pipeline.shut_down(deadline_s, self._ending)
             self._shutdown = asyncio.create_task(shutdown)
         await asyncio.shield(self._shutdown)

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import signal
+import threading
+from typing import Any
 
+from sparklag_listener import ObserverHandle
+from sparklag_listener.events.event_queue import Progressed
+from sparklag_listener.events.session import OnError, OnEvent
+from sparklag_schemas import Observation, ResolvedSettings, Settings
+from sparklag_schemas.runtime.queue import NewestQueue
+from tests import samples
+from tests.listener.fakes import FakeObservedSession
 from tests.scripts import run_script
+from tests.waiting import DEADLINE_S, wait_for
 
 CLOSERS = """
 import os, signal, sys, threading, time
@@ -81,3 +91,45 @@ def test_outside_the_main_thread_no_signal_handler_is_set() -> None:
         """
     )
     assert (ended.exit_code, ended.lines) == (0, ["True", "closed"])
+
+
+class _SlowToUnregister(FakeObservedSession):
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_event: OnEvent | None = None
+        self.unregisters, self.unregistered = threading.Event(), threading.Event()
+
+    def listen(self, on_event: OnEvent, on_error: OnError) -> None:
+        self.on_event = on_event
+
+    def stop_listening(self, timeout_s: float) -> None:
+        self.unregisters.set()
+        self.unregistered.wait(DEADLINE_S)
+
+
+def test_a_process_that_ends_while_its_handle_is_closed_reports_that_it_has_exited() -> None:
+    taken: list[Observation] = []
+
+    async def take(queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Any) -> None:
+        while True:
+            taken.append(await queue.get())
+            queue.task_done()
+
+    session = _SlowToUnregister()
+    handle = ObserverHandle(session, Settings(bootstrap_servers="broker:9092"), take)
+    assert session.on_event is not None
+    progress = samples.progress_document("single_kafka.progress1")
+    text = samples.progress_text("single_kafka.progress1")
+    session.queries.runs(progress["id"], progress["runId"], progress["batchId"], text)
+    session.on_event(Progressed(text, 20))
+    wait_for(lambda: bool(taken), "the progress is published")
+    closing = threading.Thread(target=handle.close, args=(DEADLINE_S,))
+    closing.start()
+    assert session.unregisters.wait(DEADLINE_S)
+    exiting = threading.Thread(target=handle._exit, args=(DEADLINE_S,))
+    exiting.start()
+    wait_for(lambda: handle._driver_end == "exited", "the exit has begun")
+    session.unregistered.set()
+    for thread in (closing, exiting):
+        thread.join(DEADLINE_S)
+    assert (taken[-1].cause, taken[-1].driver_end) == ("terminated", "exited")

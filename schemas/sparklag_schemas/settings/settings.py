@@ -155,7 +155,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     time_lag: TimeLagSettings = TimeLagSettings()
     thresholds: dict[str, Thresholds] = {}
-    """Thresholds by regular expression of a query's whole name or id; the first that fits."""
+    """Thresholds by regular expression of a query's whole name or id (a group's id); the first that
+    fits."""
     metrics: MetricsSettings = MetricsSettings()
     otlp: OtlpSettings = OtlpSettings()
     traces: TracesSettings = TracesSettings()
