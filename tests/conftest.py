@@ -144,8 +144,6 @@ def shared_servers(pytestconfig: pytest.Config) -> SharedServers:
 
 
 def _shared(name: str) -> Any:
-    """A fixture: the run's server of the class with that name."""
-
     @pytest.fixture(scope="session")
     def server(shared_servers: SharedServers) -> Any:
         return shared_servers.get(pkgutil.resolve_name(name))
@@ -186,7 +184,6 @@ def second_client(kafka: LocalKafka) -> SecondClient:
 
 @pytest.fixture
 def topics(second_client: SecondClient) -> Topics:
-    """A query's input and sparklag's own topics, of the test's own."""
     from tests.end_to_end import Topics
 
     return Topics(second_client)
@@ -201,7 +198,6 @@ def certificates(shared_servers: SharedServers) -> Certificates:
 
 @pytest.fixture(scope="session")
 def tls_kafka(shared_servers: SharedServers, certificates: Certificates) -> LocalKafka:
-    """A broker that takes TLS alone, and requires a client certificate."""
     from tests.secured_kafka import TlsKafka
 
     return shared_servers.get(TlsKafka, str(certificates.folder))

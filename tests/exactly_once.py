@@ -44,8 +44,6 @@ _BATCHES: Final = text(
 
 @dataclass
 class Moments:
-    """At which moments it was killed, and what came of it: counts."""
-
     starting: int = 0
     """No batch was written by that run."""
     between: int = 0
@@ -65,8 +63,6 @@ class Moments:
 
 @dataclass
 class ExactlyOnce:
-    """The example, reading a topic that records flow into."""
-
     client: SecondClient
     topic: str
     database: str
@@ -240,7 +236,6 @@ def _newest(log: Path) -> int | None:
 
 
 def _edges(ranges: str) -> tuple[dict[int, int], dict[int, int]]:
-    """By partition: where a batch begins, where it ends."""
     ((_, _, _, _, partitions, *_),) = json.loads(ranges)
     return (
         {number: began for number, began, _ in partitions},

@@ -23,7 +23,6 @@ _RUN_S: Final = 60.0
 
 
 def run_on_node(script: Path, *arguments: str, timeout_s: float = _RUN_S) -> str:
-    """What it prints. Raises AssertionError where it fails, with its output."""
     packages = installed_packages(script.parent)
     env = os.environ | {"NODE_PATH": str(packages)}
     return succeed(_node(), script, *arguments, env=env, timeout_s=timeout_s)

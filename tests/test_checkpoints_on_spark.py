@@ -34,8 +34,6 @@ _SPARK_S = 240.0
 
 
 class Follower:
-    """Looks at a checkpoint all the time; keeps every position it received."""
-
     def __init__(self, reader: CheckpointReader) -> None:
         self._reader = reader
         self.output: list[CheckpointPosition] = []

@@ -103,7 +103,6 @@ class Place:
     url: str
 
     def substituted(self, code: str) -> str:
-        """Addresses and folders of the pages, as they are here."""
         for name, here in {
             r"broker(-\d)?:9092|localhost:9092": self.kafka.bootstrap_servers,
             r"http://(sparklag|127\.0\.0\.1|localhost):8085": self.url,

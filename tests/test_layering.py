@@ -30,7 +30,6 @@ DATABASES = {"sqlalchemy", "alembic", "pymongo"}
 
 
 def imported_by(package: str, *, every_module: bool) -> set[str]:
-    """The modules that are loaded once `package`, or every module of it, is imported."""
     depth = "every module" if every_module else "it"
     output = succeed(sys.executable, "-c", IMPORT_AND_TELL, package, depth)
     return set(json.loads(output.splitlines()[-1]))

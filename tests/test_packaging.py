@@ -37,7 +37,6 @@ MOVED = {"sparklag_auto/sparklag-auto.pth": "sparklag-auto.pth"}
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the wheel and the sdist, both built from the checkout."""
     folder = tmp_path_factory.mktemp("built")
     succeed(sys.executable, "-m", "hatchling", "build", "-d", folder, cwd=ROOT)
     return folder

@@ -49,7 +49,6 @@ def prometheus_programs() -> Programs:
 
 
 def promtool(programs: Programs, *arguments: str | Path) -> str:
-    """What it prints. Fails with that where it finds something wrong."""
     return succeed(programs.promtool, *arguments)
 
 

@@ -87,7 +87,6 @@ class PrometheusServer:
         return list(self._get(f"label/{label}/values", **{"match[]": match}))
 
     def targets(self) -> list[dict[str, Any]]:
-        """What it scrapes: `labels`, `health` and more of each."""
         return list(self._get("targets", state="active")["activeTargets"])
 
     def alerts(self) -> dict[str, str]:

@@ -32,7 +32,6 @@ stall_after_s = 15
 
 
 def routing(webhook: HttpServer) -> dict[str, Any]:
-    """Alertmanager as deploy/ has it, but at once, and to `webhook`."""
     configuration = document(DEPLOY / "alertmanager" / "alertmanager.yml")
     configuration["route"] |= {"group_wait": "1s", "group_interval": "1s"}
     for receiver in configuration["receivers"]:

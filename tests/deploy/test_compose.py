@@ -36,7 +36,6 @@ _PROVIDER_FIELDS: Final = frozenset(
 
 
 def mounts(service: str) -> dict[str, Path]:
-    """Files and folders of the repository, by where they are in the container."""
     result = {}
     for volume in SERVICES[service]["volumes"]:
         source, target, *options = volume.split(":")

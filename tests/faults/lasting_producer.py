@@ -48,7 +48,6 @@ class LastingProducer:
         self._producer = Producer(self._options)
 
     def produce(self, on_delivery: OnDelivery, **record: Any) -> None:
-        """`record` as librdkafka's `produce` takes it."""
         with self._lock:
             if not self._waiting:
                 self._progress_s = time.monotonic()

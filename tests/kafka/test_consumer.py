@@ -38,7 +38,6 @@ async def _endless() -> None:
 async def consumer(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> ContractConsumer:
-    """A member of a group, with a fetch under way."""
     second_client.create(topic_name, 1)
     consumer = ContractConsumer(
         Settings().resolved(kafka.bootstrap_servers), lambda *_: None, group_id=topic_name

@@ -114,7 +114,6 @@ async def test_real_groups_of_each_kind_are_what_another_client_reports(
 
 
 def response(data: bytes, *, classic: bool) -> DescribeGroupsResponse:
-    """The response of a broker of Kafka 3.7 or newer."""
     request = DescribeGroupsRequest([], classic=classic).prepare({15: (0, 5), 69: (0, 0)})
     result = request.RESPONSE_TYPE.decode(BytesIO(data))
     assert isinstance(result, GroupsResponse)
@@ -148,7 +147,6 @@ def test_classic_groups_that_aiokafka_encodes_are_decoded(groups: dict[str, Any]
 
 
 def classic(assignment: bytes, state: str = "Stable") -> DescribeGroupsResponse:
-    """A group `g` with one member."""
     member = ("m", "client", "/127.0.0.1", b"", assignment)
     rows = [(0, "g", state, "consumer", "range", [member])]
     return response(DescribeGroupsResponse_v0(rows).encode(), classic=True)

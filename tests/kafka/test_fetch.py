@@ -51,8 +51,6 @@ def time_of(records: bytes, position: int, *aborted: Aborted) -> int | None:
 
 
 class Answering:
-    """A broker that speaks one version of Fetch."""
-
     def __init__(self, response_type: Any) -> None:
         self.response_type = response_type
         self.requests: list[Any] = []

@@ -43,8 +43,6 @@ _topics = st.dictionaries(
 
 
 class Broker:
-    """Writes OffsetFetch responses in one version."""
-
     def __init__(self, version: int, tags: bytes = b"\0") -> None:
         self.version = version
         self.flexible = version == 8
@@ -87,8 +85,6 @@ class Broker:
 
 
 def fetched(response: OffsetFetchResponse) -> BrokerConnection:
-    """A connection to a coordinator that gives this response."""
-
     async def send(request: Any) -> OffsetFetchResponse:
         return response
 

@@ -34,8 +34,6 @@ class Run:
 
 @dataclass(frozen=True)
 class LaneStory:
-    """What happened in one lane: see `tell`."""
-
     lane: Lane
     servers: str
     topic: str
@@ -188,7 +186,6 @@ def story(
     second_client: SecondClient,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LaneStory:
-    """QueuedEvent once for each lane; its tests look at it."""
     lane: Lane = request.param
     folder = tmp_path_factory.mktemp(f"lane-{lane}")
     topic = second_client.create(f"orders-{uuid.uuid4().hex[:8]}", 2)

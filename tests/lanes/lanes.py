@@ -107,7 +107,6 @@ if sys.version_info < (3, 11):
 
 
 def build_lanes() -> list[Path]:
-    """Their environments, and the connector of each."""
     with ThreadPoolExecutor() as pool:
         return list(pool.map(_build_lane, LANES))
 

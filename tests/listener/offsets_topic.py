@@ -13,14 +13,11 @@ from tests.waiting import DEADLINE_S, wait_for
 
 
 class OffsetsTopic:
-    """Messages and observations, in the order of each partition."""
-
     def __init__(self, client: SecondClient, name: str) -> None:
         self.name = name
         self._client = client
 
     def messages(self, query_id: object) -> list[Message]:
-        """The messages with the query's key."""
         wanted = str(query_id).encode()
         return [message for message in self._client.read_all(self.name) if message.key() == wanted]
 

@@ -80,7 +80,6 @@ class Client(Driver):
         return super().observe(bootstrap_servers or self.servers, **{**quick, **settings})
 
     def query(self, name: str = "orders", **options: str) -> Any:
-        """One that fails on a record `bad`."""
         if "subscribePattern" not in options:
             options["subscribe"] = self.topic
         frame = read_kafka(self.spark, self.servers, **options).selectExpr(

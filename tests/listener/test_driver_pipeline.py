@@ -49,8 +49,6 @@ def progress(query: int, batch: int) -> Progressed:
 
 
 class Taken:
-    """A sink that takes everything and keeps it."""
-
     def __init__(self) -> None:
         self.observations: list[Observation] = []
         self.bootstrap_servers: list[str] = []
@@ -114,7 +112,6 @@ async def pipeline(sink: Taken) -> AsyncIterator[DriverPipeline]:
 
 
 async def receive(pipeline: DriverPipeline, *events: QueuedEvent) -> None:
-    """Pass events on, and wait until their observations are safe."""
     for event in events:
         pipeline.receive(event)
     await asyncio.wait_for(pipeline.flush(), DEADLINE_S)

@@ -35,8 +35,6 @@ def own_kafka() -> Iterator[LocalKafka]:
 
 
 class Publishing:
-    """A publisher that runs, with its queue and counts."""
-
     def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
         self.stats = Stats()
         self.queue: NewestQueue[Observation] = NewestQueue(
@@ -80,7 +78,6 @@ async def publishing(
 
 
 def newest(topic: OffsetsTopic) -> dict[str, int | None]:
-    """The last batch of each query on the topic."""
     return {query: topic.observations(query)[-1].batch_id for query in QUERIES}
 
 

@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 def activities(observations: Sequence[Observation]) -> list[str | None]:
-    """The activities of the refreshes."""
     return [each.activity for each in observations if each.cause == "refresh"]
 
 

@@ -64,7 +64,6 @@ def places(frame: DataFrame) -> Counter[tuple[int, int]]:
 
 
 def window(driver: Driver, starting: str, ending: str) -> Counter[tuple[int, int]]:
-    """The result of a bounded read of the topic."""
     read = driver.spark.read.format("kafka").option("kafka.bootstrap.servers", driver.servers)
     read = read.option("subscribe", driver.topic).option("startingOffsets", starting)
     return places(read.option("endingOffsets", ending).load())

@@ -46,7 +46,6 @@ def start(spark: SparkSession, tmp_path: Path) -> Iterator[Start]:
 
 
 def running(queries: ClassicQueries, query: StreamingQuery) -> RunningBatch | None:
-    """The newest running batch of the query."""
     active = queries.list_active(with_activity={str(query.runId)}).queries
     return next(each.running_batch for each in active if each.run_id == query.runId)
 
@@ -54,7 +53,6 @@ def running(queries: ClassicQueries, query: StreamingQuery) -> RunningBatch | No
 def until(
     queries: ClassicQueries, query: StreamingQuery, condition: Callable[[RunningBatch], bool]
 ) -> RunningBatch:
-    """The first that keeps it."""
     kept: list[RunningBatch] = []
 
     def keeps() -> bool:

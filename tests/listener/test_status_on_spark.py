@@ -38,8 +38,6 @@ class Gate:
 
 
 class Watched:
-    """A query, and its lag events from the service."""
-
     def __init__(self, driver: Driver, handle: ObserverHandle, gate: Gate) -> None:
         self._driver = driver
         self._handle = handle
@@ -56,7 +54,6 @@ class Watched:
         return self.reports(lambda event: event["total_lag"] == 0, "it keeps up")
 
     def reports(self, condition: Callable[[Event], bool], what: str) -> Event:
-        """The first event that keeps it."""
         result: list[Event] = []
 
         def received() -> bool:

@@ -57,7 +57,6 @@ class Results:
                 connection.execute(insert, {"batch_id": batch_id, "count": batch.count()})
 
     def refusal(self) -> str:
-        """The last, in one line."""
         assert "\n" not in self.refusals[-1]
         return self.refusals[-1]
 

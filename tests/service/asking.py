@@ -21,7 +21,6 @@ from tests.waiting import eventually
 
 
 def query(processed: Mapping[str, list[int]], query_id: str = "query", **fields: Any) -> QueryState:
-    """A query that has read nothing yet of these partitions; `fields` are of its one source."""
     position = {topic: dict.fromkeys(numbers, 0) for topic, numbers in processed.items()}
     return of_sources(query_id, source(processed=position, **fields))
 

@@ -32,8 +32,6 @@ def send(
 
 
 class RunningService:
-    """A pipeline under way, and what a driver and a reader see of it."""
-
     def __init__(self, pipeline: Pipeline, client: SecondClient) -> None:
         self.pipeline = pipeline
         self.state = InstanceState(pipeline)
@@ -42,7 +40,6 @@ class RunningService:
 
     @own_work
     def observe(self, *observations: Observation) -> None:
-        """Write to `processed-offsets` as a driver does."""
         send(self._client, self.settings.offsets_topic, *observations)
 
     @own_work
@@ -57,7 +54,6 @@ class RunningService:
     async def shows(
         self, query_id: str, condition: Callable[[LagEvent], bool], what: str
     ) -> LagEvent:
-        """The first event in the view that keeps `condition`."""
         result: list[LagEvent] = []
 
         def received() -> bool:
@@ -75,13 +71,11 @@ class RunningService:
         return await self.shows(observed.query_id, lambda e: e.total_lag == lag, f"lag {lag}")
 
     def shown(self, query_id: str) -> LagEvent:
-        """What is in the view now."""
         entry = self.pipeline.view.get(query_id)
         assert entry is not None
         return entry.event
 
     async def is_ready(self) -> None:
-        """Wait until every part is."""
         await nothing_is_left(self.state.not_ready, "the service is ready")
 
 
@@ -107,7 +101,6 @@ def settings_for(bootstrap_servers: str, **fields: Any) -> Settings:
 
 @pytest.fixture
 def topic(second_client: SecondClient, topic_name: str) -> str:
-    """Of one partition; no other test uses it."""
     return second_client.create(topic_name)
 
 

@@ -113,7 +113,6 @@ def latest_of(
 
 
 def unknown_of(offsets: ClusterOffsets) -> dict[TopicPartition, str]:
-    """Why the newest attempts failed."""
     return {
         TopicPartition(name, number): why
         for name, topic in offsets.items()
@@ -155,8 +154,6 @@ def statuses(result: LagEvent, topic: int = 0) -> list[str]:
 
 
 class States:
-    """The states of queries by id, as the tracking stage keeps them."""
-
     def __init__(self, cluster_of: ClusterOf | None = None) -> None:
         self.queries: dict[str, QueryState] = {}
         self._tracker = Tracker() if cluster_of is None else Tracker(cluster_of)
@@ -182,8 +179,6 @@ class States:
 
 
 class Follower:
-    """One query on its way through tracker and evaluator: each event knows the one before."""
-
     def __init__(
         self,
         last: LagEvent | None = None,
@@ -204,7 +199,6 @@ class Follower:
     def measure(
         self, offsets: OffsetsByCluster, at: MeasureTime | None = None, *, silent: bool = False
     ) -> LagEvent:
-        """Measure the query where it is now."""
         at = at or moment()
         past = self._evaluated
         if past is None and self.last is not None:

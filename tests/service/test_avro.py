@@ -47,8 +47,6 @@ def avro_settings(service_settings: Settings, registry: SchemaRegistryServer) ->
 
 
 class AvroDriver:
-    """Writes observations as a driver does whose format is avro."""
-
     def __init__(self, settings: Settings, client: SecondClient) -> None:
         self._topic = settings.offsets_topic
         self._writer = MessageFormats(settings).writer(Observation, self._topic)

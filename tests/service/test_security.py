@@ -62,7 +62,6 @@ def revoke_denials(broker: LocalKafka, topic: str) -> None:
 
 
 def granted_settings(broker: LocalKafka, internal: SecondClient) -> Settings:
-    """Settings of the user `sparklag`, with the least rights the service needs."""
     settings = settings_for(broker.bootstrap_servers, kafka=login("sparklag"), create_topics=False)
     internal.create(settings.offsets_topic, 2)
     internal.create(settings.lag_topic, 2)

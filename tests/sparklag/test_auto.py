@@ -21,7 +21,6 @@ Files = dict[str, str | None]
 
 
 def run_python(*arguments: str, **variables: str) -> tuple[str, str]:
-    """Run it to its successful end. Returns what it prints and logs."""
     done = run_program(sys.executable, *arguments, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr

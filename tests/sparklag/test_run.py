@@ -15,7 +15,6 @@ SHOW = "import os, sys; print(os.environ['SPARKLAG_AUTO'], sys.argv[1:]); sys.ex
 
 
 def run_program(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run it with these variables of the environment."""
     return subprocess.run(
         command,
         capture_output=True,

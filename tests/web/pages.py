@@ -36,7 +36,6 @@ class PageErrors:
         context.on("requestfailed", self._on_failed_request)
 
     def allow(self, pattern: str) -> None:
-        """Errors that match this regular expression are expected."""
         self._allowed.append(pattern)
 
     @property
@@ -74,7 +73,6 @@ class Pages:
         self._contexts: list[BrowserContext] = []
 
     async def open(self, **options: Any) -> Page:
-        """An empty page in a new context; `options` are those of a context."""
         context = await self._browser.new_context(**options)
         self._contexts.append(context)
         context.set_default_timeout(DEADLINE_S * 1000)

@@ -51,8 +51,6 @@ def url(site: Path) -> Iterator[str]:
 
 
 class _Page(HTMLParser):
-    """What a page loads."""
-
     def __init__(self, file: Path) -> None:
         super().__init__()
         self.loaded: list[str] = []

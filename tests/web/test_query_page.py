@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.packaging, pytest.mark.asyncio(loop
 
 @pytest.fixture
 def topic(second_client: SecondClient, topic_name: str) -> str:
-    """Ten records in each of three partitions."""
     second_client.create(topic_name, 3)
     for partition in range(3):
         second_client.produce(topic_name, [b"x"] * 10, partition=partition)

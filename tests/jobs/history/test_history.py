@@ -24,8 +24,6 @@ WITH_NEW_FIELDS = "tests.jobs.history_new_fields"
 
 
 class _Session:
-    """The output of a session, and its log."""
-
     def __init__(self, servers: str, folder: Path) -> None:
         self.folder = folder
         self._servers = servers

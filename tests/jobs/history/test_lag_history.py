@@ -163,7 +163,6 @@ def _signalled(job: ChildProcess) -> int | None:
 
 @pytest.fixture(scope="module")
 def tables(kept: _Kept) -> _Rows:
-    """What Spark reads of the tables: the rows' keys."""
     program = (
         "import json, sys\n"
         "from pyspark.sql import SparkSession\n"

@@ -41,8 +41,6 @@ def reports() -> list[QueryReport]:
 
 
 class _Page(HTMLParser):
-    """Elements that are open, and everything that would be fetched."""
-
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []

@@ -32,8 +32,6 @@ from tests.listener.fakes import (
 
 
 class GoneJavaSession:
-    """A session whose JVM has ended."""
-
     def sparkContext(self) -> Any:  # noqa: N802 - Java's name
         raise ConnectionRefusedError("Connection refused")
 

@@ -15,7 +15,6 @@ from tests import samples
 
 
 def kafka_offsets(end_offset: Any) -> Offsets | None:
-    """The offsets in a Kafka source's endOffset, read by the standard library."""
     if isinstance(end_offset, str):
         end_offset = json.loads(end_offset)
     if end_offset is None:
@@ -53,7 +52,6 @@ def test_every_sample_reports_what_the_standard_library_reads_in_it(name: str) -
 
 
 def document(**fields: Any) -> str:
-    """A progress with `fields` changed, as text."""
     return json.dumps({**samples.progress_document("single_kafka.progress1"), **fields})
 
 
@@ -148,7 +146,6 @@ def kafka_source(end: Any, latest: Any) -> dict[str, Any]:
 
 
 def batch(**fields: Any) -> Batch:
-    """The batch of a progress with `fields` changed."""
     document = {**samples.progress_document("single_kafka.progress1"), **fields}
     return parse_progress(json.dumps(document)).batch
 

@@ -57,7 +57,6 @@ class Counted:
         self.queries.runs(QUERY, RUN, batch_id, text)
 
     def observe(self, *events: QueryEvent) -> None:
-        """Events from the listener."""
         for event in events:
             observation = self.observer.observe(event)
             if observation is not None:

@@ -37,7 +37,6 @@ def own_topics(topics: Topics) -> dict[str, Any]:
 
 
 def shows(handle: ObserverHandle, query: str, lag: int) -> bool:
-    """Returns whether the handle reports this lag of the query."""
     try:
         return handle.lag(query, timeout_s=DEADLINE_S).total_lag == lag
     except QueryNotFound:

@@ -26,8 +26,6 @@ pytestmark = pytest.mark.kafka
 
 
 class LagTopic:
-    """The topic, and its reader."""
-
     def __init__(self, client: SecondClient, name: str) -> None:
         self._client = client
         self.name = client.create(name, 3)
@@ -35,7 +33,6 @@ class LagTopic:
         self.source = TopicSource(settings.resolved(client.bootstrap_servers))
 
     def write(self, query_id: str, at_ms: int | None = None, **fields: Any) -> None:
-        """An event of that time, by the log's clock too."""
         at_ms = at_ms or epoch_ms()
         event = lag_event(query_id=query_id, observed_at=at_ms, measured_at=at_ms, **fields)
         self._client.produce(self.name, [encode(event)], key=key_of(query_id), at_ms=at_ms)

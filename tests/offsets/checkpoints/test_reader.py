@@ -30,7 +30,6 @@ from tests.offsets.checkpoints.folders import COMMIT, Checkpoint, batches, v1, v
 
 
 def received(reader: CheckpointReader) -> CheckpointPosition:
-    """A look that finds something new."""
     position = reader.poll()
     assert position is not None
     return position

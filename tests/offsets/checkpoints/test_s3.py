@@ -37,8 +37,6 @@ LIST, GET = "ListObjectsV2", "GetObject"
 
 
 class Bucket:
-    """A bucket of the test's own, written with a client of its own."""
-
     def __init__(self, server: S3Server) -> None:
         self.server = server
         self.name = f"lake-{uuid.uuid4().hex[:8]}"

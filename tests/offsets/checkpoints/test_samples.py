@@ -19,12 +19,10 @@ STORE = CheckpointStore({}, 10.0)
 
 
 def at(topic: str, *offsets: int) -> Offsets:
-    """The offsets of partitions 0, 1 and so on."""
     return {topic: dict(enumerate(offsets))}
 
 
 def done(*processed: Offsets | None) -> Sources:
-    """The sources, with nothing planned."""
     return {source: (offsets, None) for source, offsets in enumerate(processed)}
 
 

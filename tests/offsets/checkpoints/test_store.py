@@ -29,7 +29,6 @@ STORE = CheckpointStore({}, 10.0)
 
 
 def refused(store: CheckpointStore, location: str) -> str:
-    """The one line of a location that cannot be read."""
     with pytest.raises(CheckpointAway) as caught:
         read_checkpoint(store, location)
     assert "\n" not in str(caught.value)
@@ -38,7 +37,6 @@ def refused(store: CheckpointStore, location: str) -> str:
 
 @pytest.fixture
 def memory() -> Iterator[str]:
-    """A location in fsspec's own store, with two samples below it."""
     root = f"/{uuid.uuid4().hex}"
     filesystem = MemoryFileSystem()
     for name in ("union_two_kafka", "batch_fails"):

@@ -15,7 +15,6 @@ FIRST_AT = "2026-09-21T14:13:20.000+00:00"
 
 
 def later(batch_id: int, at: int) -> BatchRecord:
-    """The id of the other query with the same name."""
     return record(batch_id, query_id=OTHER_ID, processed_at=at_ms(at))
 
 

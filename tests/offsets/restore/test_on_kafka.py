@@ -37,14 +37,11 @@ NOWHERE = f"{HOST}:1"
 
 
 class Keeper:
-    """Keeps positions in a store, with the topic ids that Kafka has at that time."""
-
     def __init__(self, folder: Path, bootstrap_servers: str) -> None:
         self.url = f"sqlite:///{folder}/offsets.db"
         self.bootstrap_servers = bootstrap_servers
 
     def keep(self, *sources: Offsets, **fields: Any) -> None:
-        """The position of each of a query's sources after a batch."""
         positions = [
             source(offsets, source=number, bootstrap_servers=self.bootstrap_servers)
             for number, offsets in enumerate(sources)
@@ -89,7 +86,6 @@ class TestOnKafka:
 
     @pytest.fixture
     def topic(self, topic_name: str, second_client: SecondClient) -> str:
-        """A topic of one partition with ten records."""
         second_client.create(topic_name)
         second_client.produce(topic_name, [b"x"] * 10)
         return topic_name
@@ -180,7 +176,6 @@ class TestOnKafka:
 
     @pytest.fixture
     def an(self, second_client: SecondClient) -> Iterator[str]:
-        """The topic of a sample."""
         second_client.create("an", 2)
         for partition in range(2):
             second_client.produce("an", [b"x"] * 30, partition=partition)

@@ -107,7 +107,6 @@ def of(
 
 
 def log(*bounds: tuple[int, int], **fields: Any) -> TopicBounds:
-    """Earliest and latest of each partition."""
     return TopicBounds(
         **{
             "partitions": list(range(len(bounds))),

@@ -18,7 +18,6 @@ BATCH_MS = 1_000
 
 
 def at_ms(batch_id: int) -> int:
-    """When it completes."""
     return START_MS + batch_id * BATCH_MS
 
 
@@ -64,7 +63,6 @@ def linked(chain: BatchSequence, observation: Observation) -> tuple[BatchSequenc
 def recorded(
     observations: Iterable[Observation], chain: BatchSequence | None = None
 ) -> list[BatchRecord]:
-    """The records that these add, one after the other."""
     chain = chain or BatchSequence()
     records: list[BatchRecord] = []
     for one in observations:
@@ -74,12 +72,10 @@ def recorded(
 
 
 def spans(records: Iterable[BatchRecord]) -> list[tuple[int, int, int]]:
-    """Generation, first and last batch."""
     return [(r.generation, r.first_batch_id, r.batch_id) for r in records]
 
 
 def ranges(record: BatchRecord, topic: str = "orders", number: int = 0) -> dict[int, Any]:
-    """The first and the end offset by partition."""
     return {
         partition: (begin, until)
         for result in record.topics
@@ -121,7 +117,6 @@ async def records_of(store: OffsetStore, query_id: str = QUERY_ID) -> list[Batch
 
 
 async def places(store: OffsetStore, query_id: str = QUERY_ID) -> list[tuple[int, int]]:
-    """Generation and batch of all its records."""
     return [(result.generation, result.batch_id) for result in await records_of(store, query_id)]
 
 

@@ -23,8 +23,6 @@ from tests.offsets.store.batches import (
 
 
 class Done(NamedTuple):
-    """A batch of a run."""
-
     rows: tuple[int, int]
     """The records in each of two partitions."""
     is_lost: bool

@@ -16,8 +16,6 @@ STORE = "postgresql://h/d"
 
 
 class DriverError(Exception):
-    """An error with the shape of a driver's."""
-
     def __init__(self, text: str, sqlstate: str | None = None) -> None:
         super().__init__(text)
         self.sqlstate = sqlstate

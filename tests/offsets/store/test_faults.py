@@ -69,7 +69,6 @@ async def opened() -> AsyncIterator[AsyncExitStack]:
 
 
 def promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call ends soon."""
     monkeypatch.setattr(sql_store, "_TIMEOUT_S", PROMISED_S)
     monkeypatch.setattr(mongo_store, "_TIMEOUT_S", PROMISED_S)
     monkeypatch.setattr(mongo_store, "_CONNECT_S", PROMISED_S)

@@ -19,7 +19,6 @@ LARGEST = 2**63 - 1
 
 @pytest.fixture
 def store(sql_url: str, opened: AsyncExitStack) -> OffsetStore:
-    """A store without tables."""
     return open_until_end(sql_url, opened, create=True)
 
 

@@ -36,7 +36,6 @@ Result = TypeVar("Result")
 
 @pytest.fixture
 def empty(sql_url: str) -> Iterator[Engine]:
-    """A database without tables of ours."""
     engine = create_engine(with_driver(sql_url))
     results.create(engine)
     yield engine
@@ -45,7 +44,6 @@ def empty(sql_url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def engine(empty: Engine) -> Engine:
-    """An engine with the tables."""
     prepare(empty)
     return empty
 
@@ -53,7 +51,6 @@ def engine(empty: Engine) -> Engine:
 def batch(
     number: int, ends: int | None = None, run_id: str = "run-1", **fields: Any
 ) -> Observation:
-    """Each has ten records of the only partition."""
     ends = 10 * (number + 1) if ends is None else ends
     where = position({"orders": {0: ends}}, began={"orders": {0: 10 * number}})
     output = {"sources": [where], "observed_at": 1_000 + number, "processed_at": 1_000 + number}
@@ -79,7 +76,6 @@ def written(engine: Engine) -> list[int]:
 
 
 def recorded(engine: Engine) -> list[tuple[int, int, str | None, list[list[int]]]]:
-    """First and last batch, run, ranges."""
     wanted = "SELECT * FROM sparklag_batches ORDER BY query_key, generation, batch_id"
     with engine.connect() as connection:
         return [
@@ -89,7 +85,6 @@ def recorded(engine: Engine) -> list[tuple[int, int, str | None, list[list[int]]
 
 
 def refused(engine: Engine, observed: Observation) -> str:
-    """Why, in one line; nothing is written."""
     before = written(engine), recorded(engine)
     with pytest.raises(BatchConflict) as refusal:
         write(engine, observed)

@@ -28,7 +28,6 @@ from tests.waiting import DEADLINE_S, eventually, holds
 
 @pytest.fixture
 async def store(tmp_path: Path, opened: AsyncExitStack) -> FaultyStore:
-    """A store without tables."""
     return FaultyStore(open_until_end(f"sqlite:///{tmp_path}/offsets.db", opened, create=True))
 
 

@@ -18,7 +18,6 @@ from tests.waiting import DEADLINE_S, holds
 
 
 async def record(writer: StoreWriter, *observations: Observation) -> int:
-    """The number of records they add."""
     before = writer.counts.batches
     await asyncio.wait_for(writer.write(observations), DEADLINE_S)
     return writer.counts.batches - before

@@ -50,7 +50,6 @@ def formats(url: str, **registry: Any) -> MessageFormats:
 
 @pytest.fixture
 def topic() -> str:
-    """A topic whose subjects no other test uses."""
     return f"lag-{uuid.uuid4().hex[:8]}"
 
 
@@ -297,8 +296,6 @@ async def test_a_newer_major_version_is_reported(
 
 @pytest.fixture
 def settled(registry: SchemaRegistryServer) -> tuple[Settled, bytes]:
-    """A reader that knows the schema, and a message in it."""
-
     async def prepared() -> tuple[Settled, bytes]:
         form = formats(registry.url)
         value = await form.writer(LagEvent, "settled").encode(example(LagEvent))

@@ -31,7 +31,6 @@ each = pytest.mark.parametrize(("version", "message"), EACH)
 
 
 def released(version: str, message: MessageType, ending: str) -> Any:
-    """The file of that message in that version."""
     file = RELEASED / version / f"{file_stem(message)}{ending}"
     return json.loads(file.read_text(encoding="utf-8"))
 
@@ -63,7 +62,6 @@ def with_open_words(schema: Any) -> Any:
 
 
 def least(value: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The document with its required fields alone."""
     return {name: value[name] for name in schema["required"]}
 
 

@@ -25,8 +25,6 @@ class Kept(logging.Handler):
 
 
 class Limited:
-    """A logger, and the records that its handler writes."""
-
     def __init__(self, window_s: float) -> None:
         self.limit = RepeatLimit(window_s)
         self.handler = Kept()

@@ -401,7 +401,6 @@ def test_the_error_for_a_registrys_url_shows_no_secret(url: str, message: str) -
 
 
 def leaves(of: type[Any] = Settings, *above: str) -> Iterator[tuple[str, ...]]:
-    """The path of every setting in the types."""
     for name, kind in get_type_hints(of).items():
         steps = (*above, name)
         if get_origin(kind) is dict:

@@ -43,7 +43,6 @@ def environment() -> dict[str, str]:
 
 
 def on_terminal(columns: int, program: Sequence[str]) -> Shown:
-    """Run it with a terminal as its standard input and output."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with subprocess.Popen(

@@ -39,7 +39,6 @@ Found = dict[tuple[str, str], list[dict[str, Any]]]
 def checked(
     settings: Settings, *arguments: str, url: str = NOWHERE, **variables: str
 ) -> tuple[int, Found]:
-    """The exit code, and the results by check and state."""
     ended = sparklag("check", "--json", "--url", url, *arguments, settings=settings, **variables)
     outcome: Found = {}
     for result in json.loads(ended.stdout):

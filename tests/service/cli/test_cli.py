@@ -65,7 +65,6 @@ def sparklag(
 
 
 def refused(answer: subprocess.CompletedProcess[str]) -> str:
-    """The one line on standard error of a command that could not answer."""
     assert answer.returncode == 2, answer.stderr
     (line,) = answer.stderr.splitlines()
     return line
@@ -73,7 +72,6 @@ def refused(answer: subprocess.CompletedProcess[str]) -> str:
 
 @contextmanager
 def serving(settings: Settings, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`sparklag serve` on a free port: the process, and its address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
@@ -108,7 +106,6 @@ def settings(kafka: LocalKafka) -> Settings:
 
 @pytest.fixture(scope="module")
 def url(settings: Settings, second_client: SecondClient) -> Iterator[str]:
-    """A service that knows one query, 65 records behind."""
     topic = f"orders-{settings.group_id}"
     second_client.create(topic, 1)
     second_client.produce(topic, [b"x"] * 70)

@@ -26,7 +26,6 @@ STALLED = replace(LATER, status="STALL")
 
 
 def reads(*results: LagEvent | ServiceError) -> Read:
-    """These, one after the other; then Ctrl-C."""
     left = iter(results)
 
     def read() -> Reading:
@@ -41,7 +40,6 @@ def reads(*results: LagEvent | ServiceError) -> Read:
 
 
 def shown(*results: LagEvent | ServiceError) -> list[LagEvent]:
-    """What is shown of these."""
     events: list[LagEvent] = []
     with pytest.raises(KeyboardInterrupt):
         print_changes(reads(*results), 0, lambda reading: events.append(reading.event))

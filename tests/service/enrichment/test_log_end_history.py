@@ -20,8 +20,6 @@ def _row(times: LogEndHistory, at_s: float, *ends: int | None, interval_s: float
 
 
 class Arrival(NamedTuple):
-    """When a record came."""
-
     after_s: float | None
     before_s: float
     at_s: float

@@ -37,7 +37,6 @@ def reading(positions: dict[int, int], **fields: Any) -> TrackedSource:
 
 
 def lagging(source: TrackedSource, offsets: ClusterOffsets) -> dict[int, int]:
-    """Partition and position of those that lag."""
     result = lagging_partitions(source, offsets)
     return {one.partition.partition: one.position for one in result if one is not None}
 
@@ -82,8 +81,6 @@ def test_a_record_is_older_where_the_topic_was_not_measured_before_it_came() -> 
 
 @dataclass
 class FakeCluster:
-    """Offsets without brokers."""
-
     offsets: ClusterOffsets = field(default_factory=dict)
     pool: Any = None
 

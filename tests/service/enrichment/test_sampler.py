@@ -71,7 +71,6 @@ class PlayedCluster:
         return self.pool.address if partition < 2 else None
 
     async def sample(self, *requested: Lagging) -> list[int]:
-        """The offsets that were requested from the leader."""
         self.pool.offsets = []
         for lagging in requested:
             self.sampler.request(lagging)

@@ -32,7 +32,6 @@ class Group(Trace):
         )
 
     def commit(self, *offsets: int) -> None:
-        """The statuses of its partitions, in their order."""
         self.at = list(offsets)
         self.processed_at = self.now_ms
         self.say("group")

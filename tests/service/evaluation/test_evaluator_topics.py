@@ -30,7 +30,6 @@ from tests.service.states import (
 
 
 def at(*offsets: int, **fields: Any) -> Observation:
-    """The query is there, in the partitions' order."""
     return observation(sources=[position({"orders": dict(enumerate(offsets))})], **fields)
 
 

@@ -19,7 +19,6 @@ def busy(per_second: int = 50) -> Trace:
 
 
 def statuses(trace: Trace) -> set[str]:
-    """The statuses since its first batch."""
     return {event.status for event in trace.events if event.batch_id is not None}
 
 

@@ -58,7 +58,6 @@ class Trace:
 
     @property
     def now_ms(self) -> int:
-        """Time of the machine's clock."""
         return self._moment.now_ms
 
     @property
@@ -131,7 +130,6 @@ class Trace:
         )
 
     def idle(self) -> None:
-        """The query reports that there is nothing to do."""
         self.say("idle")
 
     def say(self, cause: str, **fields: Any) -> None:

@@ -29,8 +29,6 @@ S, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 
 
 class NewInstance:
-    """The parts of an instance that a history needs."""
-
     def __init__(self, settings: Settings) -> None:
         assert settings.bootstrap_servers is not None
         servers = settings.bootstrap_servers
@@ -60,7 +58,6 @@ class NewInstance:
 
 @asynccontextmanager
 async def refilled(settings: Settings) -> AsyncIterator[NewInstance]:
-    """Once it has read what there is."""
     instance = NewInstance(settings)
     tasks = [asyncio.create_task(instance.reader.run())]
     try:

@@ -27,8 +27,6 @@ INTERVAL_S = 0.05
 
 
 class Checkpoint(folders.Checkpoint):
-    """A checkpoint of a query that reads `orders`."""
-
     def begins(self, batch_id: int, offset: int, partition: int = 0) -> None:
         self.plan(batch_id, {"orders": {partition: offset}})
 
@@ -38,8 +36,6 @@ class Checkpoint(folders.Checkpoint):
 
 
 class Watching:
-    """An intake at work, and what it has put on the queue."""
-
     def __init__(self, **checkpoints: Any) -> None:
         clusters = checkpoints.pop("clusters", {})
         heartbeat_s = checkpoints.pop("heartbeat_s", 60.0)
@@ -83,7 +79,6 @@ class Watching:
         return self._observed
 
     def of(self, checkpoint: Checkpoint) -> list[Observation]:
-        """The observations of one query."""
         return [one for one in self.observed if one.query_id == checkpoint.query_id]
 
     async def reports(self, checkpoint: Checkpoint, batch_id: int, offset: int) -> Observation:
@@ -108,11 +103,9 @@ class Watching:
         return result()[0]
 
     async def is_well(self) -> None:
-        """Wait until nothing fails."""
         await holds(lambda: not self.intake.failing, "nothing fails")
 
     async def looked(self, rounds: int = 4) -> None:
-        """Let some intervals pass."""
         await asyncio.sleep(rounds * INTERVAL_S)
 
 

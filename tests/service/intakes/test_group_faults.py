@@ -43,7 +43,6 @@ class Two:
     topic: str
 
     async def groups(self, prefix: str) -> tuple[str, str]:
-        """A group that the first broker coordinates and one of the second."""
         results: dict[int, str] = {}
         for number in count():
             group = f"{prefix}-{number}"
@@ -53,7 +52,6 @@ class Two:
         return results[1], results[NODE_ID]
 
     async def committed_groups(self, prefix: str) -> tuple[str, str]:
-        """Two such groups with an offset of 5."""
         here, there = await self.groups(prefix)
         for group in (here, there):
             await commit(self.first.internal_servers, group, {self.topic: {0: 5}})

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def group(topic_name: str) -> str:
-    """A group that no other test has."""
     return f"group-of-{topic_name}"
 
 

@@ -51,7 +51,6 @@ class Query:
         self._batch_id = 0
 
     def complete_batch(self, *offsets: int) -> None:
-        """Observe these offsets, in the order of the partitions."""
         self._batch_id += 1
         fields = {"query_id": self.id, "batch_id": self._batch_id, "processed_at": epoch_ms()}
         self.service.observe(seen(self._topic, dict(enumerate(offsets)), **fields))

@@ -21,14 +21,12 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def orders(second_client: SecondClient, topic: str) -> str:
-    """A topic with 100 records in its only partition."""
     second_client.produce(topic, [b"order"] * 100)
     return topic
 
 
 @pytest.fixture
 def watching(kafka: LocalKafka, tmp_path: Path) -> Settings:
-    """A service that watches all checkpoints in a folder."""
     return settings_for(
         kafka.bootstrap_servers,
         heartbeat_s=1.0,

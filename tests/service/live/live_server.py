@@ -23,8 +23,6 @@ from tests.waiting import DEADLINE_S, holds
 
 
 class StreamEvent(NamedTuple):
-    """A Server-Sent Event as a reader parses it."""
-
     kind: str
     id: str
     """The last id: an event without one keeps that of the event before."""
@@ -55,7 +53,6 @@ class StreamReader:
             self.head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
 
     async def next(self) -> StreamEvent | None:
-        """The next event; None at the stream's end."""
         kind, data = "message", ""
         async with deadline():
             while (line := await self._line()) is not None:
@@ -114,7 +111,6 @@ class LiveServer:
         return document
 
     def forget(self, query_id: str) -> None:
-        """Its tombstone is read."""
         self.pipeline.view.remove(query_id)
         self._arrive(query_id, 0, None, b"")
 
@@ -150,7 +146,6 @@ class LiveServer:
 
 @asynccontextmanager
 async def reading(port: int, path: str, last_id: str | None = None) -> AsyncIterator[StreamReader]:
-    """A reader that has its answer's head."""
     streams = await asyncio.open_connection("127.0.0.1", port)
     try:
         reader = StreamReader(*streams)

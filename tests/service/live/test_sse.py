@@ -88,8 +88,6 @@ def test_a_partition_that_is_read_anew_cannot_be_resumed_from_before() -> None:
 
 
 class Instance:
-    """The live stream of a service, and its view."""
-
     def __init__(self) -> None:
         self.view = View()
         counters = Counters()
@@ -99,7 +97,6 @@ class Instance:
         self._feed.begin(starts, starts)
 
     def take(self, arrival: Arrival) -> None:
-        """Take a record as the view's reader does."""
         if arrival.event is None:
             self.view.remove(arrival.query_id)
         else:
@@ -109,7 +106,6 @@ class Instance:
         self._feed.dispatch(arrival)
 
     def knows(self) -> dict[str, int | None]:
-        """Query id to lag."""
         return {entry.event.query_id: entry.event.total_lag for entry in self.view}
 
 

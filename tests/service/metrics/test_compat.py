@@ -188,7 +188,6 @@ def test_a_group_name_changes_with_its_neighbours_and_nothing_old_stays() -> Non
 
 
 def described(**topics: list[PartitionReplicas]) -> ClusterMetadata:
-    """A cluster of two brokers with these topics' partitions, from 0 on."""
     return ClusterMetadata(
         {1: ("b1", 9092), 2: ("b2", 9093)},
         {

@@ -46,7 +46,6 @@ PROMETHEUS_3 = (
 
 
 def promtool_reports(promtool: Path, text: bytes) -> list[str]:
-    """Objections to an exposition; empty where all is well."""
     done = subprocess.run(
         [promtool, "check", "metrics"],
         input=text,

@@ -33,7 +33,6 @@ FAMILIES = (
 
 
 def full_event() -> LagEvent:
-    """An event in which everything is known."""
     return lag_event(
         status="STALL",
         status_since=NOW_MS - 2_500,

@@ -135,7 +135,6 @@ async def test_only_what_this_instance_measures_is_pushed_and_only_while_it_does
 
 
 def ids(collector: Collector, since: int = 0) -> set[str]:
-    """Ids of the queries in all requests after the first `since`."""
     points = collector.points(since=since).get("sparklag.query.lag", ())
     return {point.attributes["query_id"] for point in points}
 

@@ -57,7 +57,6 @@ def completed(topic: str, offset: int = 3, **fields: object) -> Observation:
 
 @asynccontextmanager
 async def driver(settings: Settings) -> AsyncIterator[NewestQueue[Observation]]:
-    """The publisher of a driver, on its own queue."""
     queue: NewestQueue[Observation] = NewestQueue(100, key=lambda each: each.query_id)
     task = asyncio.create_task(publish_offsets(queue, settings.resolved(), Stats()))
     try:
@@ -232,8 +231,6 @@ async def test_while_the_collector_is_away_the_newest_are_kept_and_the_others_co
     settings = tracing(Settings(), f"http://127.0.0.1:{port}/v1/traces")
 
     class State:
-        """What a push of traces reads of an instance."""
-
         counters = Counters()
 
     state = State()

@@ -50,13 +50,11 @@ class Mirroring:
             self.show(observed)
 
     def show(self, observed: Observation, status: str = "OK") -> None:
-        """Put an event of the query into the view."""
         event = lag_event(query_id=observed.query_id, query=observed.query, status=status)
         self.view.remove(observed.query_id)
         self.view.put(Entry(event, encode(event), 0.0, 0, 0))
 
     async def fails(self, text: str) -> str:
-        """The reason with `text` in it."""
         received: dict[str, None] = {}
 
         def fails() -> bool:

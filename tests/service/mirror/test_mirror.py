@@ -35,7 +35,6 @@ def group(topic: str) -> str:
 
 @pytest.fixture
 def reaches(second_client: SecondClient, group: str, topic: str) -> Reaches:
-    """Wait until the group is at these offsets."""
     return lambda offsets: committed(second_client, group, topic, offsets)
 
 

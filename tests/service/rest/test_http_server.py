@@ -71,7 +71,6 @@ async def serving(**limits: float) -> AsyncIterator[Serving]:
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
-    """What came before the connection was closed."""
     got = b""
     with suppress(ConnectionResetError):
         while part := await asyncio.wait_for(reader.read(65_536), DEADLINE_S):

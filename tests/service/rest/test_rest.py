@@ -21,7 +21,6 @@ from tests.service.rest_client import rest_client
 
 @pytest.fixture
 async def pipeline() -> Pipeline:
-    """A pipeline that does not run: nothing here needs Kafka."""
     return complete_pipeline_of(Settings())
 
 

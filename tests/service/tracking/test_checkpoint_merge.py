@@ -61,7 +61,6 @@ def received(
 
 
 def taken(*observations: Observation) -> QueryState:
-    """What is known once these came, a driver's through the topic."""
     tracker = States()
     for number, one in enumerate(observations):
         offset = number if one.run_id is not None else None

@@ -38,7 +38,6 @@ class Table(TrackedQueries):
         super().__init__(Settings(limits=limits).resolved("home:9092"), self.queue, self.counters)
 
     def let(self, query_id: str, partitions: int) -> None:
-        """A query has so many partitions."""
         self.track(state(query_id=query_id), partitions)
 
     def has(self, query_id: str) -> TrackedQuery:
@@ -47,13 +46,11 @@ class Table(TrackedQueries):
         return record
 
     def taken(self, name: str, *, by_driver: bool = True) -> Delivery:
-        """One that was put on the queue and taken from it."""
         observed = observation(observation_id=name, run_id="run" if by_driver else None)
         self.queue.put_nowait(Delivery(observed, lambda: self.done.append(name)))
         return self.queue.get_nowait()
 
     def deliver(self, name: str, newest: QueryState, *, by_driver: bool = True) -> None:
-        """Take a delivery: `newest` is the state of its query from then on."""
         self.add_pending(self.track(newest), self.taken(name, by_driver=by_driver))
 
     def covered(self, of: QueryState) -> str | None:

@@ -45,7 +45,6 @@ def processed(tracker: States) -> list[object]:
 
 
 def tracked(*observations: Observation) -> States:
-    """These were the first of the topic."""
     tracker = States()
     for offset, observed in enumerate(observations):
         tracker.observe(observed, offset=offset)
@@ -195,7 +194,6 @@ def test_a_start_that_is_written_again_after_the_end_in_its_millisecond_is_not_t
 
 
 def behind(tracker: States, *, now_ms: int, behind_ms: int, cause: str = "started") -> bool:
-    """A driver whose clock is behind writes."""
     written = at(9, run_id=OTHER_RUN, observed_at=now_ms - behind_ms, cause=cause)
     return tracker.observe(written, offset=now_ms, now_ms=now_ms)
 

@@ -47,7 +47,6 @@ async def read(settings: Settings, *followers: Follower) -> AsyncIterator[tuple[
 
 
 def write(client: SecondClient, settings: Settings, query_id: str, at_ms: int) -> None:
-    """An event of that time, by the log's clock too."""
     event = lag_event(query_id=query_id, observed_at=at_ms, measured_at=at_ms)
     send(client, settings.lag_topic, event, at_ms=at_ms)
 
