@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -27,6 +27,7 @@ from sparklag_schemas import Observation, ResolvedSettings, Settings, SourcePosi
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterSettings
 from tests import samples
+from tests.background_task import background
 from tests.listener.fakes import session_without_jvm
 from tests.logged import logged
 from tests.waiting import DEADLINE_S, holds
@@ -91,13 +92,8 @@ async def running(
 ) -> AsyncIterator[DriverPipeline]:
     session = session_without_jvm(describe)
     pipeline = DriverPipeline(settings or Settings(), session, sink, Stats(), record=record)
-    task = asyncio.create_task(pipeline.run())
-    try:
+    async with background(pipeline.run()):
         yield pipeline
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 @pytest.fixture

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from sparklag_schemas import LagEvent, Observation, Settings, decode_lag_event, 
 from sparklag_schemas.messages.topics import key_of
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
+from tests.background_task import background
 from tests.local_kafka import LocalKafka
 from tests.loop_guard import own_work
 from tests.second_client import SecondClient
@@ -116,14 +116,9 @@ async def running(settings: Settings, client: SecondClient) -> AsyncIterator[Run
 async def starting(settings: Settings, client: SecondClient) -> AsyncIterator[RunningService]:
     """The same, which need not become ready."""
     pipeline = pipeline_of(settings)
-    task = asyncio.create_task(pipeline.run())
-    try:
+    async with background(pipeline.run()):
         yield RunningService(pipeline, client)
         await pipeline.drain(30)
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 @pytest.fixture

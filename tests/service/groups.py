@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +30,7 @@ from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, SourceContext, TrackedQuery, delivery_queue
 from sparklag_service.intakes.group_observations import GroupObservations
 from sparklag_service.intakes.groups import GroupIntake
+from tests.background_task import background
 from tests.waiting import holds
 
 compact_string, varint = CompactString("utf-8").encode, UnsignedVarInt32.encode
@@ -164,14 +164,9 @@ async def watching(
     settings = Settings(heartbeat_s=heartbeat_s).resolved(bootstrap_servers)
     context = SourceContext(settings, queue, owns, queries or {})
     intake = GroupIntake(alias, cluster, GroupObservations(alias, context))
-    running = asyncio.create_task(intake.run())
-    try:
+    async with background(intake.run()) as running:
         yield Watch(intake, queue)
         assert not running.done()
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
 
 
 def speaking(monkeypatch: pytest.MonkeyPatch, versions: Versions) -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from sparklag_service.counters import Counters
 from sparklag_service.intakes import SourceContext, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
 from sparklag_service.tracking.query_state import QueryState
+from tests.background_task import background
 from tests.offsets.checkpoints import folders
 from tests.service.states import source, state
 from tests.waiting import holds
@@ -62,13 +63,8 @@ class Watching:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Watching]:
-        task = asyncio.create_task(self.intake.run())
-        try:
+        async with background(self.intake.run()):
             yield self
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     @property
     def observed(self) -> list[Observation]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics import otlp
 from sparklag_service.metrics.otlp import MetricsPush, check_otlp
 from sparklag_service.pipeline import Pipeline
+from tests.background_task import background
 from tests.http_server import HttpServer
 from tests.logged import logged
 from tests.messages import lag_event, seen
@@ -49,13 +49,8 @@ def pushing_to(
 
 @asynccontextmanager
 async def pushing(pipeline: Pipeline) -> AsyncIterator[None]:
-    task = asyncio.create_task(MetricsPush(InstanceState(pipeline)).run())
-    try:
+    async with background(MetricsPush(InstanceState(pipeline)).run()):
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_sparklags_own_metrics_come_under_their_names_with_their_units() -> None:

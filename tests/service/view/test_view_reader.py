@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -15,6 +15,7 @@ from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.view.feed import Feed, Follower, ViewReader
 from sparklag_service.view.view import View
+from tests.background_task import background
 from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.service.conftest import send
@@ -36,14 +37,9 @@ async def read(settings: Settings, *followers: Follower) -> AsyncIterator[tuple[
         MessageFormats(settings),
         Feed(counters, *followers),
     )
-    reading = asyncio.create_task(reader.run())
-    try:
+    async with background(reader.run()):
         await asyncio.wait_for(reader.caught_up.wait(), DEADLINE_S)
         yield view, counters
-    finally:
-        reading.cancel()
-        with suppress(asyncio.CancelledError):
-            await reading
 
 
 def write(client: SecondClient, settings: Settings, query_id: str, at_ms: int) -> None:
