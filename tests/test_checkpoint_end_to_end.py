@@ -40,9 +40,7 @@ def agrees(url: str, topics: Topics, folder: Path) -> bool:
     )
 
 
-def test_lag_of_a_driver_that_knows_nothing_of_it_and_is_killed(
-    kafka: LocalKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_lag_of_a_checkpoint_alone(kafka: LocalKafka, topics: Topics, tmp_path: Path) -> None:
     folder, gate = tmp_path / "checkpoints", tmp_path / "gate"
     folder.mkdir()
     topics.order(350)

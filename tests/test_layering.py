@@ -118,9 +118,7 @@ def imported_parts(folder: str) -> dict[str, set[str]]:
         ("lag", {"background_loop"}),
     ],
 )
-def test_a_folder_of_the_listener_imports_only_those_below_it(
-    folder: str, allowed: set[str]
-) -> None:
+def test_a_folder_of_the_listener_imports_only_lower_ones(folder: str, allowed: set[str]) -> None:
     imported = {
         name.split(".")[1]
         for _, name in imports_of(LISTENER / folder)

@@ -106,7 +106,7 @@ def test_images_are_built_with_the_arguments_that_the_dockerfile_takes() -> None
 
 
 @pytest.mark.parametrize("name", MONITORING)
-def test_monitoring_is_hardened_pinned_checked_and_reached_from_this_machine_alone(
+def test_monitoring_is_hardened_pinned_checked_and_on_loopback_alone(
     name: str,
 ) -> None:
     service = SERVICES[name]

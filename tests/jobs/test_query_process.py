@@ -43,7 +43,7 @@ class FakeSignals(StopSignals):
         self.received = received
 
 
-def test_after_a_signal_a_batch_that_takes_too_long_is_cut_off_and_reported(
+def test_after_a_signal_a_long_batch_is_cut_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     query: Any = FakeQuery(LATE)

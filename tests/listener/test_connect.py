@@ -157,9 +157,7 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["connect", "poll"])
-def test_a_query_that_runs_already_is_detected_and_reports_why_it_fails(
-    client: Client, method: Any
-) -> None:
+def test_a_running_query_is_detected_and_reports_why_it_fails(client: Client, method: Any) -> None:
     query = client.query(subscribePattern=client.topic)
     query.processAllAvailable()
     handle = client.observe(method=method)
@@ -176,9 +174,7 @@ def test_a_query_that_runs_already_is_detected_and_reports_why_it_fails(
 
 
 @pytest.mark.slow
-def test_listeners_that_the_client_drops_are_registered_again(
-    client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_dropped_listeners_are_restored(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
     handle = client.observe()
     query = client.query()
@@ -264,9 +260,7 @@ def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
 
 
 @pytest.mark.slow
-def test_a_server_that_does_not_answer_is_one_clear_error(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_is_one_error(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     client.proxy.cut()
     with monkeypatch.context() as patched:
         patched.setattr(connect_session, "_ANSWER_TIMEOUT_S", 3.0)
@@ -279,9 +273,7 @@ def test_a_server_that_does_not_answer_is_one_clear_error(
 
 
 @pytest.mark.slow
-def test_a_session_that_is_stopped_reports_that_its_queries_ended(
-    client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stopped_session_ends_queries(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
     handle = client.observe()
     query = client.query()

@@ -130,7 +130,7 @@ async def test_brokers_are_set_or_those_of_the_first_query(output: str | None, u
     assert sink.bootstrap_servers == [used]
 
 
-async def test_without_brokers_it_logs_once_and_does_not_wait(
+async def test_without_brokers_it_logs_once_and_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sink = Taken()
@@ -192,7 +192,7 @@ async def test_a_run_whose_progress_came_before_its_start_is_described() -> None
     assert sink.observations[0].sources[0].processed == sink.observations[1].sources[0].processed
 
 
-async def test_a_description_that_comes_late_is_requested_again(
+async def test_a_late_description_is_requested_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", 0.05)
@@ -319,7 +319,7 @@ async def test_an_event_after_its_end_is_not_kept() -> None:
         assert pipeline._events.qsize() == 0
 
 
-async def test_unpublished_observations_are_counted_and_logged(
+async def test_lost_observations_are_counted_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sink = Clogged()

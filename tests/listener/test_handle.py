@@ -95,9 +95,7 @@ def test_closing_with_no_time_at_all_still_ends_it(driver: Driver) -> None:
     wait_for(lambda: listeners(driver.spark) == 0, "its listener is gone")
 
 
-def test_a_callback_that_fails_is_counted_and_the_query_goes_on(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queries_survive_a_failed_callback(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     receive, mended = DriverPipeline.receive, threading.Event()
 
     def fail_on_progress(pipeline: DriverPipeline, event: Any) -> None:
@@ -118,9 +116,7 @@ def test_a_callback_that_fails_is_counted_and_the_query_goes_on(
     driver.published.await_cause(query.id, "progress")
 
 
-def test_a_broken_listener_of_the_jvm_does_not_leave_half_a_handle(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_listener_leaves_nothing(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(spark: Any, listener: Any) -> None:
         raise TypeError("'JavaPackage' object is not callable")
 

@@ -146,7 +146,7 @@ def test_one_line_reports_what_is_observed_and_where_it_goes(
     assert logged(caplog) == [f"sparklag: {application}, method poll; {where}"]
 
 
-def test_sources_are_reported_apart_and_those_that_are_not_kafka_are_left_out(
+def test_sources_are_kept_apart_and_those_without_kafka_are_left_out(
     driver: Driver,
 ) -> None:
     other = driver.client.create(f"{driver.topic}-b", 1)
@@ -180,9 +180,7 @@ def test_a_query_that_reads_no_kafka_is_ignored_and_counted(driver: Driver) -> N
     assert handle.stats().failed == 0
 
 
-def test_no_secret_of_a_query_leaves_the_driver(
-    driver: Driver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_secret_leaves_the_driver(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     # Py4J's own debug log shows what this test sends to Spark.
     caplog.set_level(logging.INFO)
     caplog.set_level(logging.DEBUG, "sparklag")

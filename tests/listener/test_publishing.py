@@ -158,9 +158,7 @@ async def test_away_from_the_start_it_publishes_once_the_broker_is_there(
     assert len(logged(caplog, logging.INFO)) == 2
 
 
-async def test_frozen_it_gives_up_waiting_and_publishes_once_thawed(
-    own_kafka: LocalKafka, topic_name: str
-) -> None:
+async def test_it_publishes_once_kafka_is_thawed(own_kafka: LocalKafka, topic_name: str) -> None:
     servers = own_kafka.bootstrap_servers
     async with publishing(servers, topic_name, request_timeout_s=1.0) as publisher:
         publisher.put("query-a", 0)

@@ -69,9 +69,7 @@ def window(driver: Driver, starting: str, ending: str) -> Counter[tuple[int, int
     return places(read.option("endingOffsets", ending).load())
 
 
-def test_a_window_is_read_again_and_a_new_query_begins_where_the_old_one_ended(
-    driver: Driver, store: str
-) -> None:
+def test_a_window_is_read_again_and_a_new_query_continues(driver: Driver, store: str) -> None:
     handle = driver.observe(store=store, publish=False)
     query = driver.start(maxOffsetsPerTrigger="10")
     first = process_all(driver, handle, store)

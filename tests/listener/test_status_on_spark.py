@@ -129,9 +129,7 @@ def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) 
 
 
 @pytest.mark.slow
-def test_one_that_starts_from_an_older_checkpoint_went_back_until_it_is_there_again(
-    watched: Watched, driver: Driver
-) -> None:
+def test_an_older_checkpoint_is_a_rewind(watched: Watched, driver: Driver) -> None:
     checkpoint, older = driver.checkpoints / "query", driver.checkpoints / "older"
     watched.start(maxOffsetsPerTrigger="10")
     watched.complete_batch()
@@ -154,9 +152,7 @@ def test_one_that_starts_from_an_older_checkpoint_went_back_until_it_is_there_ag
 
 
 @pytest.mark.slow
-def test_records_deleted_before_a_batch_reads_them_are_lost_and_counted(
-    watched: Watched, driver: Driver
-) -> None:
+def test_deleted_unread_records_are_lost_and_counted(watched: Watched, driver: Driver) -> None:
     watched.start(failOnDataLoss="false")
     watched.complete_batch()
     at = driver.client.end_offsets(driver.topic)

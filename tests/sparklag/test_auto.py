@@ -87,9 +87,7 @@ BROKEN_HOOKS: dict[str, tuple[Files, str]] = {
 
 
 @pytest.mark.parametrize("how", BROKEN_HOOKS)
-def test_a_broken_hook_is_one_line_and_the_job_runs(
-    how: str, installed: Path, tmp_path: Path
-) -> None:
+def test_a_broken_hook_is_named_and_the_job_runs(how: str, installed: Path, tmp_path: Path) -> None:
     broken, reason = BROKEN_HOOKS[how]
     (line,) = run_job(installed, tmp_path, "job.py", "import pyspark.sql", broken)
     assert line.startswith("sparklag: SPARKLAG_AUTO does not observe this process: ")
@@ -120,9 +118,7 @@ BROKEN_PARTS: dict[str, tuple[Files, str]] = {
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("how", BROKEN_PARTS)
-def test_a_broken_part_is_one_line_and_the_session_works(
-    how: str, installed: Path, tmp_path: Path
-) -> None:
+def test_with_a_broken_part_the_session_works(how: str, installed: Path, tmp_path: Path) -> None:
     broken, reason = BROKEN_PARTS[how]
     (line,) = run_job(installed, tmp_path, "job.py", SESSION, broken)
     assert "SPARKLAG_AUTO does not observe this session: " in line

@@ -31,7 +31,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("before", [(), ("--",)])
-def test_the_command_keeps_its_arguments_its_output_and_its_exit_code(
+def test_the_command_keeps_its_arguments_output_and_exit_code(
     before: tuple[str, ...],
 ) -> None:
     done = run(*before, sys.executable, "-c", SHOW, "--", "a b", "", SPARKLAG_AUTO="0")
@@ -69,9 +69,7 @@ def test_without_a_command_it_shows_how_it_is_used() -> None:
 
 
 @pytest.mark.parametrize(("is_there", "code"), [(False, 127), (True, 126)])
-def test_a_command_that_cannot_be_run_is_one_line(
-    is_there: bool, code: int, tmp_path: Path
-) -> None:
+def test_a_command_that_cannot_run_is_one_line(is_there: bool, code: int, tmp_path: Path) -> None:
     command = tmp_path / "job"
     if is_there:
         command.touch(mode=0o644)

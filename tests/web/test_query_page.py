@@ -66,9 +66,7 @@ async def test_a_link_keeps_the_range_of_time(
 
 
 @pytest.mark.slow
-async def test_dragging_over_a_chart_zooms_into_it(
-    page: Page, service: ServiceProcess, topic: str
-) -> None:
+async def test_dragging_zooms_into_a_chart(page: Page, service: ServiceProcess, topic: str) -> None:
     query = await service.known_query(topic, 0, 0, 0)
     await page.goto(f"{service.url}/q/{query.id}")
     chart = page.get_by_role("img", name=re.compile("^Lag, records"))
@@ -117,9 +115,7 @@ async def test_of_two_queries_of_one_name_it_has_both(
 
 
 @pytest.mark.slow
-async def test_an_unknown_query_is_reported_to_be_unknown(
-    pages: Pages, page: Page, service: ServiceProcess
-) -> None:
+async def test_an_unknown_query_is_named(pages: Pages, page: Page, service: ServiceProcess) -> None:
     pages.errors.allow("404 ")
     await page.goto(f"{service.url}/q/nobody")
     await expect(page.get_by_role("heading", level=1)).to_have_text("nobody")

@@ -54,7 +54,7 @@ def test_a_value_that_is_no_lag_event_is_known_with_its_reason(session: _Session
     assert result == expected
 
 
-def test_an_event_has_a_row_for_each_partition_or_one_and_one_of_them_is_its_first(
+def test_an_event_has_a_row_for_each_partition_or_one_and_a_first_row(
     session: _Session,
 ) -> None:
     rows = session.output["values"]["rows"]
@@ -116,7 +116,7 @@ def test_a_roll_up_weighs_by_time_and_counts_what_came(session: _Session) -> Non
         }, key
 
 
-def test_each_format_keeps_every_event_once_and_rolls_up_every_window_once(
+def test_each_format_keeps_every_event_and_rolls_up_every_window_once(
     session: _Session,
 ) -> None:
     assert session.output["formats"].keys() == set(FORMATS)
@@ -152,7 +152,7 @@ def test_what_came_too_late_is_kept_is_in_no_roll_up_and_is_reported(session: _S
     assert session.log.count("events came too late for 1 windows or more") >= len(FORMATS)
 
 
-def test_a_field_that_is_added_to_a_message_is_a_column_of_the_tables_that_exist(
+def test_a_new_field_of_a_message_is_a_column_of_existing_tables(
     session: _Session,
 ) -> None:
     session.run(WITH_NEW_FIELDS)

@@ -92,9 +92,7 @@ def test_a_task_that_reads_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("age_s", "is_straggler"), [(5.9, False), (6.1, True)])
-def test_a_straggler_runs_three_times_as_long_as_others_did(
-    age_s: float, is_straggler: bool
-) -> None:
+def test_a_straggler_runs_three_times_as_long_as_others(age_s: float, is_straggler: bool) -> None:
     oldest = Straggler(
         stage_id=3,
         task_index=5,

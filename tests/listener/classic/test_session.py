@@ -70,9 +70,7 @@ def test_a_session_that_cannot_be_observed_is_refused_in_one_line(
         (connect_session(), "", "method=''.: method takes"),
     ],
 )
-def test_a_method_that_is_not_for_this_session_is_refused_in_one_line(
-    spark: Any, method: Any, reports: str
-) -> None:
+def test_a_method_for_another_session_is_refused(spark: Any, method: Any, reports: str) -> None:
     with pytest.raises(ListenerError, match=reports) as raised:
         observe(spark, "broker:9092", method=method)
     assert "\n" not in str(raised.value)
@@ -110,7 +108,7 @@ def test_the_settings_in_sparks_configuration_are_those_with_the_prefix() -> Non
     assert configuration == {"httpPort": "9", "storeUrl": "x -> y"}
 
 
-def test_a_platform_that_does_not_show_sparks_configuration_is_a_warning(
+def test_a_hidden_spark_configuration_is_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     hidden: Any = FailingEvent(lambda: Py4JNetworkError("not allowed"))
@@ -132,9 +130,7 @@ def test_a_platform_that_does_not_show_sparks_configuration_is_a_warning(
         (SourcePosition(source=0), {"a"}, False),
     ],
 )
-def test_a_source_knows_which_topics_can_be_its_own(
-    source: SourcePosition, topics: set[str], is_read: bool
-) -> None:
+def test_a_source_knows_its_topics(source: SourcePosition, topics: set[str], is_read: bool) -> None:
     assert reads(source, topics) is is_read
 
 

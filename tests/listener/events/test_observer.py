@@ -224,7 +224,7 @@ def test_sources_are_matched_by_their_topics(
     ]
 
 
-def test_a_run_too_short_to_describe_has_the_description_of_the_one_before(
+def test_a_run_too_short_to_describe_has_the_description_of_the_last(
     watching: Observer,
 ) -> None:
     received(watching, terminated())

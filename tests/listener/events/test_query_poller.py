@@ -268,9 +268,7 @@ async def test_a_stopped_session_ends_its_queries_and_the_polls(
 
 
 @pytest.mark.parametrize("by_driver", [True, False])
-async def test_while_spark_stops_it_waits_for_the_cause(
-    by_driver: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_waits_for_the_cause(by_driver: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_poller, "_MAX_STOPPING_S", 600.0 if by_driver else 0.1)
     async with counting() as driver:
         driver.starts()
@@ -304,7 +302,7 @@ async def test_one_lost_connection_is_not_the_end(driver: Counted) -> None:
     assert not driver.task.done()
 
 
-async def test_errors_of_spark_are_logged_once_and_it_polls_on(
+async def test_errors_are_logged_once_and_it_polls_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with counting() as driver:
@@ -318,7 +316,7 @@ async def test_errors_of_spark_are_logged_once_and_it_polls_on(
     assert "does not list its active queries: it will not say" in output
 
 
-async def test_a_jvm_that_hangs_gets_one_request_and_no_refreshes(
+async def test_a_hung_jvm_gets_one_request_and_no_refresh(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(query_poller, "_CALL_TIMEOUT_S", 0.02)

@@ -57,9 +57,7 @@ def test_times_are_those_of_the_files(checkpoint: Checkpoint) -> None:
     assert position.planned_at_ms == 1_790_000_001_456
 
 
-def test_nothing_is_listed_or_read_while_nothing_changes(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_change_costs_no_read(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_TIME_RESOLUTION_S", 0.05)
     checkpoint.run(0, at(5))
     reader = checkpoint.reader()
@@ -146,7 +144,7 @@ def test_a_checkpoint_without_any_offsets_of_its_commits_is_broken(checkpoint: C
         checkpoint.reader().poll()
 
 
-def test_a_source_without_an_offset_stays_where_earlier_batches_left_it(
+def test_a_source_without_an_offset_stays_where_it_was(
     checkpoint: Checkpoint,
 ) -> None:
     checkpoint.run(0, at(5), None)
@@ -245,7 +243,7 @@ def test_what_stays_half_written_is_an_error_until_a_newer_file_comes(
     assert planned(received(reader)) == {0: at(7)}
 
 
-def test_a_broken_file_of_a_committed_batch_leaves_the_batch_before_and_then_is_an_error(
+def test_a_broken_committed_batch_leaves_the_one_before_then_fails(
     checkpoint: Checkpoint,
 ) -> None:
     checkpoint.run(0, at(5))

@@ -75,9 +75,7 @@ def test_a_checkpoint_that_spark_wrote_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_read_while_it_grows_every_batch_is_observed_planned_and_then_committed(
-    name: str, tmp_path: Path
-) -> None:
+def test_while_it_grows_each_batch_is_planned_then_committed(name: str, tmp_path: Path) -> None:
     sample, grown = SAMPLES / name, tmp_path / "grown"
     for log in ("offsets", "commits"):
         (grown / log).mkdir(parents=True)

@@ -75,9 +75,7 @@ def test_only_the_star_is_special_in_a_pattern(tmp_path: Path) -> None:
     assert STORE.find(f"{tmp_path}/a[1]?.*") == [f"{tmp_path}/a[1]?.x"]
 
 
-def test_a_relative_pattern_is_looked_for_from_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_pattern_starts_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Checkpoint(tmp_path / "cps" / "q")
     monkeypatch.chdir(tmp_path)
     assert STORE.find("cps/*") == STORE.find("*/q") == ["cps/q"]

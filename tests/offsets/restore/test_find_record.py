@@ -42,7 +42,7 @@ async def test_an_unrecorded_query_is_reported_with_the_store(sqlite_store: Offs
     assert str(raised.value) == f"query 'Orders' is not in the offset store {sqlite_store.shown}"
 
 
-async def test_a_moment_before_the_first_batch_is_reported_with_that(
+async def test_a_time_before_the_first_batch_names_that_batch(
     sqlite_store: OffsetStore,
 ) -> None:
     await sqlite_store.write([record(0), later(0, 9)])
@@ -56,7 +56,7 @@ async def test_a_moment_before_the_first_batch_is_reported_with_that(
         await find_record(sqlite_store, OTHER_ID, at_ms(5))
 
 
-async def test_the_query_of_that_time_is_chosen_among_two_consecutive_ones_of_a_name(
+async def test_the_query_of_that_time_is_chosen_of_two(
     sqlite_store: OffsetStore,
 ) -> None:
     await sqlite_store.write([record(0), record(1), later(0, 5), later(1, 6)])
@@ -73,7 +73,7 @@ async def test_the_query_of_that_time_is_chosen_among_two_consecutive_ones_of_a_
     assert await result(0) == (QUERY_ID, 0)
 
 
-async def test_two_that_bear_the_name_at_the_same_time_are_listed(
+async def test_two_queries_of_that_name_at_one_time_are_listed(
     sqlite_store: OffsetStore,
 ) -> None:
     await sqlite_store.write([record(0), record(1), record(7), later(0, 5), later(1, 6)])

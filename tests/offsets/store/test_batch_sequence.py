@@ -62,7 +62,7 @@ def test_unobserved_batches_are_one_record_where_the_next_has_its_beginning(
 
 
 @pytest.mark.parametrize("newest", [2, 9])
-def test_unobserved_batches_are_one_record_with_the_next_where_it_has_no_beginning(
+def test_unobserved_batches_join_the_next_where_it_has_no_beginning(
     newest: int,
 ) -> None:
     records = recorded([output(0), repeated(newest)])

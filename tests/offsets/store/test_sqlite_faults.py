@@ -120,9 +120,7 @@ async def test_another_that_writes_for_too_long_is_reported_and_then_it_goes_on(
     assert len(await places(sqlite_store)) == 1
 
 
-async def test_a_file_that_is_no_database_is_reported(
-    tmp_path: Path, opened: AsyncExitStack
-) -> None:
+async def test_a_file_that_is_no_database_is_named(tmp_path: Path, opened: AsyncExitStack) -> None:
     letter = tmp_path / "letter"
     letter.write_text("not a database, " * 100)
     store = open_until_end(f"sqlite:///{letter}", opened)

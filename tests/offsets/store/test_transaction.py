@@ -150,9 +150,7 @@ def test_a_batch_that_begins_elsewhere_than_the_one_before_ended_is_refused(engi
     assert "batch 1 begins at orders[0] 10, and batch 0 ended at 12" in output
 
 
-def test_a_hole_before_a_batch_is_filled_and_reported(
-    engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_hole_is_filled_and_reported(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     write(engine, batch(0))
     assert write(engine, batch(4))
     assert recorded(engine)[1:] == [(1, 3, None, [[0, 10, 40]]), (4, 4, "run-1", [[0, 40, 50]])]
@@ -265,9 +263,7 @@ def test_tables_are_made_once_by_all_that_start_together(empty: Engine) -> None:
     assert write(empty, batch(0))
 
 
-def test_tables_that_were_being_made_are_made_by_the_next(
-    empty: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_made_tables_are_completed(empty: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def make_and_die(connection: Any, shown: str, make: Any = database.upgrade) -> None:
         make(connection, shown)
         raise KeyboardInterrupt

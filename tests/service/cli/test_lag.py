@@ -50,7 +50,7 @@ def test_each_change_is_shown_once() -> None:
     assert shown(EVENT, EVENT, LATER, STALLED, STALLED, EVENT) == [EVENT, STALLED, EVENT]
 
 
-def test_that_a_service_goes_and_returns_is_reported_once(
+def test_an_outage_and_its_end_are_reported_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     away = ServiceError("no service\x1b[2J")

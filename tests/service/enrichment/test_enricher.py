@@ -63,9 +63,7 @@ async def test_a_query_on_a_healthy_broker_never_waits_for_a_frozen_one() -> Non
             )
 
 
-async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_for_long(
-    kafka: LocalKafka, topic: str
-) -> None:
+async def test_a_lost_cluster_briefly_delays_its_readers(kafka: LocalKafka, topic: str) -> None:
     here = source(0, processed={topic: {0: 0}})
     away = source(1, processed={"far": {0: 0}}, cluster="away")
     clusters = {"away": ClusterSettings(bootstrap_servers="127.0.0.1:1")}

@@ -201,9 +201,7 @@ def cleaning_kafka() -> Iterator[LocalKafka]:
         yield broker
 
 
-async def test_in_a_compacted_topic_it_is_the_next_record_that_there_is(
-    cleaning_kafka: LocalKafka, topic_name: str
-) -> None:
+async def test_compacted_records_are_skipped(cleaning_kafka: LocalKafka, topic_name: str) -> None:
     servers, client = (
         cleaning_kafka.bootstrap_servers,
         SecondClient(cleaning_kafka.bootstrap_servers),

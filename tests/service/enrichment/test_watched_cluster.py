@@ -283,9 +283,7 @@ async def test_a_query_without_sources_asks_nobody(cluster: WatchedCluster) -> N
     assert cluster.offsets == {}
 
 
-async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
-    scram_kafka: LocalKafka, topic_name: str
-) -> None:
+async def test_a_topic_is_measured_once_allowed(scram_kafka: LocalKafka, topic_name: str) -> None:
     SecondClient(scram_kafka.internal_servers).create(topic_name, 1)
     partition = TopicPartition(topic_name, 0)
     state = query({topic_name: [0]})

@@ -208,9 +208,7 @@ def test_a_backlog_reports_when_it_is_gone() -> None:
         ),
     ],
 )
-def test_a_query_that_never_catches_up_reports_so(
-    behind: int, most: int, trend: float, reason: str
-) -> None:
+def test_a_query_may_never_catch_up(behind: int, most: int, trend: float, reason: str) -> None:
     trace = Trace(produce=lambda _: [50])
     trace.ends[0] = behind
     for _ in range(20):

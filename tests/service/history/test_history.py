@@ -77,9 +77,7 @@ async def test_an_answer_has_a_thousand_points_at_most_however_fine_it_is_reques
     assert 115 <= len(recent["points"]) <= 121
 
 
-async def test_it_reports_how_far_back_it_reaches(
-    live: LiveServer, http: httpx.AsyncClient
-) -> None:
+async def test_it_shows_how_far_back_it_reaches(live: LiveServer, http: httpx.AsyncClient) -> None:
     began_ms = epoch_ms()
     live.pipeline.view_reader.feed.begin({0: 0}, {0: 0})
     measured(live, 0)

@@ -145,7 +145,7 @@ async def test_a_batch_is_observed_when_it_begins_and_when_it_is_done(orders: Ch
         assert (await watching.reports(orders, 1, 25)).planned_batch_id is None
 
 
-async def test_what_has_not_changed_is_not_reported_before_the_heartbeat(
+async def test_an_unchanged_query_is_not_reported_before_the_heartbeat(
     orders: Checkpoint,
 ) -> None:
     async with Watching(locations=[str(orders.folder)]).running() as watching:
@@ -154,7 +154,7 @@ async def test_what_has_not_changed_is_not_reported_before_the_heartbeat(
         assert len(watching.of(orders)) == 1
 
 
-async def test_at_the_heartbeat_it_reports_that_the_query_still_is_there(
+async def test_at_the_heartbeat_it_reports_that_the_query_exists(
     orders: Checkpoint,
 ) -> None:
     settings = {"locations": [str(orders.folder)], "heartbeat_s": 0.2}

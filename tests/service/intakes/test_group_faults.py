@@ -131,9 +131,7 @@ async def test_a_dead_coordinator_is_no_deletion_and_read_again(two: Two, topic_
         assert [o.cause for o in watch.of(there)] == ["group", "group"]
 
 
-async def test_a_coordinator_without_list_is_requested_again_at_once(
-    two: Two, topic_name: str
-) -> None:
+async def test_a_coordinator_without_list_is_retried_at_once(two: Two, topic_name: str) -> None:
     here, there = await two.committed_groups(topic_name)
     async with AsyncExitStack() as hangs:
         hangs.enter_context(frozen(two.second))

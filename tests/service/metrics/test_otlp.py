@@ -215,9 +215,7 @@ async def test_a_hanging_collector_does_not_delay_the_end(monkeypatch: pytest.Mo
         ),
     ],
 )
-def test_an_endpoint_that_is_no_otlp_over_http_is_named_in_a_line(
-    endpoint: str, message: str
-) -> None:
+def test_an_endpoint_that_is_no_otlp_over_http_is_named(endpoint: str, message: str) -> None:
     with pytest.raises(SettingsError) as refused:
         load_settings(environ={"SPARKLAG_OTLP__ENDPOINT": endpoint})
     assert message in str(refused.value)

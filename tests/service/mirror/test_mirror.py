@@ -76,9 +76,7 @@ async def test_nothing_is_committed_twice_and_not_for_a_query_that_another_insta
     await reaches({0: 5})
 
 
-async def test_what_was_processed_last_is_committed_on_the_way_out(
-    kafka: LocalKafka, topic: str, reaches: Reaches
-) -> None:
+async def test_a_stop_commits_the_rest(kafka: LocalKafka, topic: str, reaches: Reaches) -> None:
     query = seen(topic, {0: 5}, query=topic)
     async with mirroring(kafka.bootstrap_servers, interval_s=600.0) as one:
         await asyncio.sleep(0)
@@ -86,9 +84,7 @@ async def test_what_was_processed_last_is_committed_on_the_way_out(
     await reaches({0: 5})
 
 
-async def test_an_instance_that_is_late_does_not_take_the_group_back(
-    kafka: LocalKafka, topic: str, reaches: Reaches
-) -> None:
+async def test_a_late_instance_is_ignored(kafka: LocalKafka, topic: str, reaches: Reaches) -> None:
     query = seen(topic, {0: 5}, query=topic)
     between = moved(query, {0: 6}, after_ms=500)
     newer = moved(query, {0: 8, 1: 2})

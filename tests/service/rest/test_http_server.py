@@ -129,9 +129,7 @@ def show_many(live: LiveServer) -> None:
     ],
     ids=["a scrape", "the last response", "a list", "many requests at once", "many headers"],
 )
-async def test_one_who_does_not_receive_a_response_is_cut_off(
-    path: str, head: str, repeated: int
-) -> None:
+async def test_a_client_that_does_not_read_is_cut_off(path: str, head: str, repeated: int) -> None:
     async with live_server(limits=LimitSettings(response_s=0.3)) as live:
         show_many(live)
         counters, connections = live.pipeline.counters, live.http.server_state.connections

@@ -47,9 +47,7 @@ async def test_a_query_is_answered_by_name_and_by_id_with_the_very_document(
     assert answer.headers["content-type"] == "application/json"
 
 
-async def test_a_name_with_delimiters_is_detected(
-    http: httpx.AsyncClient, pipeline: Pipeline
-) -> None:
+async def test_a_name_with_delimiters_matches(http: httpx.AsyncClient, pipeline: Pipeline) -> None:
     show(pipeline, query="größe & co?")
     assert (await http.get("/lag/gr%C3%B6%C3%9Fe%20%26%20co%3F")).status_code == 200
 

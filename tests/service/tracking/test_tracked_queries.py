@@ -100,7 +100,7 @@ async def test_a_watchers_delivery_is_pending_where_no_driver_reports(table: Tab
     assert table.covered(SECOND) == "look again"
 
 
-async def test_a_delivery_that_was_not_published_is_pending_for_the_newest_state(
+async def test_a_delivery_not_published_is_pending_for_the_newest_state(
     table: Table,
 ) -> None:
     table.deliver("driver", FIRST)
@@ -147,7 +147,7 @@ async def test_a_query_beyond_the_limit_is_refused_until_another_goes() -> None:
     assert full.record("b") is None
 
 
-async def test_a_query_that_grows_beyond_the_limit_is_refused_and_keeps_what_it_had(
+async def test_a_query_that_outgrows_the_limit_is_refused_and_keeps_what_it_had(
     table: Table,
 ) -> None:
     table.let("a", 6)
@@ -165,7 +165,7 @@ async def test_a_query_that_grows_beyond_the_limit_is_refused_and_keeps_what_it_
     assert table.partitions == 3
 
 
-async def test_a_query_of_no_partitions_is_admitted_where_there_is_no_room_for_more(
+async def test_a_query_without_partitions_is_admitted_where_there_is_no_room(
     table: Table,
 ) -> None:
     table.let("a", 10)
@@ -173,7 +173,7 @@ async def test_a_query_of_no_partitions_is_admitted_where_there_is_no_room_for_m
     assert table.shares == {"queries": (2, 3), "watched_partitions": (10, 10)}
 
 
-async def test_a_query_that_was_adopted_keeps_its_first_state_until_it_is_released(
+async def test_an_adopted_query_keeps_its_first_state_until_it_is_released(
     table: Table,
 ) -> None:
     table.adopt(lag_event(observed_at=1_000), 0.0)
