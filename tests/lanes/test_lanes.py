@@ -122,7 +122,7 @@ def test_what_the_listener_bus_does_not_bring_is_detected_all_the_same(story: La
     assert story.stats["recovered"] >= 2
 
 
-def test_a_query_that_is_only_requested_is_known_too(story: LaneStory) -> None:
+def test_a_query_that_is_only_polled_is_known_too(story: LaneStory) -> None:
     received = story.of(story.polled)
     assert received[-1].cause == "terminated"
     assert received[-1].sources[0].processed == {story.topic: story.polled.end}
@@ -149,7 +149,7 @@ def test_nothing_failed_and_nothing_was_dropped(story: LaneStory) -> None:
     assert published == sum(map(len, story.observations.values()))
 
 
-def test_the_offset_log_is_of_the_format_that_was_requested_for(story: LaneStory) -> None:
+def test_the_offset_log_is_of_the_requested_format(story: LaneStory) -> None:
     for name, run, wanted in (
         ("orders", story.first, "v1"),
         ("orders-v2", story.second_format, "v2"),

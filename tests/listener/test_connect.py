@@ -295,7 +295,7 @@ def test_a_stopped_session_ends_queries(client: Client, caplog: pytest.LogCaptur
 
 
 @pytest.mark.slow
-def test_a_batch_that_takes_long_is_reported_to_run(client: Client) -> None:
+def test_a_long_batch_is_reported_as_running(client: Client) -> None:
     client.observe(heartbeat_s=0.5)
     # Longer than the test takes: the query is stopped in it.
     sleep = "reflect('java.lang.Thread', 'sleep', IF(CAST(value AS STRING) = 'slow', 300000L, 0L))"

@@ -104,7 +104,7 @@ def test_a_window_is_read_again_and_a_new_query_continues(driver: Driver, store:
 
 
 @pytest.mark.slow
-def test_what_retention_deleted_is_detected_out_before_spark_fails(
+def test_deleted_records_are_detected_before_spark_fails(
     driver: Driver, store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     handle = driver.observe(store=store, publish=False)

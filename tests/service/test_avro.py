@@ -161,7 +161,7 @@ async def test_a_registry_that_goes_stops_nothing(
             assert service.pipeline.counters.publish_failures == 0
 
 
-async def test_what_nobody_can_read_is_counted_logged_with_its_place_and_passed_over(
+async def test_unreadable_messages_are_counted_logged_and_skipped(
     avro_settings: Settings,
     second_client: SecondClient,
     registry: SchemaRegistryServer,
@@ -218,7 +218,7 @@ async def test_hostile_schemas_and_ids_hold_up_no_other_message(
         assert service.pipeline.counters.reads_failed == 0
 
 
-async def test_for_an_unsigned_message_no_registry_is_requested(
+async def test_an_unsigned_message_makes_no_request_to_a_registry(
     service_settings: Settings, registry: SchemaRegistryServer, second_client: SecondClient
 ) -> None:
     settings = replace(service_settings, signing_key="of the tests, and long")

@@ -81,7 +81,7 @@ async def test_a_topic_that_is_missing_leaves_the_other_queries_and_topics_alone
     assert "gone" not in second_client.topics()
 
 
-async def test_what_is_not_an_observation_is_counted_logged_with_its_place_and_skipped(
+async def test_other_messages_are_counted_logged_and_skipped(
     service_settings: Settings,
     second_client: SecondClient,
     topic: str,

@@ -136,7 +136,7 @@ async def test_a_driver_whose_clock_was_stepped_back_is_still_received(
     assert event.version > first.version
 
 
-async def test_late_words_of_a_zombie_do_not_replace_what_is_newer(
+async def test_late_messages_of_a_zombie_do_not_replace_newer_ones(
     service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
     query = seen(topic, {0: 0})

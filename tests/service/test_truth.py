@@ -43,7 +43,7 @@ async def test_a_query_restarted_from_older_offsets_is_rewound_until_it_is_there
     await service.shows(query.query_id, lambda e: e.status == "OK" and e.total_lag == 2, "OK")
 
 
-async def test_a_topic_deleted_and_created_anew_is_reported_apart_also_when_it_is_longer(
+async def test_a_recreated_topic_is_distinguished_even_when_it_is_longer(
     kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     settings = settings_for(kafka.bootstrap_servers, metadata_interval_s=1.0)

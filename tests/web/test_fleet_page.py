@@ -85,7 +85,7 @@ async def test_a_link_keeps_filter_and_order(
     await expect(another.header("Lag")).to_have_attribute("aria-sort", "descending")
 
 
-async def test_a_status_is_filtered_and_nothing_detected_is_reported(fleet: FleetPage) -> None:
+async def test_a_status_is_filtered_and_no_match_is_reported(fleet: FleetPage) -> None:
     await fleet.open()
     status = fleet.page.get_by_role("combobox", name="Status")
     await status.select_option("FAILED")

@@ -123,7 +123,7 @@ async def test_an_unknown_query_is_named(pages: Pages, page: Page, service: Serv
 
 
 @pytest.mark.slow
-async def test_a_query_that_is_forgotten_meanwhile_is_reported_to_be(
+async def test_a_query_forgotten_meanwhile_is_shown_as_forgotten(
     pages: Pages, page: Page, service: ServiceProcess, topic: str
 ) -> None:
     pages.errors.allow("404 ")

@@ -81,7 +81,7 @@ def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
         resolve_jars([SMALL], cache_dir=tmp_path / "file")
 
 
-def test_the_cache_is_where_the_desktop_wants_it(
+def test_the_cache_follows_the_xdg_base_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

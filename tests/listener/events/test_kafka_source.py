@@ -59,6 +59,6 @@ def test_what_names_no_topic_is_left_alone(description: str) -> None:
     assert parse_source(0, description) == SourcePosition(source=0)
 
 
-def test_partitions_that_cannot_be_reported_apart_name_nothing() -> None:
+def test_ambiguous_partitions_name_nothing() -> None:
     result = parse_source(0, "KafkaV2[Assign[orders]]")
     assert (result.topics, result.assigned) == (None, None)

@@ -232,7 +232,7 @@ async def test_an_end_reported_during_the_poll_is_not_detected_again() -> None:
         assert driver.events() == []
 
 
-async def test_a_run_that_starts_while_spark_is_requested_has_not_ended(driver: Counted) -> None:
+async def test_a_run_that_starts_during_the_poll_has_not_ended(driver: Counted) -> None:
     driver.queries.answering.clear()
     await holds(lambda: driver.queries.polls == 1, "Spark is polled")
     driver.observe(STARTED)

@@ -144,7 +144,7 @@ def test_a_closed_handle_and_a_fork_say_so_at_once(driver: Driver) -> None:
     assert "closed application" in handle._repr_html_()
 
 
-def test_what_cannot_be_requested_for_is_refused_in_a_line(driver: Driver) -> None:
+def test_what_cannot_be_requested_is_refused_in_a_line(driver: Driver) -> None:
     handle = driver.observe()
     with pytest.raises(LagUnavailable, match="pass bootstrap_servers to observe"):
         handle.lags()

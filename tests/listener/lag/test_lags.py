@@ -91,7 +91,7 @@ def test_the_worst_come_first_and_no_more_than_fit_a_cell() -> None:
     assert "10 more queries" in html
 
 
-def test_no_query_is_reported_in_words() -> None:
+def test_a_table_without_queries_reports_so() -> None:
     assert "no lag is published yet" in lag_table([], NOW_MS)
 
 

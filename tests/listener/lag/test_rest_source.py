@@ -23,7 +23,7 @@ def problem(kind: str, detail: str, **fields: object) -> bytes:
     return msgspec.json.encode(document)
 
 
-def test_a_service_under_a_path_is_requested_there_by_names_of_any_characters() -> None:
+def test_a_service_under_a_path_gets_names_of_any_characters() -> None:
     with HttpServer(lambda _: Response(encode(lag_event()))) as server:
         source = RestSource(f"{server.url}/team/lag/")
         assert source.find("a/b ?\n", DEADLINE_S) == lag_event()

@@ -49,7 +49,7 @@ def topic(second_client: SecondClient, topic_name: str) -> LagTopic:
     return LagTopic(second_client, topic_name)
 
 
-def test_a_query_is_detected_by_name_by_id_and_by_the_beginning_of_that(topic: LagTopic) -> None:
+def test_a_query_is_selected_by_name_by_id_and_by_the_beginning_of_that(topic: LagTopic) -> None:
     now_ms = epoch_ms()
     topic.write("abcdef-1", now_ms, total_lag=7)
     topic.write("abcdef-1", now_ms - 1_000, total_lag=9)
@@ -72,7 +72,7 @@ def test_a_name_means_its_live_query_else_its_newest(topic: LagTopic) -> None:
     assert str(error.value).endswith(": live, live-2")
 
 
-def test_a_query_that_is_unknown_renamed_or_forgotten_is_not_detected(topic: LagTopic) -> None:
+def test_an_unknown_renamed_or_forgotten_query_is_an_error(topic: LagTopic) -> None:
     topic.write("a")
     topic.write("a", query="renamed")
     topic.write("b", query="forgotten")
@@ -98,7 +98,7 @@ def test_it_reads_the_last_minute_before_a_log_end_that_is_a_day_old(topic: LagT
     assert topic.find("there").total_lag == 5
 
 
-def test_what_nobody_can_read_or_is_in_a_wrong_place_is_skipped_and_logged_once(
+def test_unreadable_or_misplaced_messages_are_skipped_and_logged_once(
     topic: LagTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "sparklag")

@@ -18,7 +18,7 @@ def later(batch_id: int, at: int) -> BatchRecord:
     return record(batch_id, query_id=OTHER_ID, processed_at=at_ms(at))
 
 
-async def test_a_query_is_detected_by_name_and_by_id(sqlite_store: OffsetStore) -> None:
+async def test_a_query_is_selected_by_name_and_by_id(sqlite_store: OffsetStore) -> None:
     await sqlite_store.write([record(0), record(1), record(2)])
     for requested in ("orders", QUERY_ID, QUERY_ID[:4]):
         assert (await find_record(sqlite_store, requested, None)).batch_id == 2

@@ -32,7 +32,7 @@ def wrapped(text: str, sqlstate: str | None = None) -> DBAPIError:
         wrapped("in any language", "40P01"),
     ],
 )
-def test_a_deadlock_is_reported_apart(error: DBAPIError) -> None:
+def test_a_deadlock_has_an_error_of_its_own(error: DBAPIError) -> None:
     with pytest.raises(Deadlock), errors_translated(STORE):
         raise error
 

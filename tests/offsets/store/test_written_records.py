@@ -84,7 +84,7 @@ async def test_queries_that_left_the_cache_are_read_again(
         assert spans(await records_of(sqlite_store, query_id)) == [(0, n, n) for n in range(3)]
 
 
-async def test_two_drivers_of_a_query_are_reported_of_once(
+async def test_two_drivers_of_a_query_are_reported_once(
     sqlite_store: OffsetStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = StoreWriter(sqlite_store, Settings())

@@ -159,7 +159,7 @@ def test_an_instance_without_work_is_named(kafka: LocalKafka, second_client: Sec
 
 
 @pytest.mark.kafka
-async def test_a_broker_that_is_not_where_the_metadata_reports_is_named(kafka: LocalKafka) -> None:
+async def test_a_broker_that_is_not_at_its_advertised_address_is_named(kafka: LocalKafka) -> None:
     async with BrokerPool(ClusterAccess(kafka.bootstrap_servers)) as pool:
         await pool.refresh()
         port = free_port()

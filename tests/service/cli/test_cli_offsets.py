@@ -65,7 +65,7 @@ def test_list_has_every_query_of_the_store_and_its_newest_batch(store: str) -> N
     assert [query["last_at"] for query in as_json][2:] == [at_ms(2), at_ms(1)]
 
 
-def test_show_reports_the_batch_of_a_moment_by_partition(store: str) -> None:
+def test_show_prints_the_batch_of_a_time_by_partition(store: str) -> None:
     shown = offsets("show", "orders", "--store", store, "--at", str(at_ms(1)))
     assert shown.returncode == 0, shown.stderr
     assert "batch 1, " in shown.stdout

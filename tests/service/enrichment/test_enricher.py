@@ -94,9 +94,7 @@ async def test_a_query_of_no_configured_cluster_is_reported_at_once(kafka: Local
         assert enricher.offsets["default"] == {}
 
 
-async def test_what_nobody_took_is_reported_once_as_requested_last(
-    kafka: LocalKafka, topic: str
-) -> None:
+async def test_a_query_requested_twice_is_reported_once(kafka: LocalKafka, topic: str) -> None:
     async with enriching(kafka.bootstrap_servers) as enricher:
         old, new = query({topic: [0]}), query({topic: [0]})
         nowhere = query({topic: [0]}, "nowhere", cluster=None)

@@ -59,7 +59,7 @@ def test_a_record_newer_than_the_last_row_came_before_the_end_that_shows_it() ->
     assert result.at_s == pytest.approx(100.2)
 
 
-def test_a_record_that_was_there_before_anyone_looked_is_at_least_so_old() -> None:
+def test_a_record_from_before_the_first_row_is_at_least_as_old_as_that() -> None:
     times = LogEndHistory()
     _row(times, 100.0, 10)
     _row(times, 101.0, 12)
@@ -117,7 +117,7 @@ def test_a_row_that_is_not_newer_is_left_out() -> None:
     assert len(times) == 1
 
 
-def test_what_somebody_else_knows_of_the_past_fills_it() -> None:
+def test_inserted_rows_fill_the_past() -> None:
     times = LogEndHistory()
     _row(times, 100.0, 10, 10)
     _row(times, 101.0, 12, 12)
@@ -141,7 +141,7 @@ def test_what_contradicts_what_was_read_is_not_believed() -> None:
     assert _arrival(times, 9, 12, 102.0) == Arrival(None, 100.0, 100.0)
 
 
-def test_two_looks_say_of_every_partition_which_records_came_between_them() -> None:
+def test_two_rows_bound_every_record_between_them() -> None:
     times = LogEndHistory()
     _row(times, 100.0, 10, 50, 0)
     _row(times, 101.0, 20, 60)

@@ -93,7 +93,7 @@ async def test_more_partitions_than_one_request_holds_are_all_answered(
     assert unknown(cluster) == {}
 
 
-async def test_an_offset_was_requested_for_after_its_query_was(
+async def test_an_offset_is_requested_after_its_query(
     second_client: SecondClient, cluster: WatchedCluster, topic: str
 ) -> None:
     state = query({topic: [0]})

@@ -64,7 +64,7 @@ async def test_a_step_has_its_last_and_highest(live: LiveServer, http: httpx.Asy
     assert (second["max_time_lag_s"], second["status"]) == (None, "UNKNOWN")
 
 
-async def test_an_answer_has_a_thousand_points_at_most_however_fine_it_is_requested_for(
+async def test_an_answer_has_at_most_a_thousand_points_however_short_the_step(
     live: LiveServer, http: httpx.AsyncClient
 ) -> None:
     for ago_ms in range(24 * 60 * MINUTE_MS, 0, -MINUTE_MS):

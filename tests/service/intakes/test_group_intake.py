@@ -152,7 +152,7 @@ async def test_a_group_is_observed_from_its_first_commit_on(
         await watch.at(group, {topic: {0: 1}})
 
 
-async def test_a_deleted_group_is_reported_to_have_ended_where_it_was_and_may_come_back(
+async def test_a_deleted_group_ends_where_it_was_and_may_come_back(
     kafka: LocalKafka, topic: str, group: str
 ) -> None:
     await commit(kafka.bootstrap_servers, group, {topic: {0: 5}})
@@ -169,7 +169,7 @@ async def test_a_deleted_group_is_reported_to_have_ended_where_it_was_and_may_co
         assert [o.cause for o in watch.of(group)] == ["group", "terminated", "group"]
 
 
-async def test_a_group_that_was_deleted_while_nobody_looked_is_reported_to_have_ended_once(
+async def test_a_group_deleted_while_nobody_looked_ends_once(
     kafka: LocalKafka, topic: str, group: str
 ) -> None:
     query_ids = [f"group:default:{group}", f"group:west:{group}", "dd8b09d1"]

@@ -93,7 +93,7 @@ async def test_a_record_that_waits_is_as_old_as_it_is(
 
 
 @pytest.mark.parametrize(("waits_s", "method"), [(600, "interpolated"), (200_000, "floor")])
-async def test_what_waited_before_anyone_looked_is_requested_of_kafka_by_time(
+async def test_a_backlog_from_before_the_start_is_looked_up_in_kafka_by_time(
     kafka: LocalKafka, second_client: SecondClient, topic: str, waits_s: int, method: TimeLagMethod
 ) -> None:
     """A day back; what is older is a day old at least."""

@@ -28,7 +28,7 @@ def test_an_id_is_the_offsets_in_it() -> None:
     assert parse_id("-") == {}
 
 
-def test_what_is_no_id_is_reported_apart() -> None:
+def test_what_is_no_id_is_none() -> None:
     for text in ("", "x", "0", "0:", ":1", "0:1,", "0:-1", "0:1 ", "0:1\n", "9" * 40 + ":1"):
         assert parse_id(text) is None, text
 
@@ -142,7 +142,7 @@ steps = st.lists(
     steps, st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 12)), max_size=6)
 )
 @example([(0, "small")] * 3 + [(1, "small"), (0, "forget")], [(4, False, 2)])
-def test_who_reads_in_pieces_from_instance_to_instance_knows_in_the_end_what_they_know(
+def test_a_reader_of_several_instances_ends_with_what_they_know(
     steps: list[tuple[int, str]], visits: list[tuple[int, bool, int]]
 ) -> None:
     offsets = [0] * PARTITIONS

@@ -168,7 +168,7 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
     assert await scrape() == {(1_003, 3)}
 
 
-async def test_only_owned_queries_are_shown_where_that_is_requested_for() -> None:
+async def test_only_owned_queries_are_shown_where_that_is_requested() -> None:
     pipeline = showing(settings(queries="owned"), lag_event(), lag_event(query_id="b"))
     pipeline.tracked.adopt(lag_event(query_id="b"), 0.0)
     text = await exposed_by(pipeline)

@@ -250,7 +250,7 @@ async def test_each_cluster_has_its_groups_and_one_that_is_away_costs_only_itsel
             await one.fails_no_more()
 
 
-async def test_brokers_of_older_versions_are_requested_for_one_group_at_a_time(
+async def test_older_brokers_get_one_group_in_a_request(
     kafka: LocalKafka, second_client: SecondClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speaking(monkeypatch, {8: (0, 7), 9: (0, 5), 10: (0, 2)})

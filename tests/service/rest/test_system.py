@@ -41,7 +41,7 @@ async def test_the_list_of_queries_shows_what_fails_as_readiness_does(
             assert ready[kind] == listed.json()[kind] != {}
 
 
-async def test_strangers_are_reported_what_is_not_ready_and_not_why(incomplete: Pipeline) -> None:
+async def test_strangers_learn_what_is_not_ready_and_not_why(incomplete: Pipeline) -> None:
     async with rest_client(incomplete) as http:
         own = (await http.get("/lag")).json()
     assert own["failing"]["view"] == REASON

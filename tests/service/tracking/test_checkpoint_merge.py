@@ -143,7 +143,7 @@ def test_a_start_without_data_is_where_the_checkpoint_reports(is_first: bool) ->
     assert query.query == "orders"
 
 
-def test_sources_are_reported_apart_by_their_topics_where_a_plan_counts_otherwise() -> None:
+def test_topics_distinguish_sources_where_a_plan_counts_otherwise() -> None:
     begun = observation(
         cause="started",
         batch_id=None,
@@ -167,7 +167,7 @@ def test_a_source_without_data_in_the_last_batch_stays_where_it_was() -> None:
     assert [s.processed for s in query.sources] == [{"orders": {0: 9}}, {"fx": {0: 6}}]
 
 
-def test_a_batch_long_after_the_drivers_last_word_is_of_a_run_that_does_not_speak() -> None:
+def test_a_batch_long_after_the_drivers_last_message_is_of_another_run() -> None:
     query = taken(spoken(4, 50, cause="terminated"), received(9, 90, 5 * MINUTE_MS))
     assert query.run_id is None
     assert not query.ended
@@ -239,7 +239,7 @@ def test_what_cannot_be_looked_at_any_more_is_not_called_dead() -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_in_any_order_the_query_is_at_the_newest_batch_that_anybody_reported_of(seed: int) -> None:
+def test_in_any_order_the_query_is_at_the_newest_reported_batch(seed: int) -> None:
     dice = random.Random(seed)
     tracker = States()
     spoken_batch, observed_batch, number = -1, -1, 0

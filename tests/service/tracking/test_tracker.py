@@ -154,7 +154,7 @@ def test_a_subscription_watches_every_partition_and_an_assignment_its_own() -> N
     assert assigned.watched_partitions("returns", (0, 1)) == [1]
 
 
-def test_a_pattern_watches_the_topics_it_has_detected() -> None:
+def test_a_pattern_watches_the_topics_it_has_matched() -> None:
     assert source({"b": {0: 5}, "a": {0: 1}}, topics=None).watched_topics() == ["a", "b"]
 
 
@@ -178,7 +178,7 @@ def test_a_run_that_speaks_beside_a_newer_one_is_named_and_moves_nothing() -> No
     assert known(tracker).observation_offset == 3
 
 
-def test_the_late_words_of_a_run_that_is_dead_are_not_taken() -> None:
+def test_late_messages_of_a_dead_run_are_ignored() -> None:
     tracker = two_runs()
     assert not tracker.observe(at(9, observed_at=1_999), offset=3)
     assert not tracker.observe(at(9, observed_at=5_000, cause="terminated"), offset=4)
@@ -281,7 +281,7 @@ def test_two_runs_are_over_when_one_is_silent_for_a_minute() -> None:
     assert known(tracker).other_run_id is None
 
 
-def test_two_runs_are_reported_apart_from_one_whatever_their_clocks_say() -> None:
+def test_two_runs_are_distinguished_from_one_whatever_their_clocks_say() -> None:
     tracker = two_runs()
     ahead_ms = 3_600_000
     tracker.observe(at(12, observed_at=ahead_ms), offset=3, now_ms=4_000)
