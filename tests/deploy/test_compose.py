@@ -106,9 +106,7 @@ def test_images_are_built_with_the_arguments_that_the_dockerfile_takes() -> None
 
 
 @pytest.mark.parametrize("name", MONITORING)
-def test_monitoring_is_hardened_pinned_checked_and_on_loopback_alone(
-    name: str,
-) -> None:
+def test_monitoring_is_hardened_pinned_checked_and_on_loopback_alone(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]

@@ -43,9 +43,7 @@ class FakeSignals(StopSignals):
         self.received = received
 
 
-def test_after_a_signal_a_long_batch_is_cut_off(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_after_a_signal_a_long_batch_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     query: Any = FakeQuery(LATE)
     stop_query(query, FakeSignals(received=True))
     (output,) = logged(caplog, logging.WARNING)

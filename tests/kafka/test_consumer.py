@@ -67,9 +67,7 @@ async def test_each_step_that_fails_is_logged_and_nothing_goes_on(
     await nothing_goes_on(consumer)
 
 
-async def test_a_consumer_stops_when_its_cancelled_tasks_raise(
-    consumer: ContractConsumer,
-) -> None:
+async def test_a_consumer_stops_when_its_cancelled_tasks_raise(consumer: ContractConsumer) -> None:
     # As it is when the fetching itself has ended by a failure.
     consumer._fetcher._pending_tasks.add(asyncio.create_task(_endless()))
     await consumer.stop()

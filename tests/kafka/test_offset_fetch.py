@@ -129,9 +129,7 @@ def test_a_response_is_decoded(version: int, topics: Topics, error_code: int, gr
 
 
 @given(groups=st.dictionaries(_names, _topics, max_size=3))
-def test_many_groups_are_read_with_what_a_newer_broker_adds(
-    groups: dict[str, Topics],
-) -> None:
+def test_many_groups_are_read_with_what_a_newer_broker_adds(groups: dict[str, Topics]) -> None:
     written = {group: (topics, 0) for group, topics in groups.items()}
     committed = Broker(8, tags=_UNKNOWN_TAG).respond(written).decode()
     assert {group: offsets_of(topics) for group, topics in committed.items()} == {

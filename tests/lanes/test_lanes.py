@@ -42,9 +42,7 @@ def test_a_querys_life_arrives_whole_and_in_order(story: LaneStory) -> None:
     assert story.of(story.first)[-1].exception is None
 
 
-def test_every_observation_has_what_the_query_reads_and_its_checkpoint(
-    story: LaneStory,
-) -> None:
+def test_every_observation_has_what_the_query_reads_and_its_checkpoint(story: LaneStory) -> None:
     for observation in story.observations[story.first.query_id]:
         (source,) = observation.sources
         assert source.topics == [story.topic]

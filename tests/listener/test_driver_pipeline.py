@@ -130,9 +130,7 @@ async def test_brokers_are_set_or_those_of_the_first_query(output: str | None, u
     assert sink.bootstrap_servers == [used]
 
 
-async def test_without_brokers_it_logs_once_and_goes_on(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_without_brokers_it_logs_once_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     sink = Taken()
     async with running(sink, lambda query_id: QueryDescription()) as pipeline:
         await receive(pipeline, PROGRESS, Idled(QUERY_ID, RUN_ID, 30))
@@ -192,9 +190,7 @@ async def test_a_run_whose_progress_came_before_its_start_is_described() -> None
     assert sink.observations[0].sources[0].processed == sink.observations[1].sources[0].processed
 
 
-async def test_a_late_description_is_requested_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_late_description_is_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", 0.05)
     answering = threading.Event()
 
@@ -319,9 +315,7 @@ async def test_an_event_after_its_end_is_not_kept() -> None:
         assert pipeline._events.qsize() == 0
 
 
-async def test_lost_observations_are_counted_and_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_lost_observations_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     sink = Clogged()
     async with running(sink) as pipeline:
         pipeline.receive(STARTED)

@@ -146,9 +146,7 @@ def test_one_line_reports_what_is_observed_and_where_it_goes(
     assert logged(caplog) == [f"sparklag: {application}, method poll; {where}"]
 
 
-def test_sources_are_kept_apart_and_those_without_kafka_are_left_out(
-    driver: Driver,
-) -> None:
+def test_sources_are_kept_apart_and_those_without_kafka_are_left_out(driver: Driver) -> None:
     other = driver.client.create(f"{driver.topic}-b", 1)
     driver.send(3, other)
     driver.observe()

@@ -31,9 +31,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("before", [(), ("--",)])
-def test_the_command_keeps_its_arguments_output_and_exit_code(
-    before: tuple[str, ...],
-) -> None:
+def test_the_command_keeps_its_arguments_output_and_exit_code(before: tuple[str, ...]) -> None:
     done = run(*before, sys.executable, "-c", SHOW, "--", "a b", "", SPARKLAG_AUTO="0")
     assert (done.returncode, done.stdout, done.stderr) == (7, "1 ['--', 'a b', '']\n", "")
 

@@ -52,9 +52,7 @@ def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-def test_without_pyspark_spark_home_fetches_and_the_cache_needs_neither(
-    tmp_path: Path,
-) -> None:
+def test_without_pyspark_spark_home_fetches_and_the_cache_needs_neither(tmp_path: Path) -> None:
     command = resolving(tmp_path, "sys.modules['pyspark'] = None;")
     with_home, without = (
         succeed(*command, env={**os.environ, "SPARK_HOME": home})

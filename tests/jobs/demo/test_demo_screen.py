@@ -63,9 +63,7 @@ def test_a_program_beside_the_broker_takes_its_address(program: object) -> None:
     assert parsed.bootstrap_servers == "b:9092"
 
 
-def test_a_program_is_named_as_the_reader_can_type_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_program_is_named_as_the_reader_can_type_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     folder = Path(sys.executable).parent
     monkeypatch.chdir(folder.parent)

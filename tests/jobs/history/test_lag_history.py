@@ -184,9 +184,7 @@ def test_after_every_kill_each_event_is_kept_exactly_once(kept: _Kept, tables: _
     assert result == Counter(event.event_id for event in kept.events)
 
 
-def test_after_every_kill_each_window_that_is_over_is_rolled_up_exactly_once(
-    tables: _Rows,
-) -> None:
+def test_after_every_kill_each_window_that_is_over_is_rolled_up_exactly_once(tables: _Rows) -> None:
     minutes = Counter((row["query_id"], row["start_ms"]) for row in tables["minutes"])
     # The newest event is 20 s before the end: with a minute of lateness, two are not over.
     expected = {

@@ -108,9 +108,7 @@ def test_the_settings_in_sparks_configuration_are_those_with_the_prefix() -> Non
     assert configuration == {"httpPort": "9", "storeUrl": "x -> y"}
 
 
-def test_a_hidden_spark_configuration_is_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_hidden_spark_configuration_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     hidden: Any = FailingEvent(lambda: Py4JNetworkError("not allowed"))
     session = FakeSession(_jsparkSession=FakeJavaSession(configuration=hidden))
     assert ClassicSession(session).configuration() == {}

@@ -224,9 +224,7 @@ def test_sources_are_matched_by_their_topics(
     ]
 
 
-def test_a_run_too_short_to_describe_has_the_description_of_the_last(
-    watching: Observer,
-) -> None:
+def test_a_run_too_short_to_describe_has_the_description_of_the_last(watching: Observer) -> None:
     received(watching, terminated())
     watching.describe(QUERY, NEXT_RUN, QueryDescription())
     observation = received(watching, started(NEXT_RUN))

@@ -302,9 +302,7 @@ async def test_one_lost_connection_is_not_the_end(driver: Counted) -> None:
     assert not driver.task.done()
 
 
-async def test_errors_are_logged_once_and_it_polls_on(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_errors_are_logged_once_and_it_polls_on(caplog: pytest.LogCaptureFixture) -> None:
     async with counting() as driver:
         driver.queries.fail = lambda: SparkUnavailable("it will not say")
         await driver.polls(5)
@@ -316,9 +314,7 @@ async def test_errors_are_logged_once_and_it_polls_on(
     assert "does not list its active queries: it will not say" in output
 
 
-async def test_a_hung_jvm_gets_one_request_and_no_refresh(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_hung_jvm_gets_one_request_and_no_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_poller, "_CALL_TIMEOUT_S", 0.02)
     threads = threading.active_count()
     async with counting() as driver:

@@ -45,9 +45,7 @@ def test_files_of_the_first_format_are_read(written: list[Line], is_continuous: 
 
 
 @given(st.dictionaries(st.integers(0, 50), lines, min_size=1, max_size=6))
-def test_files_of_the_second_format_are_read_in_any_order(
-    written: dict[int, Line],
-) -> None:
+def test_files_of_the_second_format_are_read_in_any_order(written: dict[int, Line]) -> None:
     # A dictionary that was made at random has no order either.
     file = parse_offsets(v2({str(key): line for key, line in written.items()}), "offsets/7")
     assert kafka(file) == {

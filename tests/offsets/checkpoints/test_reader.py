@@ -144,9 +144,7 @@ def test_a_checkpoint_without_any_offsets_of_its_commits_is_broken(checkpoint: C
         checkpoint.reader().poll()
 
 
-def test_a_source_without_an_offset_stays_where_it_was(
-    checkpoint: Checkpoint,
-) -> None:
+def test_a_source_without_an_offset_stays_where_it_was(checkpoint: Checkpoint) -> None:
     checkpoint.run(0, at(5), None)
     checkpoint.run(1, at(6), {"late": {0: 3}})
     checkpoint.run(2, None, {"late": {0: 4}})
@@ -243,9 +241,7 @@ def test_what_stays_half_written_is_an_error_until_a_newer_file_comes(
     assert planned(received(reader)) == {0: at(7)}
 
 
-def test_a_broken_committed_batch_leaves_the_one_before_then_fails(
-    checkpoint: Checkpoint,
-) -> None:
+def test_a_broken_committed_batch_leaves_the_one_before_then_fails(checkpoint: Checkpoint) -> None:
     checkpoint.run(0, at(5))
     checkpoint.run(1, at(6))
     (checkpoint.folder / "offsets/1").write_bytes(v1(at(6))[:-4])

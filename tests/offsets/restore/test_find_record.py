@@ -42,9 +42,7 @@ async def test_an_unrecorded_query_is_reported_with_the_store(sqlite_store: Offs
     assert str(raised.value) == f"query 'Orders' is not in the offset store {sqlite_store.shown}"
 
 
-async def test_a_time_before_the_first_batch_names_that_batch(
-    sqlite_store: OffsetStore,
-) -> None:
+async def test_a_time_before_the_first_batch_names_that_batch(sqlite_store: OffsetStore) -> None:
     await sqlite_store.write([record(0), later(0, 9)])
     with pytest.raises(BeforeFirstBatch) as raised:
         await find_record(sqlite_store, "orders", at_ms(0) - 1)
@@ -56,9 +54,7 @@ async def test_a_time_before_the_first_batch_names_that_batch(
         await find_record(sqlite_store, OTHER_ID, at_ms(5))
 
 
-async def test_the_query_of_that_time_is_chosen_of_two(
-    sqlite_store: OffsetStore,
-) -> None:
+async def test_the_query_of_that_time_is_chosen_of_two(sqlite_store: OffsetStore) -> None:
     await sqlite_store.write([record(0), record(1), later(0, 5), later(1, 6)])
 
     async def result(at: int | None) -> tuple[str, int]:
@@ -73,9 +69,7 @@ async def test_the_query_of_that_time_is_chosen_of_two(
     assert await result(0) == (QUERY_ID, 0)
 
 
-async def test_two_queries_of_that_name_at_one_time_are_listed(
-    sqlite_store: OffsetStore,
-) -> None:
+async def test_two_queries_of_that_name_at_one_time_are_listed(sqlite_store: OffsetStore) -> None:
     await sqlite_store.write([record(0), record(1), record(7), later(0, 5), later(1, 6)])
     for at in (None, at_ms(7)):
         with pytest.raises(AmbiguousQuery) as raised:

@@ -104,9 +104,7 @@ async def test_nothing_is_pruned_without_a_retention(store: FaultyStore) -> None
     await asyncio.wait_for(writer.prune_regularly(), DEADLINE_S)
 
 
-async def test_a_driver_records_what_came_while_the_store_was_away(
-    store: FaultyStore,
-) -> None:
+async def test_a_driver_records_what_came_while_the_store_was_away(store: FaultyStore) -> None:
     queue: NewestQueue[Observation] = NewestQueue(1, key=lambda one: one.query_id)
     stats = Stats()
     other = new_query()

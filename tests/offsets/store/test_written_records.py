@@ -31,9 +31,7 @@ async def test_a_run_continues_after_unobserved_batches(sqlite_store: OffsetStor
     assert spans(records) == [(0, 0, 0), (0, 1, 2), (0, 3, 3), (0, 4, 4), (0, 5, 5)]
 
 
-async def test_after_a_restart_it_goes_on_from_the_store(
-    sqlite_store: OffsetStore,
-) -> None:
+async def test_after_a_restart_it_goes_on_from_the_store(sqlite_store: OffsetStore) -> None:
     await record(StoreWriter(sqlite_store, Settings()), *(output(n) for n in range(4)))
     added = await record(StoreWriter(sqlite_store, Settings()), *(output(n) for n in range(6)))
     assert added == 2

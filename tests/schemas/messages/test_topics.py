@@ -69,9 +69,7 @@ def test_named_queries_have_the_last_partitions_and_the_others_share_the_rest() 
     }
 
 
-def test_a_topic_with_few_partitions_is_shared_and_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_topic_with_few_partitions_is_shared_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     partitions = LagPartitions(["orders", "returns"])
     for query in ("orders", "other"):
         choice = partitions.choice_of(f"id of {query}", query)

@@ -44,9 +44,7 @@ def limited(request: pytest.FixtureRequest) -> Iterator[Limited]:
     made.log.removeHandler(made.handler)
 
 
-def test_a_flood_is_limited_and_the_rest_is_counted_when_its_window_ends(
-    limited: Limited,
-) -> None:
+def test_a_flood_is_limited_and_the_rest_is_counted_when_its_window_ends(limited: Limited) -> None:
     for number in range(100):
         limited.log.warning("cannot read %d", number, extra=log_fields("q1", "away"))
     assert limited.handler.texts() == [f"cannot read {number}" for number in range(5)]

@@ -79,9 +79,7 @@ def test_at_its_limit_an_older_item_goes(limit: int, put: str, dropped: str, lef
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_it_stays_bounded_and_ordered_and_keeps_the_newest_item_of_each_key(
-    seed: int,
-) -> None:
+def test_it_stays_bounded_and_ordered_and_keeps_the_newest_item_of_each_key(seed: int) -> None:
     chance = random.Random(seed)
     limit = chance.randint(1, 8)
     keys = "abcdef"[: chance.randint(1, 6)]

@@ -50,9 +50,7 @@ def test_each_change_is_shown_once() -> None:
     assert shown(EVENT, EVENT, LATER, STALLED, STALLED, EVENT) == [EVENT, STALLED, EVENT]
 
 
-def test_an_outage_and_its_end_are_reported_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_outage_and_its_end_are_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     away = ServiceError("no service\x1b[2J")
     assert shown(EVENT, away, away, EVENT, STALLED) == [EVENT, STALLED]
     assert capsys.readouterr().err.splitlines() == [

@@ -145,18 +145,14 @@ async def test_a_batch_is_observed_when_it_begins_and_when_it_is_done(orders: Ch
         assert (await watching.reports(orders, 1, 25)).planned_batch_id is None
 
 
-async def test_an_unchanged_query_is_not_reported_before_the_heartbeat(
-    orders: Checkpoint,
-) -> None:
+async def test_an_unchanged_query_is_not_reported_before_the_heartbeat(orders: Checkpoint) -> None:
     async with Watching(locations=[str(orders.folder)]).running() as watching:
         await watching.reports(orders, 0, 10)
         await watching.looked(10)
         assert len(watching.of(orders)) == 1
 
 
-async def test_at_the_heartbeat_it_reports_that_the_query_exists(
-    orders: Checkpoint,
-) -> None:
+async def test_at_the_heartbeat_it_reports_that_the_query_exists(orders: Checkpoint) -> None:
     settings = {"locations": [str(orders.folder)], "heartbeat_s": 0.2}
     async with Watching(**settings).running() as watching:
         await holds(lambda: len(watching.of(orders)) >= 3, "it is observed again")

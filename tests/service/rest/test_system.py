@@ -30,9 +30,7 @@ async def test_before_everything_is_there_it_is_live_and_not_ready() -> None:
     assert set(ready.json()["failing"]) == {"topics", "intake", "view"}
 
 
-async def test_the_list_of_queries_shows_what_fails_as_readiness_does(
-    incomplete: Pipeline,
-) -> None:
+async def test_the_list_of_queries_shows_what_fails_as_readiness_does(incomplete: Pipeline) -> None:
     for address in (HERE, ELSEWHERE):
         async with rest_client(incomplete, address) as http:
             ready, listed = (await http.get("/health/ready")).json(), await http.get("/lag")

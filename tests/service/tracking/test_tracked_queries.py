@@ -100,9 +100,7 @@ async def test_a_watchers_delivery_is_pending_where_no_driver_reports(table: Tab
     assert table.covered(SECOND) == "look again"
 
 
-async def test_a_delivery_not_published_is_pending_for_the_newest_state(
-    table: Table,
-) -> None:
+async def test_a_delivery_not_published_is_pending_for_the_newest_state(table: Table) -> None:
     table.deliver("driver", FIRST)
     failed = table.take(FIRST)
     assert table.unpublished == 0
@@ -165,17 +163,13 @@ async def test_a_query_that_outgrows_the_limit_is_refused_and_keeps_what_it_had(
     assert table.partitions == 3
 
 
-async def test_a_query_without_partitions_is_admitted_where_there_is_no_room(
-    table: Table,
-) -> None:
+async def test_a_query_without_partitions_is_admitted_where_there_is_no_room(table: Table) -> None:
     table.let("a", 10)
     table.let("b", 0)
     assert table.shares == {"queries": (2, 3), "watched_partitions": (10, 10)}
 
 
-async def test_an_adopted_query_keeps_its_first_state_until_it_is_released(
-    table: Table,
-) -> None:
+async def test_an_adopted_query_keeps_its_first_state_until_it_is_released(table: Table) -> None:
     table.adopt(lag_event(observed_at=1_000), 0.0)
     table.adopt(lag_event(observed_at=2_000), 0.0)
     assert table[QUERY_ID].observed_at == 1_000
