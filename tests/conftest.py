@@ -125,8 +125,7 @@ def _begins(item: pytest.Item) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """End the run with all threads' stacks where it hangs here: pytest-timeout looks no longer
-    once a test has failed."""
+    """Ends a run that hangs here with all stacks: pytest-timeout ends with the test's call."""
     faulthandler.dump_traceback_later(TEARDOWN_S, exit=True, file=item.config.stash[_stderr])
     try:
         yield
@@ -136,8 +135,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_servers(pytestconfig: pytest.Config) -> SharedServers:
-    """Those of the run: a test has topics, databases and subjects of its own on them. A test that
-    stops or freezes a server starts its own."""
+    """The run's servers: a test that stops or freezes one starts its own."""
     servers: SharedServers | None = pytestconfig.pluginmanager.get_plugin("shared_servers")
     assert servers is not None
     return servers

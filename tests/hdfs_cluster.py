@@ -34,8 +34,7 @@ def hadoop_jars() -> list[Path]:
 
 
 def configured_java(folder: Path, files: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The command up to the main class. `files`: the properties of `core-site.xml` and others,
-    which it writes to the folder."""
+    """The command up to the main class. Writes `files`, such as `core-site.xml`, to the folder."""
     folder.mkdir()
     for name, properties in files.items():
         lines = (

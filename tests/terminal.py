@@ -61,8 +61,7 @@ class Terminal:
         self._run("resize-window", "-x", str(width), "-y", str(height))
 
     def screen(self, *, escapes: bool = False) -> str:
-        """What a person sees, once it is not just being drawn; with the escape sequences that
-        colour it, where wanted."""
+        """The visible text once it is complete, with the escape sequences of colours on request."""
         received = ""
 
         def is_still() -> bool:

@@ -28,8 +28,7 @@ QUERIES = ("orders", "continuous")
 
 
 def agrees(url: str, topics: Topics, folder: Path) -> bool:
-    """Whether the lag is that of the checkpoint's newest batch, by partition, as measured beside
-    the service."""
+    """Whether the lag is that of the checkpoint's newest batch, measured by another client."""
     checkpoint = Checkpoint(folder)
     batch = checkpoint.committed_batches()[-1]
     expected = topics.lag_after(checkpoint, batch)

@@ -1,5 +1,4 @@
-"""Which package may import which, each in an interpreter of its own; and which stage of the
-service, by its source. `docs/architecture.md` shows both."""
+"""Which package and which stage of the service may import which: see `docs/architecture.md`."""
 
 from __future__ import annotations
 

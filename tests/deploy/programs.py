@@ -29,8 +29,7 @@ class Programs:
 
 
 def prometheus_programs() -> Programs:
-    """Those of this machine, else those in the cache, else unpacked there. Raises
-    ProgramsMissing."""
+    """Of this machine, of the cache, or unpacked there. Raises ProgramsMissing."""
     result = _detected(os.get_exec_path())
     if result is not None:
         return result

@@ -1,6 +1,4 @@
-"""From a query that hangs to the one who is woken: Spark, service, Prometheus, Alertmanager.
-
-A driver that ends in order wakes nobody."""
+"""A query that hangs wakes somebody, by way of Prometheus; a driver that ends in order does not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""docker-compose.yml and its profiles, and what `monitoring` mounts: as Compose, Prometheus and
-Grafana read it. `make compose-test` starts it."""
+"""Compose, Prometheus and Grafana accept docker-compose.yml and what `monitoring` mounts."""
 
 from __future__ import annotations
 

@@ -24,8 +24,7 @@ _FLUSH_STEP_S: Final = 1.0
 
 
 class LastingProducer:
-    """Records of a partition are never out of order and never given up; twice at times, where an
-    answer was lost."""
+    """Keeps the order of a partition, loses nothing, and may write a record twice."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._options = {

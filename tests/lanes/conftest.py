@@ -69,8 +69,7 @@ class Teller:
     folder: Path
 
     def tell(self) -> LaneStory:
-        """Start, read, idle, end; restart without data, silent; fail; go on without a listener; be
-        polled."""
+        """Start, read, idle, end, restart, go silent, fail, lose the listener, be polled."""
         process = self.process
         versions = process.do("versions") | {
             "automatic": process.do("automatic"),

@@ -66,8 +66,7 @@ class Driver:
         output_mode: str = "append",
         **options: Any,
     ) -> StreamingQuery:
-        """Read the test's topic, unless `frame` or `options` say what to read; stopped with the
-        test. `write`: for foreachBatch."""
+        """Reads the test's topic, unless `frame` or `options` name another source."""
         if frame is None:
             if not {"subscribe", "subscribePattern", "assign"} & options.keys():
                 options["subscribe"] = self.topic
@@ -93,8 +92,7 @@ def driver(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Driver]:
-    """A driver with a topic of two partitions and ten records. Spark may answer late, as on a busy
-    machine."""
+    """A topic of two partitions and ten records. Spark may answer late, as on a busy machine."""
     monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", DEADLINE_S)
     monkeypatch.setattr(query_poller, "_CALL_TIMEOUT_S", DEADLINE_S)
     made = Driver(spark, second_client, second_client.create(topic_name, 2), tmp_path)

@@ -1,5 +1,4 @@
-"""However a driver ends, it ends as it would have, its last position is on the topic, and the
-service shows what became of its query: no end in order is an alarm, and no other passes for one."""
+"""However a driver ends, its last position is published and the service reports its end."""
 
 from __future__ import annotations
 

@@ -129,8 +129,7 @@ def evaluated(
     cause: str = "refresh",
     silent: bool = False,
 ) -> LagEvent:
-    """The lag event of `query`, at 100 s unless `at` says otherwise; all that is known of its past
-    is `previous`."""
+    """The lag event of `query`, at 100 s unless `at` says otherwise, after the event `previous`."""
     at = at or moment()
     past = EvaluatedQuery(previous, resume_history(previous, at)) if previous is not None else None
     return (

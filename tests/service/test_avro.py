@@ -1,5 +1,4 @@
-"""The service in Avro, with a real registry: what a generic reader gets, a topic with both forms,
-and a registry that comes late, goes, or does not know."""
+"""The service in Avro, with a real registry that comes late, goes, or lacks a schema."""
 
 from __future__ import annotations
 

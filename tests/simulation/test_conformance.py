@@ -1,5 +1,4 @@
-"""One script of the service's client calls runs on a real broker and on the simulated one: what
-they return, what they refuse, and what listeners are called with is equal."""
+"""A real broker and the simulated one answer one script of client calls equally."""
 
 from __future__ import annotations
 

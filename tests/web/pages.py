@@ -21,8 +21,7 @@ _LEFT: Final = "net::ERR_ABORTED"
 
 
 class PageErrors:
-    """Errors and warnings on the console, uncaught exceptions, requests that failed or went to
-    another host, violations of the Content-Security-Policy: of all pages of a context."""
+    """Console errors and warnings, exceptions, failed or foreign requests, policy violations."""
 
     def __init__(self) -> None:
         self._observed: list[str] = []

@@ -41,8 +41,7 @@ _WIDER_THAN_THE_PAGE = """() => {
 
 @pytest.fixture(scope="module")
 def topics(second_client: SecondClient, service: ServiceProcess) -> list[str]:
-    """Two that queries read: query N of the first is N behind; of the two that have read all of the
-    other, one failed."""
+    """Query N of the first is N behind. Of two that have read the second, one failed."""
     unique = service.port
     many, few = f"many-{unique}", f"few-{unique}"
     for topic in (many, few):

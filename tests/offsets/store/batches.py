@@ -26,8 +26,7 @@ def source(processed: Offsets | None, began: Offsets | None = None, **fields: An
 
 
 def output(batch_id: int | None, *sources: SourcePosition, **fields: Any) -> Observation:
-    """The observation once that batch has completed, a tenth of a second later. Without
-    sources: of `orders` 0 the batch has read ten records."""
+    """The observation after a batch. Without `sources`, it has read ten records of `orders` 0."""
     completed = at_ms(batch_id or 0)
     ours = [
         source({"orders": {0: 10 * (batch_id or 0) + 10}}, {"orders": {0: 10 * (batch_id or 0)}})
@@ -125,8 +124,7 @@ def new_query() -> str:
 
 
 def check_whole(records: Sequence[BatchRecord]) -> None:
-    """Each generation has every batch from its first to its newest exactly once, each begins where
-    the one before it ended, and time never goes back."""
+    """Each generation has each batch once, ranges follow each other, time never goes back."""
     for before, after in itertools.pairwise(records):
         assert after.processed_at >= before.processed_at
         if after.generation != before.generation:

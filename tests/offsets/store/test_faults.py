@@ -59,8 +59,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
 
 @pytest.fixture
 async def opened() -> AsyncIterator[AsyncExitStack]:
-    """Closes what a test opens. pymongo, cancelled as it connects, leaves its socket to the
-    collector: here, and not in another test."""
+    """Closes stores, and collects the socket that pymongo leaves where it is cancelled."""
     async with AsyncExitStack() as opened:
         yield opened
     with warnings.catch_warnings():

@@ -1,5 +1,4 @@
-"""Messages outlive the programs that wrote them: each released version reads every newer one, and
-is read by it."""
+"""Each released version reads every newer one, and is read by it."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ def released(version: str, message: MessageType, ending: str) -> Any:
 
 
 def resolved(value: Any, writer: Any, reader: Any) -> Any:
-    """A value that is written in one Avro schema and read in another, by Avro's own rules;
-    timestamps stay numbers."""
+    """A value written in one Avro schema and read in another. Timestamps stay numbers."""
     written_in, read_in = (parse_schema(json.dumps(each)).parsed for each in (writer, reader))
     written = BytesIO(by_fastavro(written_in, value))
     return fastavro.schemaless_reader(written, written_in, read_in)

@@ -49,8 +49,7 @@ def environment(settings: Settings | None) -> dict[str, str]:
 def sparklag(
     *arguments: str, settings: Settings | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in this process, where it takes a twentieth of the time. Its standard output
-    and error are no terminal."""
+    """Runs a command in this process, which is faster. Its output is no terminal."""
     stdout, stderr = StringIO(), StringIO()
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())

@@ -22,8 +22,7 @@ OTHER_ID = "ee8b09d1-0000-4000-8000-000000000002"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Three batches of `orders`, two of `orders-v2`, and two queries that are called `both`. Where
-    they read nobody listens."""
+    """Three batches of `orders`, two of `orders-v2`, two queries `both`. Their brokers are away."""
     url = f"sqlite:///{tmp_path_factory.mktemp('offsets')}/offsets.db"
     records = [record(number) for number in range(3)]
     records += [record(number, query_id=OTHER_ID, query="orders-v2") for number in range(2)]

@@ -182,8 +182,7 @@ def searched(
     size: int = FIRST_BYTES,
     end: int = 100,
 ) -> Search:
-    """A search in a log of these batches, with each broker's rule of what fits; always first or
-    never is it in the request."""
+    """Searches a log of these batches, of which each broker's rule of size decides the answer."""
     search = search_at(position, "read_committed" if committed else "read_uncommitted", size)
     batches = list(log)
     rounds = 0

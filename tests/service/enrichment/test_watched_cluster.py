@@ -109,8 +109,7 @@ async def test_an_offset_is_requested_after_its_query(
 
 @pytest.fixture(scope="module")
 def creating() -> Iterator[LocalKafka]:
-    """Creates a topic that is requested, when it is requested the usual way; may be frozen and
-    stopped."""
+    """Creates requested topics. May be frozen and stopped."""
     with LocalKafka(auto_create_topics=True) as broker:
         yield broker
 

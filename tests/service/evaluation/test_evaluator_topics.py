@@ -1,5 +1,4 @@
-"""Lag where the topic or the position is not what it was: deleted, created anew, added to, gone
-back."""
+"""Lag of topics and positions that were deleted, created anew, added to, or went back."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The REST interface of a pipeline that is not running, on a real port, fed by hand; and readers of
-its live stream on bare sockets."""
+"""A REST interface on a real port without a pipeline, and readers of its live stream."""
 
 from __future__ import annotations
 
