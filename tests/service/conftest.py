@@ -16,6 +16,7 @@ from sparklag_service.pipeline import Pipeline
 from tests.background_task import background
 from tests.local_kafka import LocalKafka
 from tests.loop_guard import own_work
+from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.service.live.live_server import LiveServer, live_server
 from tests.service.pipelines import pipeline_of
@@ -102,6 +103,24 @@ def settings_for(bootstrap_servers: str, **fields: Any) -> Settings:
 @pytest.fixture
 def topic(second_client: SecondClient, topic_name: str) -> str:
     return second_client.create(topic_name)
+
+
+class LagLog:
+    """`consumer-lag` of a service that does not run, as instances wrote it."""
+
+    def __init__(self, settings: Settings, client: SecondClient, **topic_settings: str) -> None:
+        self.settings, self.client = settings, client
+        self.topic = client.create(settings.lag_topic, 1, **topic_settings)
+
+    def write(self, query_id: str, at_ms: int, **fields: Any) -> None:
+        """An event of that time, by the log's clock too."""
+        event = lag_event(query_id=query_id, observed_at=at_ms, measured_at=at_ms, **fields)
+        send(self.client, self.topic, event, at_ms=at_ms)
+
+
+@pytest.fixture
+def log(service_settings: Settings, second_client: SecondClient) -> LagLog:
+    return LagLog(service_settings, second_client)
 
 
 @asynccontextmanager
