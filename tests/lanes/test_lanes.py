@@ -107,7 +107,7 @@ def test_a_query_that_does_nothing_is_still_reported_to_run(story: LaneStory) ->
     assert refreshed[-1].sources[0].processed == {story.topic: story.first.end}
 
 
-def test_a_query_that_fails_reports_why(story: LaneStory) -> None:
+def test_a_failed_query_reports_why(story: LaneStory) -> None:
     observations = story.of(story.failing)
     assert observations[-1].cause == "terminated"
     assert "this batch breaks" in (observations[-1].exception or "")

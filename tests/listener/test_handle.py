@@ -65,9 +65,7 @@ def test_closed_inside_a_batch_the_query_goes_on(driver: Driver) -> None:
     driver.published.await_cause(query.id, "started")
 
 
-def test_with_kafka_away_closing_is_bounded_and_logged(
-    driver: Driver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_kafka_closing_is_bounded(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
     handle = driver.observe(NOBODY_THERE)
     query = driver.start()

@@ -205,7 +205,7 @@ def test_no_secret_leaves_the_driver(driver: Driver, caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.parametrize("method", ["listener", pytest.param("poll", marks=pytest.mark.slow)])
-def test_a_query_that_fails_reports_why(driver: Driver, method: Any) -> None:
+def test_a_failed_query_reports_why(driver: Driver, method: Any) -> None:
     driver.observe(method=method, refresh_interval_s=0.2)
     query = driver.start(
         write=lambda batch, batch_id: break_batch(batch, batch_id) if batch_id else None

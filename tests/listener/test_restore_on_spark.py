@@ -136,9 +136,7 @@ def test_deleted_records_are_detected_before_spark_fails(
         ({"store": "sqlite://"}, "is lost at the end: name a file"),
     ],
 )
-def test_a_store_that_cannot_be_one_is_refused_at_once(
-    driver: Driver, arguments: dict[str, Any], complaint: str
-) -> None:
+def test_an_invalid_store_fails(driver: Driver, arguments: dict[str, Any], complaint: str) -> None:
     with pytest.raises(SparklagError) as refused:
         driver.observe(**arguments)
     assert complaint in str(refused.value)

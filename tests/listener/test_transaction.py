@@ -183,9 +183,7 @@ def test_another_batch_id_than_the_running_one_is_refused(driver: Driver, result
     assert results.refusals == ["NotInBatch: keep_offsets() is called with batch 1 within batch 0"]
 
 
-def test_outside_a_batch_it_reports_where_it_belongs(
-    driver: Driver, results: Results, spark: SparkSession
-) -> None:
+def test_outside_a_batch_it_reports_where_it_belongs(results: Results, spark: SparkSession) -> None:
     with results.engine.begin() as connection:
         with pytest.raises(NotInBatch, match="within foreachBatch's function"):
             keep_offsets(connection, spark.range(1), 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
@@ -127,7 +125,7 @@ async def test_a_driver_that_falls_silent_stops_the_query_whose_lag_goes_on_grow
 
 
 async def test_another_cluster_is_measured_and_its_absence_touches_only_its_own_queries(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, tmp_path: Path
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     with LocalKafka() as east:
         theirs = SecondClient(east.bootstrap_servers)

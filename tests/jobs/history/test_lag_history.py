@@ -203,9 +203,7 @@ def test_after_every_kill_each_window_that_is_over_is_rolled_up_exactly_once(tab
     }
 
 
-def test_another_message_is_reported_with_its_place_and_the_job_observes_itself(
-    kept: _Kept,
-) -> None:
+def test_another_message_is_reported_with_its_place_and_the_job_is_observed(kept: _Kept) -> None:
     assert f"values that are no lag event are left out: {kept.folder.name} " in kept.log
     assert "lag-history" in kept.observed
     # Each process meets it for the first time, once.

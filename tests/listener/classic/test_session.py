@@ -51,18 +51,18 @@ REFUSED: list[tuple[Any, type[ListenerError], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("spark", "error", "reports"), REFUSED)
+@pytest.mark.parametrize(("spark", "error", "text"), REFUSED)
 def test_a_session_that_cannot_be_observed_is_refused_in_one_line(
-    spark: Any, error: type[ListenerError], reports: str
+    spark: Any, error: type[ListenerError], text: str
 ) -> None:
-    with pytest.raises(error, match=reports) as raised:
+    with pytest.raises(error, match=text) as raised:
         observe(spark)
     assert type(raised.value) is error
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("spark", "method", "reports"),
+    ("spark", "method", "text"),
     [
         (connect_session(), "listener", "needs a classic Spark session.*'connect' or 'poll'"),
         (FakeSession(), "connect", "needs a Spark Connect session.*'listener' or 'poll'"),
@@ -70,8 +70,8 @@ def test_a_session_that_cannot_be_observed_is_refused_in_one_line(
         (connect_session(), "", "method=''.: method takes"),
     ],
 )
-def test_a_method_for_another_session_is_refused(spark: Any, method: Any, reports: str) -> None:
-    with pytest.raises(ListenerError, match=reports) as raised:
+def test_a_method_for_another_session_is_refused(spark: Any, method: Any, text: str) -> None:
+    with pytest.raises(ListenerError, match=text) as raised:
         observe(spark, "broker:9092", method=method)
     assert "\n" not in str(raised.value)
 

@@ -213,9 +213,7 @@ OTHERS = {"s1": {"0": 5, "2": 9}, "s2": {"0": 1}}
         pytest.param([], None, id="no source"),
     ],
 )
-def test_a_batch_is_limited_where_more_records_were_available(
-    sources: list[Any], is_limited: bool | None
-) -> None:
+def test_a_limited_batch_leaves_records(sources: list[Any], is_limited: bool | None) -> None:
     assert batch(sources=sources).rate_limited is is_limited
 
 

@@ -402,9 +402,7 @@ async def test_a_dropped_listener_is_registered_again(caplog: pytest.LogCaptureF
     assert sum("registered again" in line for line in logged(caplog)) == 2
 
 
-async def test_a_refused_listener_is_logged_once_and_retried(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_refused_listener_is_retried_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     listener = FakeListener(registered=False, refusals=1_000_000)
     async with watching(listener) as driver:
         await holds(lambda: listener.attempts >= 4, "it tries on")

@@ -160,9 +160,7 @@ class TestOnKafka:
             new: {"0": -2, "1": -2},
         }
 
-    async def test_it_answers_where_a_loop_runs_already(
-        self, kafka: LocalKafka, tmp_path: Path, topic: str
-    ) -> None:
+    async def test_it_works_in_a_loop(self, kafka: LocalKafka, tmp_path: Path, topic: str) -> None:
         keeper = Keeper(tmp_path, kafka.bootstrap_servers)
         await asyncio.to_thread(keeper.keep, {topic: {0: 5}})
         assert started(keeper) == {topic: {"0": 5}}
@@ -245,7 +243,7 @@ def test_a_checkpoint_has_no_brokers_of_its_topics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reports"),
+    ("arguments", "text"),
     [
         ({}, "starting_offsets() takes a query, or checkpoint=, and not both"),
         ({"query": "orders", "checkpoint": "/c"}, "and not both"),
@@ -258,10 +256,10 @@ def test_a_checkpoint_has_no_brokers_of_its_topics() -> None:
         ({"query": "orders"}, "needs store=, or setting store.url"),
     ],
 )
-def test_a_wrong_argument_is_reported_in_one_line(arguments: dict[str, Any], reports: str) -> None:
+def test_a_wrong_argument_is_reported_in_one_line(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(RestoreError) as raised:
         starting_offsets(**arguments)
-    assert reports in line(raised)
+    assert text in line(raised)
 
 
 @pytest.mark.parametrize("topics", ["orders", [], ""])

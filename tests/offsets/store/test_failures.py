@@ -46,7 +46,7 @@ def test_what_mongodb_refuses_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "reports"),
+    ("error", "text"),
     [
         (wrapped("the server\n\tclosed  the connection"), ": the server closed the connection"),
         (wrapped("database or disk is full"), ": database or disk is full"),
@@ -57,10 +57,10 @@ def test_what_mongodb_refuses_is_reported() -> None:
         (asyncio.TimeoutError(), " does not answer"),
     ],
 )
-def test_other_errors_are_one_short_line(error: Exception, reports: str) -> None:
+def test_other_errors_are_one_short_line(error: Exception, text: str) -> None:
     with pytest.raises(StoreAway) as raised, errors_translated(STORE):
         raise error
-    assert str(raised.value) == f"the offset store at {STORE}{reports}"
+    assert str(raised.value) == f"the offset store at {STORE}{text}"
 
 
 def test_our_own_errors_stay_as_they_are() -> None:

@@ -100,9 +100,7 @@ def test_restore_writes_nothing_but_the_json_that_spark_takes(store: str) -> Non
         (("diff", "orders", "nobody"), "query 'nobody' is not in"),
     ],
 )
-def test_what_cannot_be_answered_is_one_line_and_exit_code_2(
-    store: str, arguments: tuple[str, ...], complaint: str
-) -> None:
+def test_refusals_exit_with_code_2(store: str, arguments: tuple[str, ...], complaint: str) -> None:
     assert complaint in refused(offsets(*arguments, "--store", store))
 
 

@@ -196,7 +196,7 @@ async def test_a_query_is_named_by_its_folder(place: Path, folder: str, name: st
         assert (await watching.reports(orders, 0, 10)).query == name
 
 
-async def test_another_instances_checkpoint_is_not_reported_until_it_changes_hands(
+async def test_another_instances_checkpoint_is_not_reported(
     place: Path, orders: Checkpoint
 ) -> None:
     watching = Watching(locations=[f"{place}/*"])

@@ -221,7 +221,7 @@ async def test_a_missing_topic_costs_only_itself(
 
 
 async def test_each_cluster_has_its_groups_and_one_that_is_away_costs_only_itself(
-    second_client: SecondClient, kafka: LocalKafka, topic: str, reaches: Reaches
+    second_client: SecondClient, kafka: LocalKafka, topic: str
 ) -> None:
     with LocalKafka() as east:
         far = SecondClient(east.bootstrap_servers)

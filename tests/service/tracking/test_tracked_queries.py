@@ -145,9 +145,7 @@ async def test_a_query_beyond_the_limit_is_refused_until_another_goes() -> None:
     assert full.record("b") is None
 
 
-async def test_a_query_that_outgrows_the_limit_is_refused_and_keeps_what_it_had(
-    table: Table,
-) -> None:
+async def test_a_query_that_outgrows_the_limit_is_refused_and_keeps_its_state(table: Table) -> None:
     table.let("a", 6)
     table.let("b", 4)
     with pytest.raises(OverLimit, match=r"its 7 partitions exceed the 10 .*watched_partitions"):
@@ -210,9 +208,7 @@ def test_of_a_query_every_partition_that_its_topics_have_counts() -> None:
     assert measured_partitions(measured, {}) == 3
 
 
-async def test_a_failure_remains_until_its_stage_is_well(
-    table: Table, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failures_stay_until_recovery(table: Table, caplog: pytest.LogCaptureFixture) -> None:
     failing = lag_event(query_id="q\n1")
     table.let("q\n1", 1)
     with caplog.at_level(logging.ERROR, logger=tracked_queries.__name__):

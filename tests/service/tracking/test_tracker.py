@@ -311,9 +311,7 @@ def test_when_the_newer_of_two_runs_ends_the_older_one_is_the_query(tracker: Sta
     assert processed(tracker) == [{"orders": {0: 14}}]
 
 
-def test_when_the_newer_of_two_runs_is_silent_the_older_one_is_the_query(
-    tracker: States,
-) -> None:
+def test_when_the_newer_of_two_runs_is_silent_the_older_one_is_the_query(tracker: States) -> None:
     for second in range(4, 64, 10):
         tracker.observe(at(10 + second, observed_at=second * 1_000), offset=second)
     assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, RUN_ID)
