@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 
 from sparklag_schemas import LagEvent, Observation, Settings, decode_lag_event, encode
@@ -19,7 +20,8 @@ from tests.loop_guard import own_work
 from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.service.live.live_server import LiveServer, live_server
-from tests.service.pipelines import pipeline_of
+from tests.service.pipelines import complete_pipeline_of, pipeline_of
+from tests.service.rest_client import rest_client
 from tests.waiting import holds, nothing_is_left
 
 
@@ -103,6 +105,18 @@ def settings_for(bootstrap_servers: str, **fields: Any) -> Settings:
 @pytest.fixture
 def topic(second_client: SecondClient, topic_name: str) -> str:
     return second_client.create(topic_name)
+
+
+@pytest.fixture
+async def pipeline() -> Pipeline:
+    """One that does not run, as if it had read its whole view: no Kafka is needed."""
+    return complete_pipeline_of(Settings())
+
+
+@pytest.fixture
+async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
+    async with rest_client(pipeline) as client:
+        yield client
 
 
 class LagLog:

@@ -203,9 +203,7 @@ async def test_topic_settings_that_lose_data_are_reported_at_start(
     assert f"topic {settings.lag_topic}: retention.ms=1000" in message
 
 
-async def test_while_the_broker_is_away_nothing_is_lost(
-    topic_name: str,
-) -> None:
+async def test_while_the_broker_is_away_nothing_is_lost(topic_name: str) -> None:
     with LocalKafka() as broker:
         client = SecondClient(broker.bootstrap_servers)
         client.create(topic_name, 1)

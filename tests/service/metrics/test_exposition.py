@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -30,7 +29,6 @@ from tests.service.metrics.scraped import (
     topic,
 )
 from tests.service.metrics.test_native import full_event
-from tests.service.rest_client import rest_client
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 COMPAT = ["kafka-lag-exporter", "kafka_exporter"]
@@ -67,12 +65,6 @@ async def pipeline() -> Pipeline:
     for event in events:
         pipeline.tracked.adopt(event, 0.0)
     return pipeline
-
-
-@pytest.fixture
-async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
-    async with rest_client(pipeline) as client:
-        yield client
 
 
 async def test_both_formats_hold_the_series_of_service_and_queries(http: httpx.AsyncClient) -> None:

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import jsonschema
 import pytest
 
-from sparklag_schemas import Settings, encode
+from sparklag_schemas import encode
 from sparklag_schemas.rest_interface import path_segment
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.view import Entry
 from tests.messages import QUERY_ID, lag_event
-from tests.service.pipelines import complete_pipeline_of
-from tests.service.rest_client import rest_client
-
-
-@pytest.fixture
-async def pipeline() -> Pipeline:
-    return complete_pipeline_of(Settings())
-
-
-@pytest.fixture
-async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
-    async with rest_client(pipeline) as client:
-        yield client
 
 
 def show(pipeline: Pipeline, **fields: Any) -> bytes:
