@@ -19,8 +19,6 @@ _DIRECTIONS: Final = ("upstream", "downstream")
 
 
 class Toxiproxy(Startable):
-    """The server, on a free port; its log goes to `folder`."""
-
     def __init__(self, server: Path, folder: Path) -> None:
         self._server = server
         self._log_path = folder / "toxiproxy.log"

@@ -25,8 +25,6 @@ SECOND_FORMAT = ("spark.sql.streaming.offsetLog.formatVersion", "2")
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a query, and where its topic ended when it had read all."""
-
     query_id: str
     run_id: str
     end: dict[int, int]

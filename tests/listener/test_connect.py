@@ -60,8 +60,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 
 
 class Client(Driver):
-    """A driver with a Connect session of its own, over a proxy of its own."""
-
     def __init__(
         self, server: ConnectServer, kafka: SecondClient, topic: str, folder: Path
     ) -> None:

@@ -23,8 +23,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 @dataclass(frozen=True)
 class End:
-    """An ending of a driver, and what has to be observed of it."""
-
     action: str
     exit_code: int | None
     """None: it does not end."""

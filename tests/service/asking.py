@@ -77,8 +77,6 @@ async def ask(cluster: WatchedCluster, state: QueryState) -> None:
 async def measured_until(
     enricher: Enricher, condition: Callable[[], object], what: str, *states: QueryState
 ) -> None:
-    """Ask for these again and again until that holds."""
-
     async def holds() -> bool:
         await measured_in_order(enricher, *states)
         return bool(condition())

@@ -164,7 +164,6 @@ class States:
         offset: int | None = None,
         now_ms: int | None = None,
     ) -> bool:
-        """Whether it is news."""
         current = self.queries.get(observation.query_id)
         if current is None and last_event is not None:
             current = restored(last_event)

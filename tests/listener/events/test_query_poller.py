@@ -52,7 +52,6 @@ class Counted:
         self.task = asyncio.create_task(self.poller.run())
 
     def starts(self, batch_id: int | None = None, text: str | None = None) -> None:
-        """The listener brings the start of a run that is active."""
         self.observe(STARTED)
         self.queries.runs(QUERY, RUN, batch_id, text)
 

@@ -33,8 +33,6 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """The batches from its start until it is killed."""
-
     back: int
     """The batches before the next at which it begins: 1 is the last one once more."""
     as_planned: bool

@@ -191,7 +191,6 @@ def _broken_promises(older: Any, newer: Any, where: str = "") -> list[str]:
 
 
 def _without_words(node: Any) -> Any:
-    """The schema without what is there for people."""
     match node:
         case dict():
             words = ("doc", "description", "examples", "title", "$id")

@@ -20,8 +20,6 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Shown(NamedTuple):
-    """What a command wrote on its terminal, without colours."""
-
     returncode: int
     lines: list[str]
     stderr: str

@@ -103,7 +103,6 @@ class Trace:
         return event
 
     def sampled(self, number: int, timestamp_ms: int) -> None:
-        """The record at the query's position was read."""
         self._offsets.record_times[number] = RecordTime(self.at[number], timestamp_ms)
 
     def batch(self, duration_s: float = 1.0, *, most: int | None = None, **fields: Any) -> None:

@@ -88,8 +88,6 @@ class Watching:
         return self.of(checkpoint)[-1]
 
     async def fails(self, *words: str) -> str:
-        """Wait for one line that has all of these."""
-
         def result() -> list[str]:
             lines = self.intake.failing.values()
             return [line for line in lines if all(word in line for word in words)]

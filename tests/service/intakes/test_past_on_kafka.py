@@ -42,8 +42,6 @@ def quick(kafka: LocalKafka, **fields: Any) -> Settings:
 
 
 class Query:
-    """The observations of a driver whose query reads one topic, batch by batch."""
-
     def __init__(self, service: RunningService, topic: str) -> None:
         self.id = str(uuid.uuid4())
         self.service = service

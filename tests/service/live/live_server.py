@@ -29,8 +29,6 @@ class StreamEvent(NamedTuple):
 
 
 class StreamReader:
-    """Follows a live stream on a socket of its own."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
@@ -45,7 +43,6 @@ class StreamReader:
         return int(self.head.split()[1])
 
     async def open(self, path: str, last_id: str | None = None) -> None:
-        """Send a request, and read the head of the response."""
         resuming = "" if last_id is None else f"Last-Event-ID: {last_id}\r\n"
         self._writer.write(f"GET {path} HTTP/1.1\r\nHost: sparklag\r\n{resuming}\r\n".encode())
         async with deadline():
@@ -85,8 +82,6 @@ class StreamReader:
 
 
 class LiveServer:
-    """A service whose topic is this test."""
-
     def __init__(self, pipeline: Pipeline, port: int) -> None:
         self.pipeline = pipeline
         self.port = port

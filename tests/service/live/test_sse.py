@@ -110,8 +110,6 @@ class Instance:
 
 
 class Client:
-    """Keeps what it receives, across connections."""
-
     def __init__(self) -> None:
         self.knows: dict[str, int | None] = {}
         self.last_id: str | None = None

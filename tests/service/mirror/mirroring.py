@@ -81,7 +81,6 @@ class Mirroring:
 async def mirroring(
     bootstrap_servers: str, *, group: str = "spark-{query}", interval_s: float = 0.1, **fields: Any
 ) -> AsyncIterator[Mirroring]:
-    """A mirror that runs until the end of the block."""
     mirror = MirrorSettings(queries=[".*"], group=group, interval_s=interval_s)
     instance = Mirroring(Settings(mirror=mirror, **fields), bootstrap_servers)
     async with background(instance.mirror.run()) as running:
