@@ -106,9 +106,9 @@ def test_kubernetes_1_29_to_1_37_and_the_operators_know_every_field(
     path = tmp_path / "rendered.yaml"
     path.write_text(yaml.safe_dump_all(own))
     for version in KUBERNETES:
-        message = succeed(kubernetes_validate(), "--strict", "-k", version, path)
-        assert message.count("passed for resource") == len(own), message
-        assert message.count(f"against version {version}\n") == len(own), message
+        printed = succeed(kubernetes_validate(), "--strict", "-k", version, path)
+        assert printed.count("passed for resource") == len(own), printed
+        assert printed.count(f"against version {version}\n") == len(own), printed
 
 
 @each_set

@@ -108,11 +108,11 @@ class SparkDriver:
             return file.read().decode(errors="replace")
 
     def reports(self, text: str, timeout_s: float = START_S) -> None:
-        def message() -> bool:
+        def is_printed() -> bool:
             assert self._process.is_alive(), self._process.describe_end()
             return text in self.log()
 
-        wait_for(message, f"the driver prints {text!r}", timeout_s)
+        wait_for(is_printed, f"the driver prints {text!r}", timeout_s)
 
 
 def main() -> None:

@@ -46,8 +46,8 @@ class FakeSignals(StopSignals):
 def test_after_a_signal_a_long_batch_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     query: Any = FakeQuery(LATE)
     stop_query(query, FakeSignals(received=True))
-    (output,) = logged(caplog, logging.WARNING)
-    assert output == "query orders: its batch is cut off, the next start runs it again"
+    (line,) = logged(caplog, logging.WARNING)
+    assert line == "query orders: its batch is cut off, the next start runs it again"
 
 
 @pytest.mark.parametrize(("error", "received"), [(LATE, False), ("java.lang.Error", True)])

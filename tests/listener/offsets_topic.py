@@ -59,10 +59,10 @@ class OffsetsTopic:
 
     def await_cause(self, query_id: object, cause: str) -> Observation:
         """The first observation of the query with that cause."""
-        received = self.until(
-            query_id, lambda received: cause in causes(received), f"{cause} of {query_id}"
+        observations = self.until(
+            query_id, lambda observations: cause in causes(observations), f"{cause} of {query_id}"
         )
-        return next(observation for observation in received if observation.cause == cause)
+        return next(observation for observation in observations if observation.cause == cause)
 
 
 def causes(observations: Sequence[Observation]) -> list[str]:

@@ -187,10 +187,10 @@ def test_dropped_listeners_are_restored(client: Client, caplog: pytest.LogCaptur
     assert bus._listener_bus == [ours]
     client.published.until(query.id, client.at_end(), "what was missed")
     client.await_event(handle, query)
-    output = logged(caplog)
+    lines = logged(caplog)
     again = handle.stats().reregistered
-    assert sum("registered again" in line for line in output) == again, output
-    assert len(output) <= 4 + again, output
+    assert sum("registered again" in line for line in lines) == again, lines
+    assert len(lines) <= 4 + again, lines
 
 
 @pytest.mark.slow
@@ -252,9 +252,9 @@ def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
     handle.close()
     handle.close()
     assert threading.active_count() < 100
-    output = logged(caplog)
-    assert 1 <= len(output) <= 4, output
-    assert not any("\n" in line or len(line) > 600 for line in output), output
+    lines = logged(caplog)
+    assert 1 <= len(lines) <= 4, lines
+    assert not any("\n" in line or len(line) > 600 for line in lines), lines
 
 
 @pytest.mark.slow

@@ -122,10 +122,14 @@ async def test_events_are_published_in_order(sink: Taken, pipeline: DriverPipeli
     assert stats.last_error is None
 
 
-@pytest.mark.parametrize(("output", "used"), [(None, "broker:9092"), ("mine:9092", "mine:9092")])
-async def test_brokers_are_set_or_those_of_the_first_query(output: str | None, used: str) -> None:
+@pytest.mark.parametrize(
+    ("configured", "used"), [(None, "broker:9092"), ("mine:9092", "mine:9092")]
+)
+async def test_brokers_are_set_or_those_of_the_first_query(
+    configured: str | None, used: str
+) -> None:
     sink = Taken()
-    async with running(sink, settings=Settings(bootstrap_servers=output)) as pipeline:
+    async with running(sink, settings=Settings(bootstrap_servers=configured)) as pipeline:
         await receive(pipeline, STARTED)
     assert sink.bootstrap_servers == [used]
 
@@ -140,9 +144,9 @@ async def test_without_brokers_it_logs_once_and_goes_on(caplog: pytest.LogCaptur
         assert "bootstrap_servers" in str(stats.last_error)
         pipeline.drop_remaining()
         assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
-    output = [line for line in logged(caplog) if "brokers" in line]
-    assert len(output) == 2, "once when it happens, once for what is lost"
-    assert "closed with 2 observations" in output[1]
+    lines = [line for line in logged(caplog) if "brokers" in line]
+    assert len(lines) == 2, "once when it happens, once for what is lost"
+    assert "closed with 2 observations" in lines[1]
 
 
 async def test_a_malformed_event_is_counted_and_skipped(
@@ -257,9 +261,9 @@ async def test_lost_events_count_once_and_the_first_is_logged(
     assert sink.causes() == ["started", "progress", "terminated"]
     assert sink.observations[-1].exception == "it broke"
     assert (stats.recovered, stats.observed, stats.ignored, stats.published) == (3, 3, 3, 3)
-    (output,) = [line for line in logged(caplog) if "bus" in line]
-    assert "lost an event (started) of query orders" in output
-    assert "spark.scheduler.listenerbus.eventqueue.streams.capacity" in output
+    (warning,) = [line for line in logged(caplog) if "bus" in line]
+    assert "lost an event (started) of query orders" in warning
+    assert "spark.scheduler.listenerbus.eventqueue.streams.capacity" in warning
 
 
 async def test_a_late_event_is_not_lost(

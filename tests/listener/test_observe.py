@@ -56,10 +56,10 @@ def test_a_querys_whole_life_arrives_keyed_and_to_the_record(driver: Driver, met
     handle.close(CLOSE_S)
     observations = driver.published.observations(query.id)
     in_order(observations)
-    output = causes(observations)
-    assert (output[0], output[-1]) == ("started", "terminated")
-    assert output.count("started") == 1
-    assert "progress" in output
+    all_causes = causes(observations)
+    assert (all_causes[0], all_causes[-1]) == ("started", "terminated")
+    assert all_causes.count("started") == 1
+    assert "progress" in all_causes
     for observation in observations:
         assert (observation.query, observation.run_id) == ("orders", query.runId)
         assert observation.origin == method

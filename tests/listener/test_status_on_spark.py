@@ -56,13 +56,13 @@ class Watched:
     def reports(self, condition: Callable[[Event], bool], what: str) -> Event:
         result: list[Event] = []
 
-        def received() -> bool:
+        def is_shown() -> bool:
             event = self._event()
             if event is not None and condition(event):
                 result.append(event)
             return bool(result)
 
-        wait_for(received, what)
+        wait_for(is_shown, what)
         return result[0]
 
     def _event(self) -> Event | None:

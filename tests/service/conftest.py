@@ -59,13 +59,13 @@ class RunningService:
     ) -> LagEvent:
         result: list[LagEvent] = []
 
-        def received() -> bool:
+        def is_shown() -> bool:
             entry = self.pipeline.view.get(query_id)
             if entry is not None and condition(entry.event):
                 result.append(entry.event)
             return bool(result)
 
-        await holds(received, what)
+        await holds(is_shown, what)
         return result[0]
 
     async def measures(self, observed: Observation, lag: int) -> LagEvent:

@@ -198,9 +198,9 @@ async def test_topic_settings_that_lose_data_are_reported_at_start(
     with caplog.at_level(logging.WARNING):
         async with running(settings, second_client):
             pass
-    message = " ".join(logged(caplog))
-    assert f"topic {settings.offsets_topic}: cleanup.policy=compact" in message
-    assert f"topic {settings.lag_topic}: retention.ms=1000" in message
+    lines = " ".join(logged(caplog))
+    assert f"topic {settings.offsets_topic}: cleanup.policy=compact" in lines
+    assert f"topic {settings.lag_topic}: retention.ms=1000" in lines
 
 
 async def test_while_the_broker_is_away_nothing_is_lost(topic_name: str) -> None:
@@ -247,9 +247,9 @@ async def test_a_query_too_wide_for_the_topic_is_counted_and_the_others_go_on(
                 return sum(result.values()) == 2
 
             await eventually(committed, "it does not hold the commits up")
-    message = [line for line in logged(caplog) if "cannot be published" in line]
-    assert len(message) == 1
-    assert f"more than topic {settings.lag_topic} takes" in message[0]
+    lines = [line for line in logged(caplog) if "cannot be published" in line]
+    assert len(lines) == 1
+    assert f"more than topic {settings.lag_topic} takes" in lines[0]
 
 
 async def names(service: RunningService, part: str, reason: str) -> None:

@@ -45,9 +45,9 @@ def test_the_connector_comes_without_what_spark_has() -> None:
 def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
     command = resolving(tmp_path)
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    message = [process.communicate(timeout=120)[0] for process in both]
-    assert message[0] == message[1]
-    assert "slf4j-api-2.0.16.jar" in message[0]
+    printed = [process.communicate(timeout=120)[0] for process in both]
+    assert printed[0] == printed[1]
+    assert "slf4j-api-2.0.16.jar" in printed[0]
     assert not list((tmp_path / "jars").glob(".fetching-*"))
 
 

@@ -160,11 +160,11 @@ def test_an_error_of_the_jvm_is_reported_without_its_frames_and_secrets() -> Non
         "An error occurred while calling o12.addListener.\n: java.lang.Error: password=S3CRET\n"
         "\tat org.apache.spark.Here(Here.scala:1)\n\tat There"
     )
-    output = brief(error)
-    assert "java.lang.Error" in output
-    assert "S3CRET" not in output
-    assert "\n" not in output
-    assert "Here.scala" not in output
+    text = brief(error)
+    assert "java.lang.Error" in text
+    assert "S3CRET" not in text
+    assert "\n" not in text
+    assert "Here.scala" not in text
 
 
 def test_an_error_without_words_is_reported_by_its_name() -> None:

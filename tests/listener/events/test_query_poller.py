@@ -309,8 +309,8 @@ async def test_errors_are_logged_once_and_it_polls_on(caplog: pytest.LogCaptureF
         driver.queries.fail = None
         driver.starts()
         await holds(lambda: bool(driver.refreshed()), "it goes on")
-    (output,) = logged(caplog)
-    assert "does not list its active queries: it will not say" in output
+    (line,) = logged(caplog)
+    assert "does not list its active queries: it will not say" in line
 
 
 async def test_a_hung_jvm_gets_one_request_and_no_refresh(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,9 +132,9 @@ def test_offsets_files_agree_with_the_end_offsets_of_the_progress_events() -> No
             if line.kafka is None:
                 assert not source["description"].startswith("KafkaV2")
                 continue
-            message = source["endOffset"]
-            message = json.loads(message) if isinstance(message, str) else message
+            end = source["endOffset"]
+            end = json.loads(end) if isinstance(end, str) else end
             assert line.kafka == {
                 topic: {int(partition): offset for partition, offset in partitions.items()}
-                for topic, partitions in message.items()
+                for topic, partitions in end.items()
             }

@@ -102,11 +102,11 @@ async def test_a_password_is_in_no_text_and_no_log(
     with pytest.raises(StoreAway) as raised:
         await store.prepare()
     check_line(str(raised.value), url)
-    output = [repr(store), *map(repr, vars(store).values()), repr(raised.value)]
-    output += traceback.format_exception(raised.value)
-    output += [entry.getMessage() + str(entry.exc_text) for entry in caplog.records]
+    texts = [repr(store), *map(repr, vars(store).values()), repr(raised.value)]
+    texts += traceback.format_exception(raised.value)
+    texts += [entry.getMessage() + str(entry.exc_text) for entry in caplog.records]
     for secret in (WRONG, quote(WRONG), quote(WRONG, safe=""), quote(WRONG, safe="/")):
-        assert not [text for text in output if secret in text]
+        assert not [text for text in texts if secret in text]
 
 
 @pytest.mark.packaging

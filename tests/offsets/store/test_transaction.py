@@ -53,8 +53,10 @@ def batch(
 ) -> Observation:
     ends = 10 * (number + 1) if ends is None else ends
     where = position({"orders": {0: ends}}, began={"orders": {0: 10 * number}})
-    output = {"sources": [where], "observed_at": 1_000 + number, "processed_at": 1_000 + number}
-    return observation(**{"batch_id": number, "run_id": run_id, "batch": None, **output, **fields})
+    defaults = {"sources": [where], "observed_at": 1_000 + number, "processed_at": 1_000 + number}
+    return observation(
+        **{"batch_id": number, "run_id": run_id, "batch": None, **defaults, **fields}
+    )
 
 
 def no_id(bootstrap_servers: str | None, topic: str) -> None:
@@ -123,10 +125,10 @@ def test_a_batch_that_was_written_is_not_written_again(engine: Engine, run_id: s
 
 def test_a_batch_with_other_ends_is_refused(engine: Engine) -> None:
     write(engine, batch(0))
-    output = refused(engine, batch(0, ends=7, run_id="run-2"))
-    assert "query orders: batch 0 is recorded already, by run run-1, with other ends" in output
-    assert "two drivers run the query, or its checkpoint went back" in output
-    assert "starting_offsets('orders', store=…)" in output
+    line = refused(engine, batch(0, ends=7, run_id="run-2"))
+    assert "query orders: batch 0 is recorded already, by run run-1, with other ends" in line
+    assert "two drivers run the query, or its checkpoint went back" in line
+    assert "starting_offsets('orders', store=…)" in line
 
 
 def test_a_checkpoint_that_went_back_is_refused(engine: Engine) -> None:
@@ -139,15 +141,15 @@ def test_a_past_run_is_refused_with_any_batch(engine: Engine) -> None:
     write(engine, batch(0, run_id="zombie"))
     write(engine, batch(1, run_id="its heir"))
     for number in (1, 2, 5):
-        output = refused(engine, batch(number, run_id="zombie"))
-        assert "run zombie continues after run its heir has followed it" in output
+        line = refused(engine, batch(number, run_id="zombie"))
+        assert "run zombie continues after run its heir has followed it" in line
     assert write(engine, batch(2, run_id="its heir"))
 
 
 def test_a_batch_that_begins_elsewhere_than_the_one_before_ended_is_refused(engine: Engine) -> None:
     write(engine, batch(0, ends=12))
-    output = refused(engine, batch(1, run_id="run-2"))
-    assert "batch 1 begins at orders[0] 10, and batch 0 ended at 12" in output
+    line = refused(engine, batch(1, run_id="run-2"))
+    assert "batch 1 begins at orders[0] 10, and batch 0 ended at 12" in line
 
 
 def test_a_hole_is_filled_and_reported(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
@@ -201,8 +203,8 @@ def test_one_of_two_runs_that_plan_a_batch_differently_writes_it(engine: Engine)
         return write(engine, batch(1, ends=ends, run_id=f"run-{ends}"))
 
     both = [in_thread(partial(write_one, ends)) for ends in (15, 17)]
-    output = [future.exception(DEADLINE_S) for future in both]
-    assert [type(error) for error in output if error is not None] == [BatchConflict]
+    errors = [future.exception(DEADLINE_S) for future in both]
+    assert [type(error) for error in errors if error is not None] == [BatchConflict]
     assert written(engine) == [0, 1]
 
 

@@ -90,8 +90,8 @@ async def test_two_drivers_of_a_query_are_reported_once(
     for n in range(3, 6):
         beside = output(n, batch=Batch(started_at=at_ms(n + 10), rows=1))
         assert await record(writer, beside, output(n, run_id=OTHER_RUN)) == 1
-    (message,) = logged(caplog)
-    assert message == (
+    (line,) = logged(caplog)
+    assert line == (
         f"query orders is run by two drivers: run {RUN_ID} continues beside run {OTHER_RUN}, and"
         " sparklag records the latter alone"
     )

@@ -75,5 +75,5 @@ def test_a_topic_with_few_partitions_is_shared_and_logged(caplog: pytest.LogCapt
         choice = partitions.choice_of(f"id of {query}", query)
         assert choice is not None
         assert choice(2) == partition_of(f"id of {query}", 2)
-    (message,) = logged(caplog)
-    assert "own_partitions names 2 queries, and the topic has 2 partitions" in message
+    (line,) = logged(caplog)
+    assert "own_partitions names 2 queries, and the topic has 2 partitions" in line

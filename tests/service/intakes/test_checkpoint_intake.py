@@ -383,10 +383,10 @@ async def test_partitions_beyond_the_limits_are_refused_until_they_are_gone(plac
         await watching.reports(checkpoint, 0, 5)
         checkpoint.begins(1, 9, partition=100_000)
         await watching.fails(str(checkpoint.folder), "partition 100000", "limits.partitions")
-        output = len(watching.of(checkpoint))
+        before = len(watching.of(checkpoint))
         await watching.looked()
         assert watching.intake.failing
-        assert len(watching.of(checkpoint)) == output
+        assert len(watching.of(checkpoint)) == before
         checkpoint.completes(1, 9)
         await watching.reports(checkpoint, 1, 9)
         await watching.is_well()

@@ -52,10 +52,10 @@ def promtool_reports(promtool: Path, text: bytes) -> list[str]:
         timeout=240,
         check=False,
     )
-    message = done.stdout.decode().splitlines()
+    objections = done.stdout.decode().splitlines()
     # 3: it read all of it, and objects to names.
-    assert done.returncode in (0, 3), message
-    return message
+    assert done.returncode in (0, 3), objections
+    return objections
 
 
 @pytest.fixture
@@ -185,8 +185,8 @@ async def test_promtool_has_nothing_to_say_of_our_own_names(programs: Programs) 
 @pytest.mark.packaging
 async def test_promtool_dislikes_what_the_other_tools_are_known_for(programs: Programs) -> None:
     text = await exposed(settings(compat=COMPAT), full_event())
-    message = await asyncio.to_thread(promtool_reports, programs.promtool, text.encode())
-    assert {line.partition(" ")[0] for line in message} <= {
+    objections = await asyncio.to_thread(promtool_reports, programs.promtool, text.encode())
+    assert {line.partition(" ")[0] for line in objections} <= {
         "kafka_consumergroup_lag_sum",
         "kafka_consumergroup_current_offset_sum",
     }

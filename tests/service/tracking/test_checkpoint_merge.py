@@ -253,8 +253,8 @@ def test_in_any_order_the_query_is_at_the_newest_reported_batch(seed: int) -> No
         else:
             observed_batch = max(observed_batch, dice.randint(0, step))
             tracker.observe(received(observed_batch, 10 * observed_batch, at_ms))
-        output = tracker.queries[QUERY_ID]
-        assert output.batch_id is not None
-        assert at(output)[1] == 10 * output.batch_id
-        assert output.batch_id >= observed_batch
-        assert output.batch_id in (spoken_batch, observed_batch) or output.origin == "listener"
+        query = tracker.queries[QUERY_ID]
+        assert query.batch_id is not None
+        assert at(query)[1] == 10 * query.batch_id
+        assert query.batch_id >= observed_batch
+        assert query.batch_id in (spoken_batch, observed_batch) or query.origin == "listener"

@@ -422,7 +422,7 @@ def observations(dice: random.Random) -> Iterator[tuple[Observation, int | None]
     """What a topic may hold of one query, told in any order, by clocks that are wrong."""
     for number in range(dice.randint(1, 40)):
         cause = dice.choice(["started", "progress", "progress", "idle", "refresh", "terminated"])
-        output = started if cause == "started" else observation
+        make = started if cause == "started" else observation
         fields: dict[str, object] = {
             "cause": cause,
             "run_id": dice.choice([RUN_ID, OTHER_RUN, THIRD_RUN]),
@@ -435,7 +435,7 @@ def observations(dice: random.Random) -> Iterator[tuple[Observation, int | None]
                     [SourcePosition(source=0), position({"orders": {0: dice.randint(0, 99)}})]
                 )
             ]
-        yield output(**fields), dice.choice([None, number, number, dice.randint(0, 40)])
+        yield make(**fields), dice.choice([None, number, number, dice.randint(0, 40)])
 
 
 def test_over_any_sequence_the_time_of_a_query_only_rises_and_its_position_stays() -> None:
