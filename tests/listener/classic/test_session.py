@@ -52,9 +52,7 @@ REFUSED: list[tuple[Any, type[ListenerError], str]] = [
 
 
 @pytest.mark.parametrize(("spark", "error", "text"), REFUSED)
-def test_a_session_that_cannot_be_observed_is_refused_in_one_line(
-    spark: Any, error: type[ListenerError], text: str
-) -> None:
+def test_an_unusable_session_is_refused(spark: Any, error: type[ListenerError], text: str) -> None:
     with pytest.raises(error, match=text) as raised:
         observe(spark)
     assert type(raised.value) is error

@@ -251,7 +251,7 @@ async def test_a_text_that_cannot_be_read_is_fetched_once(driver: Counted) -> No
 
 
 @pytest.mark.parametrize(("poll_interval_s", "exception"), [(None, None), (0.02, "no session")])
-async def test_a_stopped_session_ends_its_queries_and_the_polls(
+async def test_a_stopped_session_ends_polling(
     poll_interval_s: float | None, exception: str | None
 ) -> None:
     """A failure of a stopped Spark is none where a listener has received earlier ones."""
