@@ -125,8 +125,7 @@ def _begins(item: pytest.Item) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """End the run with all threads' stacks where it hangs here: pytest-timeout looks no longer
-    once a test has failed."""
+    """Ends a run that hangs here with all stacks: pytest-timeout ends with the test's call."""
     faulthandler.dump_traceback_later(TEARDOWN_S, exit=True, file=item.config.stash[_stderr])
     try:
         yield
@@ -136,16 +135,13 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_servers(pytestconfig: pytest.Config) -> SharedServers:
-    """Those of the run: a test has topics, databases and subjects of its own on them. A test that
-    stops or freezes a server starts its own."""
+    """The run's servers: a test that stops or freezes one starts its own."""
     servers: SharedServers | None = pytestconfig.pluginmanager.get_plugin("shared_servers")
     assert servers is not None
     return servers
 
 
 def _shared(name: str) -> Any:
-    """A fixture: the run's server of the class with that name."""
-
     @pytest.fixture(scope="session")
     def server(shared_servers: SharedServers) -> Any:
         return shared_servers.get(pkgutil.resolve_name(name))
@@ -186,7 +182,6 @@ def second_client(kafka: LocalKafka) -> SecondClient:
 
 @pytest.fixture
 def topics(second_client: SecondClient) -> Topics:
-    """A query's input and sparklag's own topics, of the test's own."""
     from tests.end_to_end import Topics
 
     return Topics(second_client)
@@ -201,7 +196,6 @@ def certificates(shared_servers: SharedServers) -> Certificates:
 
 @pytest.fixture(scope="session")
 def tls_kafka(shared_servers: SharedServers, certificates: Certificates) -> LocalKafka:
-    """A broker that takes TLS alone, and requires a client certificate."""
     from tests.secured_kafka import TlsKafka
 
     return shared_servers.get(TlsKafka, str(certificates.folder))

@@ -50,7 +50,6 @@ def library_path(unpacked: Path) -> str:
 
 
 def with_libraries(libraries: str) -> Mapping[str, str] | None:
-    """This process's environment with folders of libraries before its own."""
     if not libraries:
         return None
     own = os.environ.get("LD_LIBRARY_PATH")

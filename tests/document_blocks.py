@@ -83,7 +83,6 @@ def _items(page: Path) -> Iterator[Item]:
 
 
 def _commands(code: str, *, prompted: bool) -> Iterator[tuple[int, str, str]]:
-    """Line, command and output of each."""
     lines = code.splitlines()
     at = 0
     while at < len(lines):

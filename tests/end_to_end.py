@@ -25,8 +25,6 @@ START_S = 240.0
 
 
 class Broker(Protocol):
-    """A broker, whatever it runs as."""
-
     @property
     def bootstrap_servers(self) -> str: ...
 
@@ -104,7 +102,6 @@ class Topics:
 
 @contextmanager
 def process(topics: Topics, log: Path, *arguments: str, **popen: Any) -> Iterator[Any]:
-    """A Python process in a group of its own, with the JVM it starts; gone afterwards."""
     with log.open("wb") as errors:
         started = subprocess.Popen(
             [sys.executable, "-m", *arguments],
@@ -130,7 +127,6 @@ def kill(started: subprocess.Popen[Any]) -> None:
 
 @contextmanager
 def service(topics: Topics, kafka: Broker, log: Path, *options: str) -> Iterator[str]:
-    """`sparklag serve` on a free port, ready: its address."""
     arguments = ["--bootstrap-servers", kafka.bootstrap_servers, "--http-port", "0", *options]
     with process(topics, log, "sparklag_service", "serve", *arguments):
         wait_for(lambda: "serving http://" in log.read_text(), "the service serves", START_S)

@@ -44,8 +44,6 @@ _BATCHES: Final = text(
 
 @dataclass
 class Moments:
-    """At which moments it was killed, and what came of it: counts."""
-
     starting: int = 0
     """No batch was written by that run."""
     between: int = 0
@@ -65,8 +63,6 @@ class Moments:
 
 @dataclass
 class ExactlyOnce:
-    """The example, reading a topic that records flow into."""
-
     client: SecondClient
     topic: str
     database: str
@@ -82,8 +78,7 @@ class ExactlyOnce:
         """The batch that will run again, if its checkpoint stays."""
 
     def survive(self, kills: int) -> None:
-        """Kill it so often while records flow, delete its checkpoint now and then, and let it read
-        the rest."""
+        """Kills it often while records flow, deletes checkpoints, and lets it read the rest."""
         with _records_flow(self.client, self.topic):
             for number in range(kills):
                 with running(self._process()) as process:
@@ -123,8 +118,7 @@ class ExactlyOnce:
         assert len({row.query_id for row in batches}) <= self.moments.checkpoints_deleted + 1
 
     def _await_some_batches(self, process: ChildProcess) -> None:
-        """Until a moment after one or more batches are written: just then, before Spark notes that
-        it is complete; or as the next is planned; or any other."""
+        """Returns just after a batch is written, as the next is planned, or in between."""
         with self._connection() as connection:
             before = _count(connection)
 
@@ -240,7 +234,6 @@ def _newest(log: Path) -> int | None:
 
 
 def _edges(ranges: str) -> tuple[dict[int, int], dict[int, int]]:
-    """By partition: where a batch begins, where it ends."""
     ((_, _, _, _, partitions, *_),) = json.loads(ranges)
     return (
         {number: began for number, began, _ in partitions},

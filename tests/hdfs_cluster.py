@@ -34,8 +34,7 @@ def hadoop_jars() -> list[Path]:
 
 
 def configured_java(folder: Path, files: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The command up to the main class. `files`: the properties of `core-site.xml` and others,
-    which it writes to the folder."""
+    """The command up to the main class. Writes `files`, such as `core-site.xml`, to the folder."""
     folder.mkdir()
     for name, properties in files.items():
         lines = (
@@ -58,21 +57,17 @@ class HdfsCluster(LocalCluster):
 
     @property
     def webhdfs(self) -> str:
-        """host:port of WebHDFS."""
         return f"{HOST}:{self._http_port}"
 
     @property
     def name_node(self) -> str:
-        """host:port as in `hdfs://` locations."""
         return f"{HOST}:{self._rpc_port}"
 
     def storage(self, **options: Any) -> dict[str, dict[str, Any]]:
-        """Options of a CheckpointStore that reach `hdfs://` and `webhdfs://` locations."""
         user = {"user": getpass.getuser(), **options}
         return {"hdfs": {"webhdfs": self.webhdfs, **user}, "webhdfs": user}
 
     def client(self) -> Any:
-        """fsspec's file system, for a test to write with."""
         from fsspec.implementations.webhdfs import WebHDFS
 
         return WebHDFS(HOST, self._http_port, user=getpass.getuser(), skip_instance_cache=True)

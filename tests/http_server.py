@@ -14,8 +14,7 @@ JSON = "application/json"
 
 
 class HttpServer(HTTPServer):
-    """A context manager. `port` 0 takes a free one; with `tls` it is https. `log` has the requests
-    with their responses. What `respond` raises is raised on exit."""
+    """`port` 0 takes a free one, `tls` is https, `log` has requests. Raises `respond`'s errors."""
 
     def __init__(
         self,

@@ -91,11 +91,9 @@ class LocalKafka(local_kafka.LocalKafka, Startable):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def freeze(self) -> None:
-        """SIGSTOP: until `thaw`, connections stay open and nothing is answered."""
         freeze(self)
 
     def thaw(self) -> None:
-        """SIGCONT."""
         thaw(self)
 
     def _properties(self) -> dict[str, str]:

@@ -59,7 +59,6 @@ class LocalCluster(Startable):
         wait_until_up(self._nodes, is_up, _START_S)
 
     def freeze(self) -> None:
-        """Hold it: connections stay open, and nothing is answered until `thaw`."""
         for node in self._nodes:
             freeze(node)
 

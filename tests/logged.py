@@ -1,5 +1,4 @@
-"""What our loggers logged. A test asks here, and not for all records: asyncio and the clients log
-more the slower the machine is."""
+"""What our loggers logged: asyncio and the clients log more the slower the machine is."""
 
 from __future__ import annotations
 

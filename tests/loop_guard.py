@@ -1,5 +1,4 @@
-"""Which steps of an event loop held it, by the CPU time of its own thread: what other processes do
-on a busy machine does not count."""
+"""The steps of an event loop that held it, by the CPU time of its own thread."""
 
 from __future__ import annotations
 

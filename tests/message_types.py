@@ -14,8 +14,7 @@ def options_of(kind: inspect.Type) -> tuple[inspect.Type, ...]:
 
 
 def with_texts(value: Any, kind: inspect.Type, text: str) -> Any:
-    """The same document, in which every text that may be any is `text`, as far as it may be as
-    long."""
+    """The document with `text` wherever any text of that length is allowed."""
     for option in options_of(kind):
         if isinstance(option, inspect.StrType) and option.pattern is None:
             return text[: option.max_length]

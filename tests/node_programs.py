@@ -23,15 +23,13 @@ _RUN_S: Final = 60.0
 
 
 def run_on_node(script: Path, *arguments: str, timeout_s: float = _RUN_S) -> str:
-    """What it prints. Raises AssertionError where it fails, with its output."""
     packages = installed_packages(script.parent)
     env = os.environ | {"NODE_PATH": str(packages)}
     return succeed(_node(), script, *arguments, env=env, timeout_s=timeout_s)
 
 
 def installed_packages(folder: Path) -> Path:
-    """The folder of those that the lock in `folder` names, whole. Safe when several processes ask
-    at once."""
+    """The folder of the packages in `folder`'s lock. Safe in several processes at once."""
     digest = hashlib.sha256((folder / _LOCK).read_bytes()).hexdigest()[:12]
     target = default_cache_dir() / "node" / digest
     target.mkdir(parents=True, exist_ok=True)

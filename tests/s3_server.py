@@ -34,11 +34,9 @@ class S3Server(LocalServer):
         return f"http://127.0.0.1:{self._port}"
 
     def storage(self, **options: Any) -> dict[str, dict[str, Any]]:
-        """Options of a CheckpointStore that reach it; `options` override those of s3."""
         return {"s3": {"endpoint_url": self.url, "key": KEY, "secret": SECRET, **options}}
 
     def client(self) -> Any:
-        """fsspec's file system, for a test to write with."""
         import s3fs
 
         return s3fs.S3FileSystem(
@@ -68,8 +66,6 @@ jclouds.filesystem.basedir={data}
 
 
 class RequestCounter:
-    """Counts what a reader asks of the server, by operation."""
-
     def __init__(self, reader: CheckpointReader) -> None:
         self._counted: Counter[str] = Counter()
         self.prefixes: set[str] = set()

@@ -18,8 +18,6 @@ _ROOT: Final = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended, and what it wrote."""
-
     exit_code: int
     lines: list[str]
     errors: str
@@ -27,7 +25,6 @@ class Ended:
 
 @contextmanager
 def running_script(text: str) -> Iterator[tuple[Popen[str], str]]:
-    """Such a program, and its first line; killed on exit."""
     command = [sys.executable, "-c", textwrap.dedent(text)]
     with Popen(command, stdout=PIPE, stderr=DEVNULL, text=True, cwd=_ROOT) as process:
         try:

@@ -73,7 +73,6 @@ class SecondClient:
             deleted.result(_TIMEOUT_S)
 
     def topics(self) -> set[str]:
-        """Names of all topics."""
         return set(self._admin.list_topics(timeout=_TIMEOUT_S).topics)
 
     def partitions(self, topic: str) -> int:
@@ -82,7 +81,6 @@ class SecondClient:
         return len(results.partitions) if results is not None and results.error is None else 0
 
     def described(self, topic: str) -> dict[int, PartitionMetadata]:
-        """Leader and replicas of each partition."""
         return self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
 
     def leaders(self, topic: str) -> dict[int, int]:

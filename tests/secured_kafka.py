@@ -18,8 +18,6 @@ _USERS: Final = ("sparklag", "stranger", "admin")
 
 
 class ScramKafka(LocalKafka):
-    """Users log in by SCRAM, and may only do what they were granted."""
-
     def __init__(self) -> None:
         super().__init__(
             security_protocol="SASL_PLAINTEXT",

@@ -40,8 +40,7 @@ _S = TypeVar("_S", bound=Startable)
 
 
 class SharedServers:
-    """A pytest plugin, in the controller and in each worker. Without xdist the one process is the
-    controller."""
+    """A pytest plugin of the controller and of each worker."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """`folder`: the controller's, in a worker."""
@@ -65,8 +64,7 @@ class SharedServers:
         self.close()
 
     def get(self, kind: type[_S], *arguments: str) -> _S:
-        """The run's server of that kind, made with `arguments`. Fails the test where it cannot be
-        started."""
+        """The run's server of that kind. Fails the test where it cannot be started."""
         name = f"{kind.__module__}:{kind.__qualname__}"
         address = self.folder / f"{name}.address"
         with FileLock(self.folder / f"{name}.lock"):

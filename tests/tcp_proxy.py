@@ -40,7 +40,6 @@ class TcpProxy:
             _shut(each)
 
     def freeze(self) -> None:
-        """Connections stay open, and nothing comes through."""
         self._flows.clear()
 
     def restore(self) -> None:

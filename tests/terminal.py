@@ -61,34 +61,33 @@ class Terminal:
         self._run("resize-window", "-x", str(width), "-y", str(height))
 
     def screen(self, *, escapes: bool = False) -> str:
-        """What a person sees, once it is not just being drawn; with the escape sequences that
-        colour it, where wanted."""
-        received = ""
+        """The visible text once it is complete, with the escape sequences of colours on request."""
+        shown = ""
 
         def is_still() -> bool:
-            nonlocal received
-            before, received = (
-                received,
+            nonlocal shown
+            before, shown = (
+                shown,
                 self._run("capture-pane", "-p", *(["-e"] if escapes else [])),
             )
-            return received == before
+            return shown == before
 
         wait_for(is_still, "the terminal is drawn")
-        return received
+        return shown
 
     def shows(self, text: str) -> str:
-        received = ""
+        shown = ""
 
         def is_observed() -> bool:
-            nonlocal received
-            received = self.screen()
-            return text in received
+            nonlocal shown
+            shown = self.screen()
+            return text in shown
 
         try:
             wait_for(is_observed, f"the terminal shows {text!r}")
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{received}") from None
-        return received
+            raise AssertionError(f"{error}\n{shown}") from None
+        return shown
 
     def signal(self, number: int) -> None:
         (shell,) = self._run("list-panes", "-F", "#{pane_pid}").split()

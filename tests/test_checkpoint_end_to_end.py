@@ -28,8 +28,7 @@ QUERIES = ("orders", "continuous")
 
 
 def agrees(url: str, topics: Topics, folder: Path) -> bool:
-    """Whether the lag is that of the checkpoint's newest batch, by partition, as measured beside
-    the service."""
+    """Whether the lag is that of the checkpoint's newest batch, measured by another client."""
     checkpoint = Checkpoint(folder)
     batch = checkpoint.committed_batches()[-1]
     expected = topics.lag_after(checkpoint, batch)
@@ -40,9 +39,7 @@ def agrees(url: str, topics: Topics, folder: Path) -> bool:
     )
 
 
-def test_lag_of_a_driver_that_knows_nothing_of_it_and_is_killed(
-    kafka: LocalKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_lag_of_a_checkpoint_alone(kafka: LocalKafka, topics: Topics, tmp_path: Path) -> None:
     folder, gate = tmp_path / "checkpoints", tmp_path / "gate"
     folder.mkdir()
     topics.order(350)

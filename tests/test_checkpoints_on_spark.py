@@ -34,8 +34,6 @@ _SPARK_S = 240.0
 
 
 class Follower:
-    """Looks at a checkpoint all the time; keeps every position it received."""
-
     def __init__(self, reader: CheckpointReader) -> None:
         self._reader = reader
         self.output: list[CheckpointPosition] = []
@@ -116,9 +114,7 @@ def test_what_spark_calls_the_location_is_where_it_is(driver: Driver, folder: Pa
 
 
 @pytest.mark.slow
-def test_available_now_ends_where_the_topic_ended(
-    driver: Driver, folder: Path, follower: Follower
-) -> None:
+def test_available_now_ends_at_the_end(driver: Driver, folder: Path, follower: Follower) -> None:
     driver.send(40)
     query = driver.start(folder.name, trigger={"availableNow": True}, maxOffsetsPerTrigger="10")
     with follower.following(folder):
@@ -189,9 +185,7 @@ def test_asynchronous_progress_has_holes_and_is_followed_all_the_same(
 
 
 @pytest.mark.slow
-def test_a_query_that_keeps_its_checkpoint_in_hdfs_is_followed_there(
-    driver: Driver, hdfs: HdfsCluster
-) -> None:
+def test_a_checkpoint_in_hdfs_is_followed(driver: Driver, hdfs: HdfsCluster) -> None:
     location = f"hdfs://{hdfs.name_node}/spark/{uuid.uuid4().hex}"
     reader = CheckpointStore(hdfs.storage(), 60.0).reader(location)
     query = start_query(

@@ -53,7 +53,7 @@ def test_expired():
 
 
 @pytest.mark.parametrize("line", ["XFAIL {}[True] - {}", "XPASS {}[False] - {}"])
-def test_it_is_reported_apart_with_reason_and_date(output: str, line: str) -> None:
+def test_a_flaky_failure_is_listed_with_reason_and_date(output: str, line: str) -> None:
     text = f"flaky since {ALLOWED_STILL}: the port is taken"
     assert line.format("test_it.py::test_allowed", text) in output
 

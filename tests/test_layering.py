@@ -1,5 +1,4 @@
-"""Which package may import which, each in an interpreter of its own; and which stage of the
-service, by its source. `docs/architecture.md` shows both."""
+"""Which package and which stage of the service may import which: see `docs/architecture.md`."""
 
 from __future__ import annotations
 
@@ -30,7 +29,6 @@ DATABASES = {"sqlalchemy", "alembic", "pymongo"}
 
 
 def imported_by(package: str, *, every_module: bool) -> set[str]:
-    """The modules that are loaded once `package`, or every module of it, is imported."""
     depth = "every module" if every_module else "it"
     output = succeed(sys.executable, "-c", IMPORT_AND_TELL, package, depth)
     return set(json.loads(output.splitlines()[-1]))
@@ -119,9 +117,7 @@ def imported_parts(folder: str) -> dict[str, set[str]]:
         ("lag", {"background_loop"}),
     ],
 )
-def test_a_folder_of_the_listener_imports_only_those_below_it(
-    folder: str, allowed: set[str]
-) -> None:
+def test_a_folder_of_the_listener_imports_only_lower_ones(folder: str, allowed: set[str]) -> None:
     imported = {
         name.split(".")[1]
         for _, name in imports_of(LISTENER / folder)

@@ -19,7 +19,7 @@ def _burn(cpu_s: float) -> None:
         pass
 
 
-async def test_a_step_that_computes_for_long_is_observed_without_what_the_test_computes() -> None:
+async def test_a_long_step_is_detected_without_what_the_test_computes() -> None:
     own = own_work(_burn)
 
     async def both() -> None:

@@ -41,9 +41,7 @@ def only_the_last_batch_was_written_twice(run: RestartingQuery, before: int) -> 
     assert twice <= last_batch, "more than the last batch of the killed run was written twice"
 
 
-def test_a_driver_that_keeps_its_own_offsets_begins_from_them(
-    kafka: LocalKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_driver_begins_from_its_store(kafka: LocalKafka, topics: Topics, tmp_path: Path) -> None:
     run = RestartingQuery(kafka, topics, tmp_path, f"sqlite:///{tmp_path}/offsets.db")
     topics.order(RECORDS)
     with run.driver("record"):  # and killed

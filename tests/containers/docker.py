@@ -27,7 +27,6 @@ def variable(name: str) -> str:
 def run(
     *command: str, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Standard output and standard error are both in `stdout`."""
     return subprocess.run(
         command,
         cwd=ROOT,
@@ -42,7 +41,6 @@ def run(
 
 
 def docker(*arguments: str) -> str:
-    """What it prints. Fails with that where it fails."""
     done = run("docker", *arguments)
     assert done.returncode == 0, f"docker {' '.join(arguments[:4])}: {done.stdout[-4000:]}"
     return done.stdout

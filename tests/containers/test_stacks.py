@@ -51,9 +51,7 @@ def test_without_a_profile_four_hardened_containers_run() -> None:
     require_hardened(*services)
 
 
-def test_prometheus_records_the_lag_and_grafana_has_the_dashboards(
-    monitoring: tuple[str, ...],
-) -> None:
+def test_prometheus_has_the_lag_and_grafana_the_dashboards(monitoring: tuple[str, ...]) -> None:
     query = 'query:sparklag_query_lag:max{query="orders"}'
     promtool = ("promtool", "query", "instant", "http://127.0.0.1:9090", query)
     ask = ("exec", "-T", "prometheus", *promtool)

@@ -42,8 +42,7 @@ class MariaDBPrograms:
 
 
 def mariadb_programs() -> MariaDBPrograms:
-    """That of this machine, else that in the cache, else unpacked there. Raises
-    ProgramsMissing."""
+    """Of this machine, of the cache, or unpacked there. Raises ProgramsMissing."""
     # Where Debian has it is not on everyone's PATH.
     path = os.pathsep.join([*os.get_exec_path(), "/usr/sbin"])
     result = _detected(shutil.which("mariadbd", path=path), "")

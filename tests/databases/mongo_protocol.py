@@ -56,7 +56,6 @@ class MongoProtocolServer(DatabaseServer):
         return f"{self.scheme}://{HOST}:{self.port}/{database}"
 
     def connect(self) -> Any:
-        """pymongo's client."""
         import pymongo
 
         return pymongo.MongoClient(

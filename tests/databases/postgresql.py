@@ -53,8 +53,7 @@ class PostgreSQLPrograms:
 
 
 def postgresql_programs() -> PostgreSQLPrograms:
-    """Those of this machine, else those in the cache, else unpacked there. Raises
-    ProgramsMissing."""
+    """Of this machine, of the cache, or unpacked there. Raises ProgramsMissing."""
     # Where Debian has them is on nobody's PATH.
     for folder in [*map(Path, os.get_exec_path()), *_versions(Path("/"))]:
         if (folder / "initdb").exists() and (folder / "postgres").exists():

@@ -177,8 +177,6 @@ class DatabaseServer(Startable):
 
 
 class SqlServer(DatabaseServer):
-    """One that speaks SQL, for users with passwords."""
-
     driver: str
     """The module of a plain driver, by PEP 249."""
 

@@ -77,7 +77,6 @@ SETS: Final[Mapping[str, Values]] = {
 
 
 def render(values: Values, major: int = VERSIONS[-1]) -> list[Document]:
-    """The documents of a release `sparklag` in the namespace `lag`."""
     done = run_helm("template", "sparklag", CHART, "--namespace", "lag", values=values, major=major)
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each is not None]

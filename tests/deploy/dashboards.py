@@ -34,7 +34,6 @@ def expressions(dashboard: dict[str, Any]) -> Iterator[Requested]:
 
 
 def variables(dashboard: dict[str, Any]) -> dict[str, str]:
-    """Those that ask Prometheus: name to what they ask."""
     return {
         variable["name"]: filled(variable["query"]["query"])
         for variable in dashboard["templating"]["list"]

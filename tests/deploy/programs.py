@@ -29,8 +29,7 @@ class Programs:
 
 
 def prometheus_programs() -> Programs:
-    """Those of this machine, else those in the cache, else unpacked there. Raises
-    ProgramsMissing."""
+    """Of this machine, of the cache, or unpacked there. Raises ProgramsMissing."""
     result = _detected(os.get_exec_path())
     if result is not None:
         return result
@@ -49,7 +48,6 @@ def prometheus_programs() -> Programs:
 
 
 def promtool(programs: Programs, *arguments: str | Path) -> str:
-    """What it prints. Fails with that where it finds something wrong."""
     return succeed(programs.promtool, *arguments)
 
 

@@ -34,8 +34,7 @@ def prometheus(
 def alertmanager(
     programs: Programs, folder: Path, configuration: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Groups alerts, and notifies the receivers. `configuration` is alertmanager.yml as values. Its
-    address."""
+    """Yields its address. `configuration` is alertmanager.yml as values."""
     # Alone: else it looks for others.
     options = (f"--storage.path={folder / 'data'}", "--cluster.listen-address=")
     command = [str(programs.alertmanager), *options]
@@ -51,8 +50,7 @@ def _running(
     configuration: Mapping[str, Any],
     directory: Path | None = None,
 ) -> Iterator[str]:
-    """A ready process with an HTTP interface: its address. Its folder holds its configuration,
-    data and log; it runs in `directory`, or in this process's."""
+    """Yields a process's address. Its files are in its folder; it runs in `directory`, if given."""
     address = f"127.0.0.1:{free_port()}"
     path = folder / f"{name}.yml"
     path.write_text(yaml.safe_dump(dict(configuration)))
@@ -87,7 +85,6 @@ class PrometheusServer:
         return list(self._get(f"label/{label}/values", **{"match[]": match}))
 
     def targets(self) -> list[dict[str, Any]]:
-        """What it scrapes: `labels`, `health` and more of each."""
         return list(self._get("targets", state="active")["activeTargets"])
 
     def alerts(self) -> dict[str, str]:

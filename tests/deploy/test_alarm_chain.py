@@ -1,6 +1,4 @@
-"""From a query that hangs to the one who is woken: Spark, service, Prometheus, Alertmanager.
-
-A driver that ends in order wakes nobody."""
+"""A query that hangs wakes somebody, by way of Prometheus; a driver that ends in order does not."""
 
 from __future__ import annotations
 
@@ -32,7 +30,6 @@ stall_after_s = 15
 
 
 def routing(webhook: HttpServer) -> dict[str, Any]:
-    """Alertmanager as deploy/ has it, but at once, and to `webhook`."""
     configuration = document(DEPLOY / "alertmanager" / "alertmanager.yml")
     configuration["route"] |= {"group_wait": "1s", "group_interval": "1s"}
     for receiver in configuration["receivers"]:
@@ -41,7 +38,7 @@ def routing(webhook: HttpServer) -> dict[str, Any]:
     return configuration
 
 
-def output(webhook: HttpServer, status: str) -> list[dict[str, Any]]:
+def notifications(webhook: HttpServer, status: str) -> list[dict[str, Any]]:
     return [
         alert
         for request, _ in list(webhook.log)
@@ -70,22 +67,22 @@ def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
         wait_for(lambda: batch_observed(url) >= 2, "batches complete", START_S)
         is_ok, hangs = (partial(reports, url, "orders", status=each) for each in ("OK", "STALL"))
         wait_for(lambda: is_ok() and not prometheus.alerts(), "all is well", START_S)
-        assert output(webhook, "firing") == []
+        assert notifications(webhook, "firing") == []
 
         hold.touch()
         topics.order(700)
         wait_for(hangs, "the service reports that it hangs", START_S)
         wait_for(lambda: prometheus.alerts().get(STALLED) == "firing", "the rule fires", START_S)
-        wait_for(lambda: bool(output(webhook, "firing")), "somebody is woken", START_S)
-        alarm = output(webhook, "firing")[0]
+        wait_for(lambda: bool(notifications(webhook, "firing")), "somebody is woken", START_S)
+        alarm = notifications(webhook, "firing")[0]
         assert alarm["labels"]["query"] == "orders"
         assert alarm["labels"]["severity"] == "critical"
         assert "orders hangs" in alarm["annotations"]["summary"]
-        assert output(webhook, "resolved") == []
+        assert notifications(webhook, "resolved") == []
 
         hold.unlink()
         wait_for(is_ok, "the query goes on", START_S)
-        wait_for(lambda: bool(output(webhook, "resolved")), "that is notified too", START_S)
+        wait_for(lambda: bool(notifications(webhook, "resolved")), "that is notified too", START_S)
         wait_for(lambda: not prometheus.alerts(), "no alarm is left", START_S)
 
         orders.terminate()

@@ -1,5 +1,4 @@
-"""docker-compose.yml and its profiles, and what `monitoring` mounts: as Compose, Prometheus and
-Grafana read it. `make compose-test` starts it."""
+"""Compose, Prometheus and Grafana accept docker-compose.yml and what `monitoring` mounts."""
 
 from __future__ import annotations
 
@@ -36,7 +35,6 @@ _PROVIDER_FIELDS: Final = frozenset(
 
 
 def mounts(service: str) -> dict[str, Path]:
-    """Files and folders of the repository, by where they are in the container."""
     result = {}
     for volume in SERVICES[service]["volumes"]:
         source, target, *options = volume.split(":")
@@ -107,9 +105,7 @@ def test_images_are_built_with_the_arguments_that_the_dockerfile_takes() -> None
 
 
 @pytest.mark.parametrize("name", MONITORING)
-def test_monitoring_is_hardened_pinned_checked_and_reached_from_this_machine_alone(
-    name: str,
-) -> None:
+def test_monitoring_is_hardened_pinned_checked_and_on_loopback_alone(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]

@@ -65,8 +65,6 @@ def _overlap(one: dict[str, int], other: dict[str, int]) -> bool:
 
 
 class Watched(NamedTuple):
-    """A service that measures two queries with lag, and the Prometheus that scrapes it."""
-
     url: str
     prometheus: PrometheusServer
 

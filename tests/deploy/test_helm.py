@@ -106,9 +106,9 @@ def test_kubernetes_1_29_to_1_37_and_the_operators_know_every_field(
     path = tmp_path / "rendered.yaml"
     path.write_text(yaml.safe_dump_all(own))
     for version in KUBERNETES:
-        message = succeed(kubernetes_validate(), "--strict", "-k", version, path)
-        assert message.count("passed for resource") == len(own), message
-        assert message.count(f"against version {version}\n") == len(own), message
+        printed = succeed(kubernetes_validate(), "--strict", "-k", version, path)
+        assert printed.count("passed for resource") == len(own), printed
+        assert printed.count(f"against version {version}\n") == len(own), printed
 
 
 @each_set
@@ -343,9 +343,7 @@ def test_keda_asks_for_the_lag_of_the_query_at_the_service() -> None:
         ("podAnnotations.number", 1, ["podAnnotations/number", "want string"]),
     ],
 )
-def test_a_wrong_value_is_one_line_that_names_it(
-    path: str, value: object, names: Sequence[str]
-) -> None:
+def test_a_wrong_value_is_named_in_one_line(path: str, value: object, names: Sequence[str]) -> None:
     refused = run_helm("template", "sparklag", CHART, values=with_value(path, value))
     assert refused.returncode != 0
     lines = [line for line in refused.stderr.splitlines() if re.search("- at |execution", line)]

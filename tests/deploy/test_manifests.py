@@ -1,5 +1,4 @@
-"""What deploy/ holds for Kubernetes, KEDA, HPA and Alertmanager, and the schema of the chart's
-values: valid, and of one piece."""
+"""The manifests for Kubernetes, KEDA, HPA and Alertmanager are valid and fit together."""
 
 from __future__ import annotations
 

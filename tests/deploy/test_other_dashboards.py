@@ -201,9 +201,7 @@ def _settled(shown: Dashboards, when: str) -> None:
         pytest.fail("\n".join([str(late), *(f"{key}\n    {why}" for key, why in left.items())]))
 
 
-def test_every_expression_finds_one_series_each_on_two_instances_and_after_one_is_killed(
-    shown: Dashboards,
-) -> None:
+def test_expressions_have_one_series_on_two_instances_and_after_a_kill(shown: Dashboards) -> None:
     prometheus = shown.prometheus
     wait_for(lambda: prometheus.value("sum(sparklag_owned_queries > 0)") == 3, "all are measured")
     wait_for(lambda: prometheus.value("count(sparklag_owned_queries > 0)") == 2, "by two instances")

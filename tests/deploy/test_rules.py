@@ -20,8 +20,6 @@ TESTS = sorted((PROMETHEUS / "tests").glob("*.yml"))
 
 
 class Expectation(NamedTuple):
-    """What a test of promtool's expects of one alert at one moment."""
-
     alert: str
     fires: bool
 

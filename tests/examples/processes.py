@@ -11,8 +11,7 @@ EXAMPLES: Final = ROOT / "examples"
 
 
 def example_environment(**more: str) -> dict[str, str]:
-    """The test's own, without settings of sparklag; the examples can be imported, as from their
-    folder."""
+    """This process's, without settings of sparklag and with the examples' folder."""
     path = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("SPARKLAG_")},

@@ -80,7 +80,7 @@ def test_more_come_at_once_and_then_the_rates_must_be_new() -> None:
     assert scaler.decide(event(at_s=1_121, total_lag=10**6)) == 10
 
 
-def test_fewer_are_taken_when_all_of_ten_minutes_requested_for_fewer() -> None:
+def test_workers_go_when_ten_minutes_need_fewer() -> None:
     scaler = Autoscaler(RULES, 4)
     idle: dict[str, Any] = {"batch_rate": 300.0}
     idler: dict[str, Any] = {"batch_rate": 600.0}

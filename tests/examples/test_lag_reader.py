@@ -38,7 +38,6 @@ def reader_jars() -> list[Path]:
 
 
 def java(source: Path, *arguments: str) -> list[str]:
-    """The command that runs it, with the artifacts that it names and a log that is silent."""
     path = ":".join(map(str, reader_jars()))
     return [str(find_java()), *_JVM, "-cp", path, str(source), *arguments]
 

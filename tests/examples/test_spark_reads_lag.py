@@ -82,6 +82,5 @@ def test_its_schema_is_of_the_contract() -> None:
 
 
 def avro_types(message: Any) -> set[str]:
-    """Of a field: one, or several by turns."""
     types = message if isinstance(message, list) else [message]
     return {one["type"] if isinstance(one, dict) else one for one in types}

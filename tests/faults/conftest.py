@@ -31,7 +31,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def fault_report(request: pytest.FixtureRequest) -> Iterator[Row]:
-    """The test's row: its name is the fault's."""
     name = request.node.name.removeprefix("test_").replace("_", " ")
     row = Row(name.replace("[", " ").removesuffix("]"))
     request.config.stash[ROWS].append(row)

@@ -60,8 +60,6 @@ class TopicLife:
 
 @dataclass(frozen=True)
 class Observed:
-    """One observation that a driver wrote."""
-
     query_id: str
     observed_at_ms: int
     processed: Mapping[str, Mapping[int, int]]
@@ -72,8 +70,6 @@ class Observed:
 
 @dataclass
 class QueryHistory:
-    """All that a query's driver wrote, in order."""
-
     query_id: str
     observed: list[Observed] = field(default_factory=list)
     acknowledged: dict[int, int] = field(default_factory=dict)

@@ -20,8 +20,7 @@ _FAILURES: Final = 3
 
 
 class Probe(Startable):
-    """One probe of one instance, on a thread: every period a request, success and failure counted
-    in a row."""
+    """One probe of one instance, on a thread. Counts successes and failures in a row."""
 
     def __init__(self, instance: ServiceProcess, spec: Mapping[str, Any]) -> None:
         self._instance = instance

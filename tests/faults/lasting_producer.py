@@ -24,8 +24,7 @@ _FLUSH_STEP_S: Final = 1.0
 
 
 class LastingProducer:
-    """Records of a partition are never out of order and never given up; twice at times, where an
-    answer was lost."""
+    """Keeps the order of a partition, loses nothing, and may write a record twice."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._options = {
@@ -48,7 +47,6 @@ class LastingProducer:
         self._producer = Producer(self._options)
 
     def produce(self, on_delivery: OnDelivery, **record: Any) -> None:
-        """`record` as librdkafka's `produce` takes it."""
         with self._lock:
             if not self._waiting:
                 self._progress_s = time.monotonic()

@@ -30,8 +30,6 @@ Positions = dict[str, dict[int, int]]
 
 @dataclass
 class Query:
-    """A query and its driver's state."""
-
     name: str
     topics: Sequence[str]
     history: QueryHistory
@@ -147,7 +145,6 @@ class Drivers:
         self._producer.produce(self._written, topic=self._offsets_topic, value=value, key=key)
 
     def finish(self) -> None:
-        """End the flow with one more batch of every query that is not held."""
         with self._lock:
             self._flowing = False
             for query in self.queries.values():
@@ -156,7 +153,6 @@ class Drivers:
         self.flush()
 
     def flush(self) -> None:
-        """Return once everything written is acknowledged."""
         assert self._producer.flush(FLUSH_S), "observations are not acknowledged"
         assert self._failure is None, self._failure
 
@@ -183,7 +179,6 @@ class Drivers:
                         self._advance(query)
 
     def _advance(self, query: Query) -> None:
-        """A batch completes: it has read a part of what there is, or all."""
         rows = 0
         moved: Positions = {}
         for topic in query.topics:

@@ -18,8 +18,6 @@ _TIMEOUT_S: Final = 120.0
 
 @dataclass(frozen=True)
 class Published:
-    """A record of the topic, and when it could first be read."""
-
     query_id: str
     event: dict[str, Any] | None
     """None: a tombstone."""

@@ -14,8 +14,6 @@ from tests.faults.truth import Verdict
 
 @dataclass
 class Row:
-    """One fault."""
-
     fault: str
     result: str = "did not finish"
     lost: int | None = None
@@ -41,7 +39,6 @@ _HEADINGS = ("fault", "lost", "wrong", "longest gap", "recovery", "late", "took"
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Its lines: columns as wide as they must be."""
     cells = [_HEADINGS, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADINGS))]
     lines = ["  ".join(_pad(line, widths)).rstrip() for line in cells]

@@ -31,8 +31,6 @@ _SEED: Final = 20_260
 
 
 class Scene:
-    """One set of topics, queries and instances of its own."""
-
     def __init__(
         self,
         client: SecondClient,
@@ -251,7 +249,6 @@ def create_own_topics(client: SecondClient, names: Mapping[str, str], partitions
 
 
 def own_names(unique: str) -> dict[str, str]:
-    """Topics and a group that no other test uses."""
     return {
         "offsets_topic": f"processed-offsets-{unique}",
         "lag_topic": f"consumer-lag-{unique}",

@@ -60,7 +60,6 @@ class ServiceProcess:
         self._process.start()
 
     def is_ready(self) -> bool:
-        """Whether every part of it is. Fails where it has ended by itself."""
         assert self._process.is_alive(), self._process.describe_end()
         url = self.url
         if url is None:
@@ -83,7 +82,6 @@ class ServiceProcess:
         return answer.json() if answer.is_success else None
 
     def kill(self) -> None:
-        """SIGKILL, and gone."""
         self._process.kill()
 
     def terminate(self, grace_s: float = _STOP_S) -> None:

@@ -25,8 +25,6 @@ START_S: Final = 240.0
 
 @dataclass(frozen=True)
 class Query:
-    """What the driver runs, and what it passes to sparklag."""
-
     read_from: str
     topic: str
     checkpoint: str
@@ -71,8 +69,6 @@ class Checkpoint:
 
 
 class SparkDriver:
-    """The process; its log is kept over restarts."""
-
     def __init__(
         self, query: Query, folder: Path, configuration: Mapping[str, str] | None = None
     ) -> None:
@@ -104,7 +100,6 @@ class SparkDriver:
         self._process.start()
 
     def kill(self) -> None:
-        """SIGKILL, its JVM too."""
         self._process.kill()
 
     def log(self) -> str:
@@ -113,11 +108,11 @@ class SparkDriver:
             return file.read().decode(errors="replace")
 
     def reports(self, text: str, timeout_s: float = START_S) -> None:
-        def message() -> bool:
+        def is_printed() -> bool:
             assert self._process.is_alive(), self._process.describe_end()
             return text in self.log()
 
-        wait_for(message, f"the driver prints {text!r}", timeout_s)
+        wait_for(is_printed, f"the driver prints {text!r}", timeout_s)
 
 
 def main() -> None:

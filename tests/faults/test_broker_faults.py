@@ -32,7 +32,6 @@ def test_broker_restarted(fault_report: Row, tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", ["cut", "delayed 700 ms", "black-holed"])
 def test_connection(fault: str, fault_report: Row, toxiproxy: Toxiproxy, tmp_path: Path) -> None:
     def break_it(proxy: Proxy) -> float:
-        """How long it is to last."""
         match fault:
             case "cut":
                 proxy.cut()

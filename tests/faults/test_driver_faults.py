@@ -54,7 +54,6 @@ def driver_of(
 
 
 def observe_first_batches(stage: Scene, checkpoint: Checkpoint) -> None:
-    """Wait until the query runs, and the service reports it."""
     wait_for(lambda: len(checkpoint.committed()) > 2, "the query has committed batches", START_S)
     stage.checkpoints.append(checkpoint)
     stage.settle(time.time())

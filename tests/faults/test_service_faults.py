@@ -44,7 +44,6 @@ class SteppedClock:
         self._mapped[:] = struct.pack("=d", float(self.offset_s))
 
     def close(self) -> None:
-        """Let go of the file; the processes keep what was set last."""
         self._mapped.close()
 
 

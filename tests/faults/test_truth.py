@@ -90,7 +90,7 @@ def test_a_right_event_is_right() -> None:
         ({"latest_offset": None}, "latest None"),
     ],
 )
-def test_a_wrong_event_is_observed(partition: dict[str, Any], what: str) -> None:
+def test_a_wrong_event_is_detected(partition: dict[str, Any], what: str) -> None:
     (sentence,) = truth(AT).wrong_in(published(event(AT, **partition)))
 
     assert what in sentence

@@ -43,11 +43,11 @@ def _build_toxiproxy(folder: Path, server: Path, tell: Tell) -> None:
     tell(f"building Toxiproxy {TOXIPROXY_VERSION} with {go}, once: about a minute")
     built = folder / "building"
     built.mkdir(exist_ok=True)
-    message = run_command(
+    failure = run_command(
         [go, "install", _TOXIPROXY_MODULE], environment={"GOBIN": str(built), "GOFLAGS": ""}
     )
-    if message is not None or not (built / "server").exists():
-        raise ToolMissing(f"cannot build Toxiproxy: go install {_TOXIPROXY_MODULE}: {message}")
+    if failure is not None or not (built / "server").exists():
+        raise ToolMissing(f"cannot build Toxiproxy: go install {_TOXIPROXY_MODULE}: {failure}")
     (built / "server").rename(server)
 
 
@@ -66,9 +66,9 @@ def stepped_clock_library(folder: Path, tell: Tell) -> Path:
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]
     if compiler is None:
         raise ToolMissing("no C compiler is here: sudo apt-get install gcc libc6-dev")
-    message = run_command([compiler, *flags, "-o", str(library), str(source)])
-    if message is not None:
-        raise ToolMissing(f"cannot compile {source.name} with {compiler}: {message}")
+    failure = run_command([compiler, *flags, "-o", str(library), str(source)])
+    if failure is not None:
+        raise ToolMissing(f"cannot compile {source.name} with {compiler}: {failure}")
     return library
 
 

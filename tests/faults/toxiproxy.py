@@ -19,8 +19,6 @@ _DIRECTIONS: Final = ("upstream", "downstream")
 
 
 class Toxiproxy(Startable):
-    """The server, on a free port; its log goes to `folder`."""
-
     def __init__(self, server: Path, folder: Path) -> None:
         self._server = server
         self._log_path = folder / "toxiproxy.log"
@@ -44,7 +42,6 @@ class Toxiproxy(Startable):
         return Proxy(self, name, str(made["listen"]))
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Ask its API."""
         answer = self._api.request(method, path, json=None if body is None else dict(body))
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else {}
@@ -71,8 +68,6 @@ class Toxiproxy(Startable):
 
 
 class Proxy:
-    """One address that leads to another, until something is done to it."""
-
     def __init__(self, server: Toxiproxy, name: str, address: str) -> None:
         self._server = server
         self._name = name

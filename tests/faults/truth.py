@@ -48,16 +48,12 @@ class Clock:
 
 @dataclass(frozen=True)
 class Span:
-    """A fault's time, epoch seconds."""
-
     began_s: float
     ended_s: float
 
 
 @dataclass
 class Verdict:
-    """What came of a fault."""
-
     events: int = 0
     lost: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)

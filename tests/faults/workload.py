@@ -47,7 +47,6 @@ class Workload:
         self._producers.clear()
 
     def fill(self, topic: str, partitions: Iterable[int]) -> None:
-        """Let records flow into a topic that was just created, or created anew."""
         logs = {number: LogHistory() for number in partitions}
         with self._lock:
             self.lives.setdefault(topic, []).append(TopicLife(time.time(), logs))
@@ -56,7 +55,6 @@ class Workload:
             self._flowing += [(topic, number) for number in logs]
 
     def fill_more(self, topic: str, partitions: Iterable[int]) -> None:
-        """Let records flow into partitions that were added."""
         self.dry(topic)
         with self._lock:
             # Another producer: the first one would not know of them for a while.
@@ -77,7 +75,6 @@ class Workload:
         self.lives[topic][-1].died_s = time.time()
 
     def send(self, topic: str, partition: int, count: int) -> None:
-        """So many records at once, besides the flow; return once they are acknowledged."""
         with self._lock:
             for _ in range(count):
                 self._send(topic, partition)
@@ -92,7 +89,6 @@ class Workload:
         return len(self.lives[topic]) - 1
 
     def stop(self) -> None:
-        """End the flow; return once everything sent is acknowledged."""
         for topic in {topic for topic, _ in self._flowing}:
             self.dry(topic)
         self._check()

@@ -65,7 +65,6 @@ VALUES: Final[tuple[Any, ...]] = (
 
 
 def edited(seed: bytes) -> st.SearchStrategy[bytes]:
-    """`seed` with some pieces left out, put in, or written over."""
     edit = st.tuples(
         st.integers(0, len(seed)),
         st.integers(0, 64) | st.just(len(seed)),

@@ -90,8 +90,7 @@ def with_number(document: dict[str, Any], paths: list[Path], number: float) -> b
 
 
 def _numbers_in(document: dict[str, Any]) -> dict[str, list[Path]]:
-    """Fields that are numbers, and where they are: each in every source, topic and partition at
-    once, so that sums are too."""
+    """Fields that are numbers, with their places in all sources, topics and partitions."""
     result: dict[str, list[Path]] = {}
     for path, value in places_in(document):
         if type(value) not in (int, float):

@@ -112,7 +112,6 @@ def show(written: bytes) -> None:
 
 
 def cost_s(work: Callable[[bytes], None], written: bytes, *, tries: int) -> float:
-    """CPU of the quickest try."""
     took = []
     # What other tests have left is nothing that a message makes the collector look through.
     gc.freeze()

@@ -20,21 +20,15 @@ from sparklag_schemas.messages.bounds import Count, Index
 
 
 class PartitionLag(lag_event.PartitionLag, frozen=True, kw_only=True):
-    """With a number more."""
-
     replicas: Annotated[Index | None, Meta(description="New.")] = None
 
 
 class TopicLag(lag_event.TopicLag, frozen=True, kw_only=True):
-    """With a text more."""
-
     partitions: list[PartitionLag]  # type: ignore[assignment]  # a list of the subclass
     owner: str | None = None
 
 
 class LagEvent(lag_event.LagEvent, frozen=True, kw_only=True):
-    """With a figure of the whole event and a document more."""
-
     topics: list[TopicLag]  # type: ignore[assignment]  # a list of the subclass
     retries: Annotated[Count | None, Meta(description="New.")] = None
     labels: dict[str, str] | None = None

@@ -24,7 +24,6 @@ def batch(
     value: bytes = b"value",
     key: bytes | None = None,
 ) -> bytes:
-    """Records of these times at `offsets`, or one after the other."""
     deltas = (
         [offset - base_offset for offset in offsets]
         if offsets is not None

@@ -38,7 +38,6 @@ async def _endless() -> None:
 async def consumer(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> ContractConsumer:
-    """A member of a group, with a fetch under way."""
     second_client.create(topic_name, 1)
     consumer = ContractConsumer(
         Settings().resolved(kafka.bootstrap_servers), lambda *_: None, group_id=topic_name
@@ -68,9 +67,7 @@ async def test_each_step_that_fails_is_logged_and_nothing_goes_on(
     await nothing_goes_on(consumer)
 
 
-async def test_a_consumer_stops_although_its_cancelled_tasks_raise(
-    consumer: ContractConsumer,
-) -> None:
+async def test_a_consumer_stops_when_its_cancelled_tasks_raise(consumer: ContractConsumer) -> None:
     # As it is when the fetching itself has ended by a failure.
     consumer._fetcher._pending_tasks.add(asyncio.create_task(_endless()))
     await consumer.stop()

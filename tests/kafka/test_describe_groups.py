@@ -114,7 +114,6 @@ async def test_real_groups_of_each_kind_are_what_another_client_reports(
 
 
 def response(data: bytes, *, classic: bool) -> DescribeGroupsResponse:
-    """The response of a broker of Kafka 3.7 or newer."""
     request = DescribeGroupsRequest([], classic=classic).prepare({15: (0, 5), 69: (0, 0)})
     result = request.RESPONSE_TYPE.decode(BytesIO(data))
     assert isinstance(result, GroupsResponse)
@@ -148,7 +147,6 @@ def test_classic_groups_that_aiokafka_encodes_are_decoded(groups: dict[str, Any]
 
 
 def classic(assignment: bytes, state: str = "Stable") -> DescribeGroupsResponse:
-    """A group `g` with one member."""
     member = ("m", "client", "/127.0.0.1", b"", assignment)
     rows = [(0, "g", state, "consumer", "range", [member])]
     return response(DescribeGroupsResponse_v0(rows).encode(), classic=True)
@@ -178,9 +176,7 @@ ASSIGNED = ConsumerProtocolMemberAssignment(0, [("t", [0, 1])], b"").encode()
         (b"\0\0\0\0\0\1\0\1\xff\0\0\0\1\0\0\0\1", None),
     ],
 )
-def test_an_assignment_that_is_not_of_the_consumer_protocol_is_not_known(
-    assignment: bytes, idle: int | None
-) -> None:
+def test_an_assignment_of_another_protocol_is_unknown(assignment: bytes, idle: int | None) -> None:
     described = classic(assignment).decode()["g"]
     assert described == GroupDescription(0, "Stable", 1, idle)
 
@@ -203,9 +199,7 @@ def test_a_state_that_no_field_holds_is_refused() -> None:
 
 @pytest.mark.parametrize("whole", [classic(ASSIGNED), CONSUMER_GROUP], ids=["classic", "consumer"])
 @given(data=st.data())
-def test_wrong_bytes_are_read_to_an_end_or_refused(
-    whole: DescribeGroupsResponse, data: st.DataObject
-) -> None:
+def test_any_bytes_are_read_or_refused(whole: DescribeGroupsResponse, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(whole.data) - 1))
     wrong = bytearray(whole.data)
     wrong[at : at + 1] = data.draw(st.binary(min_size=1, max_size=8))

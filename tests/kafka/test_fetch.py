@@ -51,8 +51,6 @@ def time_of(records: bytes, position: int, *aborted: Aborted) -> int | None:
 
 
 class Answering:
-    """A broker that speaks one version of Fetch."""
-
     def __init__(self, response_type: Any) -> None:
         self.response_type = response_type
         self.requests: list[Any] = []
@@ -73,7 +71,7 @@ class Answering:
 
 
 @pytest.mark.parametrize("version", [FetchResponse_v4, FetchResponse_v10, FetchResponse_v11])
-async def test_brokers_of_every_version_are_requested_and_understood(version: Any) -> None:
+async def test_each_version_of_requests_and_responses_is_understood(version: Any) -> None:
     connection: Any = Answering(version)
     fetched = await fetch(
         connection, "read_committed", {"orders": [(0, 5, 100), (3, 2**40, 200)]}, 999

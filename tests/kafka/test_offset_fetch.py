@@ -43,8 +43,6 @@ _topics = st.dictionaries(
 
 
 class Broker:
-    """Writes OffsetFetch responses in one version."""
-
     def __init__(self, version: int, tags: bytes = b"\0") -> None:
         self.version = version
         self.flexible = version == 8
@@ -87,8 +85,6 @@ class Broker:
 
 
 def fetched(response: OffsetFetchResponse) -> BrokerConnection:
-    """A connection to a coordinator that gives this response."""
-
     async def send(request: Any) -> OffsetFetchResponse:
         return response
 
@@ -119,9 +115,7 @@ def expected_offsets(topics: Topics) -> dict[str, dict[int, int]]:
 
 @pytest.mark.parametrize("version", _VERSIONS)
 @given(topics=_topics, error_code=st.sampled_from([0, 16, 30]), group=_names)
-def test_the_response_of_a_broker_is_decoded(
-    version: int, topics: Topics, error_code: int, group: str
-) -> None:
+def test_a_response_is_decoded(version: int, topics: Topics, error_code: int, group: str) -> None:
     committed = Broker(version).respond({group: (topics, error_code)}).decode()[group]
     assert committed.error_code == error_code
     assert offsets_of(committed) == expected_offsets(topics)
@@ -135,9 +129,7 @@ def test_the_response_of_a_broker_is_decoded(
 
 
 @given(groups=st.dictionaries(_names, _topics, max_size=3))
-def test_each_of_many_groups_is_read_with_what_a_newer_broker_adds(
-    groups: dict[str, Topics],
-) -> None:
+def test_many_groups_are_read_with_what_a_newer_broker_adds(groups: dict[str, Topics]) -> None:
     written = {group: (topics, 0) for group, topics in groups.items()}
     committed = Broker(8, tags=_UNKNOWN_TAG).respond(written).decode()
     assert {group: offsets_of(topics) for group, topics in committed.items()} == {

@@ -18,7 +18,6 @@ from tests.second_client import SecondClient
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """An address that takes connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 

@@ -23,8 +23,6 @@ def batch(codec: str, *values: bytes, header: str = "ce_id") -> bytes:
 
 
 class Reading:
-    """Batches as a consumer unpacks them."""
-
     def __init__(self, data: bytes) -> None:
         self.unreadable: list[tuple[int, int, str]] = []
         self.values: list[bytes] = []

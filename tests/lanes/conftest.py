@@ -25,8 +25,6 @@ SECOND_FORMAT = ("spark.sql.streaming.offsetLog.formatVersion", "2")
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a query, and where its topic ended when it had read all."""
-
     query_id: str
     run_id: str
     end: dict[int, int]
@@ -34,8 +32,6 @@ class Run:
 
 @dataclass(frozen=True)
 class LaneStory:
-    """What happened in one lane: see `tell`."""
-
     lane: Lane
     servers: str
     topic: str
@@ -71,8 +67,7 @@ class Teller:
     folder: Path
 
     def tell(self) -> LaneStory:
-        """Start, read, idle, end; restart without data, silent; fail; go on without a listener; be
-        polled."""
+        """Start, read, idle, end, restart, go silent, fail, lose the listener, be polled."""
         process = self.process
         versions = process.do("versions") | {
             "automatic": process.do("automatic"),
@@ -188,7 +183,6 @@ def story(
     second_client: SecondClient,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LaneStory:
-    """QueuedEvent once for each lane; its tests look at it."""
     lane: Lane = request.param
     folder = tmp_path_factory.mktemp(f"lane-{lane}")
     topic = second_client.create(f"orders-{uuid.uuid4().hex[:8]}", 2)

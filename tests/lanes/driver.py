@@ -102,7 +102,6 @@ class LaneDriver:
             streams.removeListener(listener)
 
     def observe_by(self, method: Method) -> dict[str, Any]:
-        """Begin anew with another way to observe. What the one before has counted."""
         stats = self.close()
         self._handle = self._observe(method)
         return stats

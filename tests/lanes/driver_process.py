@@ -21,8 +21,6 @@ _ANSWER = "done: "
 
 
 class LaneProcess:
-    """Use `running`, which ends it."""
-
     def __init__(self, lane: Lane, servers: str, topic: str, offsets: str, folder: Path) -> None:
         self.lines: list[str] = []
         self._answers: queue.Queue[str | None] = queue.Queue()
@@ -60,7 +58,6 @@ class LaneProcess:
         return self._answer(command[0])
 
     def ends(self) -> int:
-        """Tell it that there is nothing more to do; its exit code."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         code = self._process.wait(_END_S)

@@ -60,8 +60,7 @@ class Lane:
         return folder / "bin" / "python"
 
     def environment(self) -> dict[str, str]:
-        """What its driver's process runs with: the code of this tree, and nothing of these tests'
-        own environment. SPARK_LANES_JAVA_HOME names another Java for it."""
+        """The driver's: only this tree's code. SPARK_LANES_JAVA_HOME names another Java."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -107,7 +106,6 @@ if sys.version_info < (3, 11):
 
 
 def build_lanes() -> list[Path]:
-    """Their environments, and the connector of each."""
     with ThreadPoolExecutor() as pool:
         return list(pool.map(_build_lane, LANES))
 

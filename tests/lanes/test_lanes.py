@@ -42,9 +42,7 @@ def test_a_querys_life_arrives_whole_and_in_order(story: LaneStory) -> None:
     assert story.of(story.first)[-1].exception is None
 
 
-def test_every_observation_reports_what_the_query_reads_and_where_its_checkpoint_is(
-    story: LaneStory,
-) -> None:
+def test_every_observation_has_what_the_query_reads_and_its_checkpoint(story: LaneStory) -> None:
     for observation in story.observations[story.first.query_id]:
         (source,) = observation.sources
         assert source.topics == [story.topic]
@@ -109,7 +107,7 @@ def test_a_query_that_does_nothing_is_still_reported_to_run(story: LaneStory) ->
     assert refreshed[-1].sources[0].processed == {story.topic: story.first.end}
 
 
-def test_a_query_that_fails_reports_why(story: LaneStory) -> None:
+def test_a_failed_query_reports_why(story: LaneStory) -> None:
     observations = story.of(story.failing)
     assert observations[-1].cause == "terminated"
     assert "this batch breaks" in (observations[-1].exception or "")
@@ -122,7 +120,7 @@ def test_what_the_listener_bus_does_not_bring_is_detected_all_the_same(story: La
     assert story.stats["recovered"] >= 2
 
 
-def test_a_query_that_is_only_requested_is_known_too(story: LaneStory) -> None:
+def test_a_query_that_is_only_polled_is_known_too(story: LaneStory) -> None:
     received = story.of(story.polled)
     assert received[-1].cause == "terminated"
     assert received[-1].sources[0].processed == {story.topic: story.polled.end}
@@ -149,7 +147,7 @@ def test_nothing_failed_and_nothing_was_dropped(story: LaneStory) -> None:
     assert published == sum(map(len, story.observations.values()))
 
 
-def test_the_offset_log_is_of_the_format_that_was_requested_for(story: LaneStory) -> None:
+def test_the_offset_log_is_of_the_requested_format(story: LaneStory) -> None:
     for name, run, wanted in (
         ("orders", story.first, "v1"),
         ("orders-v2", story.second_format, "v2"),

@@ -22,8 +22,6 @@ from tests.waiting import DEADLINE_S
 
 
 class Driver:
-    """Queries of a session, classic or Connect, on a topic of the test's own."""
-
     def __init__(self, spark: Any, client: SecondClient, topic: str, checkpoints: Path) -> None:
         self.spark = spark
         self.client = client
@@ -35,7 +33,6 @@ class Driver:
         self._queries: list[StreamingQuery] = []
 
     def observe(self, bootstrap_servers: str | None = None, **settings: Any) -> ObserverHandle:
-        """Observe the session, publishing to the test's own topic."""
         handle = observe(
             self.spark,
             bootstrap_servers,
@@ -45,11 +42,9 @@ class Driver:
         return handle
 
     def send(self, count: int = 10, topic: str | None = None) -> None:
-        """Records for the query, spread over the partitions."""
         self.client.produce(topic or self.topic, [b"%d" % number for number in range(count)])
 
     def end(self) -> dict[str, dict[int, int]]:
-        """The end of the test's topic, as another client sees it."""
         return {self.topic: self.client.end_offsets(self.topic)}
 
     def at_end(self) -> Callable[[Sequence[Observation]], bool]:
@@ -58,7 +53,6 @@ class Driver:
         return lambda received: received[-1].sources[0].processed == end
 
     def committed(self, batch_id: int, checkpoint: str = "query") -> dict[str, dict[int, int]]:
-        """The end of a batch of the query's only source, by its checkpoint."""
         (saved,) = samples.committed_offsets(self.checkpoints / checkpoint, batch_id)
         return {topic: {int(n): end for n, end in ends.items()} for topic, ends in saved.items()}
 
@@ -72,8 +66,7 @@ class Driver:
         output_mode: str = "append",
         **options: Any,
     ) -> StreamingQuery:
-        """Read the test's topic, unless `frame` or `options` say what to read; stopped with the
-        test. `write`: for foreachBatch."""
+        """Reads the test's topic, unless `frame` or `options` name another source."""
         if frame is None:
             if not {"subscribe", "subscribePattern", "assign"} & options.keys():
                 options["subscribe"] = self.topic
@@ -99,8 +92,7 @@ def driver(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Driver]:
-    """A driver with a topic of two partitions and ten records. Spark may answer late, as on a busy
-    machine."""
+    """A topic of two partitions and ten records. Spark may answer late, as on a busy machine."""
     monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", DEADLINE_S)
     monkeypatch.setattr(query_poller, "_CALL_TIMEOUT_S", DEADLINE_S)
     made = Driver(spark, second_client, second_client.create(topic_name, 2), tmp_path)

@@ -13,8 +13,6 @@ START_S = 200.0
 
 
 class ConnectServer:
-    """Runs while it is open. Its JVM ends with it."""
-
     def __init__(self, log_path: Path) -> None:
         self._process = ChildProcess(
             "the Spark Connect server",

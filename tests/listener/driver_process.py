@@ -97,7 +97,6 @@ class DriverProcess:
 
     @property
     def query_id(self) -> str:
-        """The observations of its only query."""
         return (self.checkpoint / "metadata").read_text().split('"')[3]
 
     def last(self) -> Observation:

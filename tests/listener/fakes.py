@@ -17,8 +17,6 @@ from sparklag_schemas import Activity, Origin
 
 @dataclass
 class FakeContext:
-    """The JVM's SparkContext, as far as it is used."""
-
     stopped: bool = False
 
     def isStopped(self) -> bool:  # noqa: N802 - Java's name
@@ -27,8 +25,6 @@ class FakeContext:
 
 @dataclass
 class FakeConfiguration:
-    """A session's RuntimeConfig and its map in one."""
-
     properties: dict[str, str] = field(default_factory=dict)
 
     def getAll(self) -> FakeConfiguration:  # noqa: N802
@@ -40,8 +36,6 @@ class FakeConfiguration:
 
 @dataclass
 class FakeJavaSession:
-    """The JVM's SparkSession, as far as it is used."""
-
     context: FakeContext = field(default_factory=FakeContext)
     configuration: FakeConfiguration = field(default_factory=FakeConfiguration)
 
@@ -72,8 +66,6 @@ class FakeMap(dict[str, str]):
 
 @dataclass
 class FakeEvent:
-    """A listener event of any kind."""
-
     query_id: str = "query"
     run_id: str = "run"
     query_name: str | None = "orders"
@@ -137,7 +129,6 @@ class FakeQueries:
         text: str | None = None,
         name: str | None = None,
     ) -> None:
-        """Make it active, with this last progress."""
         if batch_id is not None and text is not None:
             self._texts[run_id] = batch_id, text
         self._active[run_id] = ActiveQuery(query_id, run_id, 1, name, batch_id)
@@ -149,7 +140,6 @@ class FakeQueries:
         batch_id: int | None = None,
         text: str | None = None,
     ) -> None:
-        """End it."""
         if batch_id is not None and text is not None:
             self._texts[run_id] = batch_id, text
         self._exceptions[run_id] = exception
@@ -195,8 +185,6 @@ class FakeQueries:
 
 
 class FakeListener:
-    """Dropped and refused at will."""
-
     def __init__(self, *, registered: bool = True, refusals: int = 0) -> None:
         self.registered = registered
         self.refusals = refusals

@@ -13,14 +13,11 @@ from tests.waiting import DEADLINE_S, wait_for
 
 
 class OffsetsTopic:
-    """Messages and observations, in the order of each partition."""
-
     def __init__(self, client: SecondClient, name: str) -> None:
         self.name = name
         self._client = client
 
     def messages(self, query_id: object) -> list[Message]:
-        """The messages with the query's key."""
         wanted = str(query_id).encode()
         return [message for message in self._client.read_all(self.name) if message.key() == wanted]
 
@@ -62,10 +59,10 @@ class OffsetsTopic:
 
     def await_cause(self, query_id: object, cause: str) -> Observation:
         """The first observation of the query with that cause."""
-        received = self.until(
-            query_id, lambda received: cause in causes(received), f"{cause} of {query_id}"
+        observations = self.until(
+            query_id, lambda observations: cause in causes(observations), f"{cause} of {query_id}"
         )
-        return next(observation for observation in received if observation.cause == cause)
+        return next(observation for observation in observations if observation.cause == cause)
 
 
 def causes(observations: Sequence[Observation]) -> list[str]:

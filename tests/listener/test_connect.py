@@ -60,8 +60,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 
 
 class Client(Driver):
-    """A driver with a Connect session of its own, over a proxy of its own."""
-
     def __init__(
         self, server: ConnectServer, kafka: SecondClient, topic: str, folder: Path
     ) -> None:
@@ -80,7 +78,6 @@ class Client(Driver):
         return super().observe(bootstrap_servers or self.servers, **{**quick, **settings})
 
     def query(self, name: str = "orders", **options: str) -> Any:
-        """One that fails on a record `bad`."""
         if "subscribePattern" not in options:
             options["subscribe"] = self.topic
         frame = read_kafka(self.spark, self.servers, **options).selectExpr(
@@ -158,9 +155,7 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["connect", "poll"])
-def test_a_query_that_runs_already_is_detected_and_reports_why_it_fails(
-    client: Client, method: Any
-) -> None:
+def test_a_running_query_is_detected_and_reports_why_it_fails(client: Client, method: Any) -> None:
     query = client.query(subscribePattern=client.topic)
     query.processAllAvailable()
     handle = client.observe(method=method)
@@ -177,9 +172,7 @@ def test_a_query_that_runs_already_is_detected_and_reports_why_it_fails(
 
 
 @pytest.mark.slow
-def test_listeners_that_the_client_drops_are_registered_again(
-    client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_dropped_listeners_are_restored(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
     handle = client.observe()
     query = client.query()
@@ -194,10 +187,10 @@ def test_listeners_that_the_client_drops_are_registered_again(
     assert bus._listener_bus == [ours]
     client.published.until(query.id, client.at_end(), "what was missed")
     client.await_event(handle, query)
-    output = logged(caplog)
+    lines = logged(caplog)
     again = handle.stats().reregistered
-    assert sum("registered again" in line for line in output) == again, output
-    assert len(output) <= 4 + again, output
+    assert sum("registered again" in line for line in lines) == again, lines
+    assert len(lines) <= 4 + again, lines
 
 
 @pytest.mark.slow
@@ -259,15 +252,13 @@ def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
     handle.close()
     handle.close()
     assert threading.active_count() < 100
-    output = logged(caplog)
-    assert 1 <= len(output) <= 4, output
-    assert not any("\n" in line or len(line) > 600 for line in output), output
+    lines = logged(caplog)
+    assert 1 <= len(lines) <= 4, lines
+    assert not any("\n" in line or len(line) > 600 for line in lines), lines
 
 
 @pytest.mark.slow
-def test_a_server_that_does_not_answer_is_one_clear_error(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_is_one_error(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     client.proxy.cut()
     with monkeypatch.context() as patched:
         patched.setattr(connect_session, "_ANSWER_TIMEOUT_S", 3.0)
@@ -280,9 +271,7 @@ def test_a_server_that_does_not_answer_is_one_clear_error(
 
 
 @pytest.mark.slow
-def test_a_session_that_is_stopped_reports_that_its_queries_ended(
-    client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stopped_session_ends_queries(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
     handle = client.observe()
     query = client.query()
@@ -304,7 +293,7 @@ def test_a_session_that_is_stopped_reports_that_its_queries_ended(
 
 
 @pytest.mark.slow
-def test_a_batch_that_takes_long_is_reported_to_run(client: Client) -> None:
+def test_a_long_batch_is_reported_as_running(client: Client) -> None:
     client.observe(heartbeat_s=0.5)
     # Longer than the test takes: the query is stopped in it.
     sleep = "reflect('java.lang.Thread', 'sleep', IF(CAST(value AS STRING) = 'slow', 300000L, 0L))"

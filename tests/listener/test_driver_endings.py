@@ -1,5 +1,4 @@
-"""However a driver ends, it ends as it would have, its last position is on the topic, and the
-service shows what became of its query: no end in order is an alarm, and no other passes for one."""
+"""However a driver ends, its last position is published and the service reports its end."""
 
 from __future__ import annotations
 
@@ -24,8 +23,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 @dataclass(frozen=True)
 class End:
-    """An ending of a driver, and what has to be observed of it."""
-
     action: str
     exit_code: int | None
     """None: it does not end."""

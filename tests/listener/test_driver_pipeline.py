@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -27,6 +27,7 @@ from sparklag_schemas import Observation, ResolvedSettings, Settings, SourcePosi
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterSettings
 from tests import samples
+from tests.background_task import background
 from tests.listener.fakes import session_without_jvm
 from tests.logged import logged
 from tests.waiting import DEADLINE_S, holds
@@ -49,8 +50,6 @@ def progress(query: int, batch: int) -> Progressed:
 
 
 class Taken:
-    """A sink that takes everything and keeps it."""
-
     def __init__(self) -> None:
         self.observations: list[Observation] = []
         self.bootstrap_servers: list[str] = []
@@ -93,13 +92,8 @@ async def running(
 ) -> AsyncIterator[DriverPipeline]:
     session = session_without_jvm(describe)
     pipeline = DriverPipeline(settings or Settings(), session, sink, Stats(), record=record)
-    task = asyncio.create_task(pipeline.run())
-    try:
+    async with background(pipeline.run()):
         yield pipeline
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 @pytest.fixture
@@ -114,7 +108,6 @@ async def pipeline(sink: Taken) -> AsyncIterator[DriverPipeline]:
 
 
 async def receive(pipeline: DriverPipeline, *events: QueuedEvent) -> None:
-    """Pass events on, and wait until their observations are safe."""
     for event in events:
         pipeline.receive(event)
     await asyncio.wait_for(pipeline.flush(), DEADLINE_S)
@@ -129,17 +122,19 @@ async def test_events_are_published_in_order(sink: Taken, pipeline: DriverPipeli
     assert stats.last_error is None
 
 
-@pytest.mark.parametrize(("output", "used"), [(None, "broker:9092"), ("mine:9092", "mine:9092")])
-async def test_brokers_are_set_or_those_of_the_first_query(output: str | None, used: str) -> None:
+@pytest.mark.parametrize(
+    ("configured", "used"), [(None, "broker:9092"), ("mine:9092", "mine:9092")]
+)
+async def test_brokers_are_set_or_those_of_the_first_query(
+    configured: str | None, used: str
+) -> None:
     sink = Taken()
-    async with running(sink, settings=Settings(bootstrap_servers=output)) as pipeline:
+    async with running(sink, settings=Settings(bootstrap_servers=configured)) as pipeline:
         await receive(pipeline, STARTED)
     assert sink.bootstrap_servers == [used]
 
 
-async def test_without_brokers_it_logs_once_and_does_not_wait(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_without_brokers_it_logs_once_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     sink = Taken()
     async with running(sink, lambda query_id: QueryDescription()) as pipeline:
         await receive(pipeline, PROGRESS, Idled(QUERY_ID, RUN_ID, 30))
@@ -149,9 +144,9 @@ async def test_without_brokers_it_logs_once_and_does_not_wait(
         assert "bootstrap_servers" in str(stats.last_error)
         pipeline.drop_remaining()
         assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
-    output = [line for line in logged(caplog) if "brokers" in line]
-    assert len(output) == 2, "once when it happens, once for what is lost"
-    assert "closed with 2 observations" in output[1]
+    lines = [line for line in logged(caplog) if "brokers" in line]
+    assert len(lines) == 2, "once when it happens, once for what is lost"
+    assert "closed with 2 observations" in lines[1]
 
 
 async def test_a_malformed_event_is_counted_and_skipped(
@@ -199,9 +194,7 @@ async def test_a_run_whose_progress_came_before_its_start_is_described() -> None
     assert sink.observations[0].sources[0].processed == sink.observations[1].sources[0].processed
 
 
-async def test_a_description_that_comes_late_is_requested_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_late_description_is_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", 0.05)
     answering = threading.Event()
 
@@ -268,9 +261,9 @@ async def test_lost_events_count_once_and_the_first_is_logged(
     assert sink.causes() == ["started", "progress", "terminated"]
     assert sink.observations[-1].exception == "it broke"
     assert (stats.recovered, stats.observed, stats.ignored, stats.published) == (3, 3, 3, 3)
-    (output,) = [line for line in logged(caplog) if "bus" in line]
-    assert "lost an event (started) of query orders" in output
-    assert "spark.scheduler.listenerbus.eventqueue.streams.capacity" in output
+    (warning,) = [line for line in logged(caplog) if "bus" in line]
+    assert "lost an event (started) of query orders" in warning
+    assert "spark.scheduler.listenerbus.eventqueue.streams.capacity" in warning
 
 
 async def test_a_late_event_is_not_lost(
@@ -326,9 +319,7 @@ async def test_an_event_after_its_end_is_not_kept() -> None:
         assert pipeline._events.qsize() == 0
 
 
-async def test_unpublished_observations_are_counted_and_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_lost_observations_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     sink = Clogged()
     async with running(sink) as pipeline:
         pipeline.receive(STARTED)

@@ -65,9 +65,7 @@ def test_closed_inside_a_batch_the_query_goes_on(driver: Driver) -> None:
     driver.published.await_cause(query.id, "started")
 
 
-def test_with_kafka_away_closing_is_bounded_and_logged(
-    driver: Driver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_kafka_closing_is_bounded(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
     handle = driver.observe(NOBODY_THERE)
     query = driver.start()
@@ -95,9 +93,7 @@ def test_closing_with_no_time_at_all_still_ends_it(driver: Driver) -> None:
     wait_for(lambda: listeners(driver.spark) == 0, "its listener is gone")
 
 
-def test_a_callback_that_fails_is_counted_and_the_query_goes_on(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queries_survive_a_failed_callback(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     receive, mended = DriverPipeline.receive, threading.Event()
 
     def fail_on_progress(pipeline: DriverPipeline, event: Any) -> None:
@@ -118,9 +114,7 @@ def test_a_callback_that_fails_is_counted_and_the_query_goes_on(
     driver.published.await_cause(query.id, "progress")
 
 
-def test_a_broken_listener_of_the_jvm_does_not_leave_half_a_handle(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_listener_leaves_nothing(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(spark: Any, listener: Any) -> None:
         raise TypeError("'JavaPackage' object is not callable")
 

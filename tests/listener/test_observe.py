@@ -56,10 +56,10 @@ def test_a_querys_whole_life_arrives_keyed_and_to_the_record(driver: Driver, met
     handle.close(CLOSE_S)
     observations = driver.published.observations(query.id)
     in_order(observations)
-    output = causes(observations)
-    assert (output[0], output[-1]) == ("started", "terminated")
-    assert output.count("started") == 1
-    assert "progress" in output
+    all_causes = causes(observations)
+    assert (all_causes[0], all_causes[-1]) == ("started", "terminated")
+    assert all_causes.count("started") == 1
+    assert "progress" in all_causes
     for observation in observations:
         assert (observation.query, observation.run_id) == ("orders", query.runId)
         assert observation.origin == method
@@ -146,9 +146,7 @@ def test_one_line_reports_what_is_observed_and_where_it_goes(
     assert logged(caplog) == [f"sparklag: {application}, method poll; {where}"]
 
 
-def test_sources_are_reported_apart_and_those_that_are_not_kafka_are_left_out(
-    driver: Driver,
-) -> None:
+def test_sources_are_kept_apart_and_those_without_kafka_are_left_out(driver: Driver) -> None:
     other = driver.client.create(f"{driver.topic}-b", 1)
     driver.send(3, other)
     driver.observe()
@@ -180,9 +178,7 @@ def test_a_query_that_reads_no_kafka_is_ignored_and_counted(driver: Driver) -> N
     assert handle.stats().failed == 0
 
 
-def test_no_secret_of_a_query_leaves_the_driver(
-    driver: Driver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_secret_leaves_the_driver(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     # Py4J's own debug log shows what this test sends to Spark.
     caplog.set_level(logging.INFO)
     caplog.set_level(logging.DEBUG, "sparklag")
@@ -209,7 +205,7 @@ def test_no_secret_of_a_query_leaves_the_driver(
 
 
 @pytest.mark.parametrize("method", ["listener", pytest.param("poll", marks=pytest.mark.slow)])
-def test_a_query_that_fails_reports_why(driver: Driver, method: Any) -> None:
+def test_a_failed_query_reports_why(driver: Driver, method: Any) -> None:
     driver.observe(method=method, refresh_interval_s=0.2)
     query = driver.start(
         write=lambda batch, batch_id: break_batch(batch, batch_id) if batch_id else None

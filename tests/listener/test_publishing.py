@@ -35,8 +35,6 @@ def own_kafka() -> Iterator[LocalKafka]:
 
 
 class Publishing:
-    """A publisher that runs, with its queue and counts."""
-
     def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
         self.stats = Stats()
         self.queue: NewestQueue[Observation] = NewestQueue(
@@ -80,7 +78,6 @@ async def publishing(
 
 
 def newest(topic: OffsetsTopic) -> dict[str, int | None]:
-    """The last batch of each query on the topic."""
     return {query: topic.observations(query)[-1].batch_id for query in QUERIES}
 
 
@@ -161,9 +158,7 @@ async def test_away_from_the_start_it_publishes_once_the_broker_is_there(
     assert len(logged(caplog, logging.INFO)) == 2
 
 
-async def test_frozen_it_gives_up_waiting_and_publishes_once_thawed(
-    own_kafka: LocalKafka, topic_name: str
-) -> None:
+async def test_it_publishes_once_kafka_is_thawed(own_kafka: LocalKafka, topic_name: str) -> None:
     servers = own_kafka.bootstrap_servers
     async with publishing(servers, topic_name, request_timeout_s=1.0) as publisher:
         publisher.put("query-a", 0)

@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 def activities(observations: Sequence[Observation]) -> list[str | None]:
-    """The activities of the refreshes."""
     return [each.activity for each in observations if each.cause == "refresh"]
 
 
@@ -98,8 +97,8 @@ def test_a_batch_by_sparks_own_account_reports_what_limits_it_and_its_state(driv
     read = read_kafka(driver.spark, driver.servers, **options)
     windows = read.withWatermark("timestamp", "1 second").groupBy(window("timestamp", "10 seconds"))
     query = driver.start(frame=windows.count(), output_mode="update")
-    received = driver.published.until(query.id, driver.at_end(), "the end")
-    batches = [each.batch for each in received if each.batch is not None and each.batch.rows]
+    observations = driver.published.until(query.id, driver.at_end(), "the end")
+    batches = [each.batch for each in observations if each.batch is not None and each.batch.rows]
     limited = [one.rate_limited for one in batches]
     assert limited == [True] * (len(batches) - 1) + [False]
     assert len(batches) > 1
@@ -120,10 +119,10 @@ def test_a_query_started_again_without_new_data_has_its_position(driver: Driver)
     first.stop()
     driver.observe(driver.servers, heartbeat_s=2.0)
     second = driver.start()
-    received = driver.published.until(second.id, driver.at_end(), "its position")
-    assert received[-1].batch_id is not None
-    assert driver.committed(received[-1].batch_id) == driver.end()
-    assert "progress" not in causes(received)
+    observations = driver.published.until(second.id, driver.at_end(), "its position")
+    assert observations[-1].batch_id is not None
+    assert driver.committed(observations[-1].batch_id) == driver.end()
+    assert "progress" not in causes(observations)
 
 
 def test_what_a_session_answers_is_what_spark_reports_of_its_queries(driver: Driver) -> None:

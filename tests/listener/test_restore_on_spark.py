@@ -64,15 +64,12 @@ def places(frame: DataFrame) -> Counter[tuple[int, int]]:
 
 
 def window(driver: Driver, starting: str, ending: str) -> Counter[tuple[int, int]]:
-    """The result of a bounded read of the topic."""
     read = driver.spark.read.format("kafka").option("kafka.bootstrap.servers", driver.servers)
     read = read.option("subscribe", driver.topic).option("startingOffsets", starting)
     return places(read.option("endingOffsets", ending).load())
 
 
-def test_a_window_is_read_again_and_a_new_query_begins_where_the_old_one_ended(
-    driver: Driver, store: str
-) -> None:
+def test_a_window_is_read_again_and_a_new_query_continues(driver: Driver, store: str) -> None:
     handle = driver.observe(store=store, publish=False)
     query = driver.start(maxOffsetsPerTrigger="10")
     first = process_all(driver, handle, store)
@@ -107,7 +104,7 @@ def test_a_window_is_read_again_and_a_new_query_begins_where_the_old_one_ended(
 
 
 @pytest.mark.slow
-def test_what_retention_deleted_is_detected_out_before_spark_fails(
+def test_deleted_records_are_detected_before_spark_fails(
     driver: Driver, store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     handle = driver.observe(store=store, publish=False)
@@ -139,9 +136,7 @@ def test_what_retention_deleted_is_detected_out_before_spark_fails(
         ({"store": "sqlite://"}, "is lost at the end: name a file"),
     ],
 )
-def test_a_store_that_cannot_be_one_is_refused_at_once(
-    driver: Driver, arguments: dict[str, Any], complaint: str
-) -> None:
+def test_an_invalid_store_fails(driver: Driver, arguments: dict[str, Any], complaint: str) -> None:
     with pytest.raises(SparklagError) as refused:
         driver.observe(**arguments)
     assert complaint in str(refused.value)

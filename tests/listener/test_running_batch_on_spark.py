@@ -46,7 +46,6 @@ def start(spark: SparkSession, tmp_path: Path) -> Iterator[Start]:
 
 
 def running(queries: ClassicQueries, query: StreamingQuery) -> RunningBatch | None:
-    """The newest running batch of the query."""
     active = queries.list_active(with_activity={str(query.runId)}).queries
     return next(each.running_batch for each in active if each.run_id == query.runId)
 
@@ -54,7 +53,6 @@ def running(queries: ClassicQueries, query: StreamingQuery) -> RunningBatch | No
 def until(
     queries: ClassicQueries, query: StreamingQuery, condition: Callable[[RunningBatch], bool]
 ) -> RunningBatch:
-    """The first that keeps it."""
     kept: list[RunningBatch] = []
 
     def keeps() -> bool:
@@ -98,9 +96,7 @@ def test_the_end_of_a_batch_of_even_tasks_is_estimated(spark: SparkSession, star
         assert 0.5 * left * batch.mean_task_s < batch.remaining_s < 1.25 * left * pace_s, batch
 
 
-def test_a_task_that_runs_far_longer_than_the_others_is_named(
-    spark: SparkSession, start: Start
-) -> None:
+def test_a_task_far_longer_than_the_others_is_named(spark: SparkSession, start: Start) -> None:
     queries = ClassicQueries(spark)
     query = start(8, "if(value % 8 = 5, 600000, 100)")
     # There is one core. What is read while a task ends may be of before and after.
@@ -119,9 +115,7 @@ def test_a_task_that_runs_far_longer_than_the_others_is_named(
 
 
 @pytest.mark.slow
-def test_code_of_the_user_that_hangs_in_the_first_batch_has_no_job(
-    spark: SparkSession, start: Start
-) -> None:
+def test_user_code_hanging_in_the_first_batch_has_no_job(spark: SparkSession, start: Start) -> None:
     go_on = threading.Event()
 
     def hang(batch: Any, batch_id: int) -> None:
@@ -172,9 +166,7 @@ def test_a_job_that_ends_between_two_looks_is_progress(spark: SparkSession, star
 
 
 @pytest.mark.slow
-def test_jobs_that_have_ended_count_and_queries_are_kept_apart(
-    spark: SparkSession, start: Start
-) -> None:
+def test_ended_jobs_count_and_queries_are_kept_apart(spark: SparkSession, start: Start) -> None:
     counted, go_on = threading.Event(), threading.Event()
 
     def count_twice(batch: Any, batch_id: int) -> None:

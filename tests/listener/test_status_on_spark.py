@@ -38,8 +38,6 @@ class Gate:
 
 
 class Watched:
-    """A query, and its lag events from the service."""
-
     def __init__(self, driver: Driver, handle: ObserverHandle, gate: Gate) -> None:
         self._driver = driver
         self._handle = handle
@@ -56,16 +54,15 @@ class Watched:
         return self.reports(lambda event: event["total_lag"] == 0, "it keeps up")
 
     def reports(self, condition: Callable[[Event], bool], what: str) -> Event:
-        """The first event that keeps it."""
         result: list[Event] = []
 
-        def received() -> bool:
+        def is_shown() -> bool:
             event = self._event()
             if event is not None and condition(event):
                 result.append(event)
             return bool(result)
 
-        wait_for(received, what)
+        wait_for(is_shown, what)
         return result[0]
 
     def _event(self) -> Event | None:
@@ -132,9 +129,7 @@ def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) 
 
 
 @pytest.mark.slow
-def test_one_that_starts_from_an_older_checkpoint_went_back_until_it_is_there_again(
-    watched: Watched, driver: Driver
-) -> None:
+def test_an_older_checkpoint_is_a_rewind(watched: Watched, driver: Driver) -> None:
     checkpoint, older = driver.checkpoints / "query", driver.checkpoints / "older"
     watched.start(maxOffsetsPerTrigger="10")
     watched.complete_batch()
@@ -157,9 +152,7 @@ def test_one_that_starts_from_an_older_checkpoint_went_back_until_it_is_there_ag
 
 
 @pytest.mark.slow
-def test_records_deleted_before_a_batch_reads_them_are_lost_and_counted(
-    watched: Watched, driver: Driver
-) -> None:
+def test_deleted_unread_records_are_lost_and_counted(watched: Watched, driver: Driver) -> None:
     watched.start(failOnDataLoss="false")
     watched.complete_batch()
     at = driver.client.end_offsets(driver.topic)

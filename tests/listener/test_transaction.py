@@ -57,7 +57,6 @@ class Results:
                 connection.execute(insert, {"batch_id": batch_id, "count": batch.count()})
 
     def refusal(self) -> str:
-        """The last, in one line."""
         assert "\n" not in self.refusals[-1]
         return self.refusals[-1]
 
@@ -114,9 +113,7 @@ def test_each_batch_is_recorded_with_its_results(driver: Driver, results: Result
     assert [begins for _, begins, _ in json.loads(first.ranges)[0][4]] == [0, 0]
 
 
-def test_a_batch_whose_end_spark_did_not_note_is_not_written_again(
-    driver: Driver, results: Results
-) -> None:
+def test_an_uncommitted_batch_is_not_written_again(driver: Driver, results: Results) -> None:
     read_all(driver.start(write=results.write))
     uncommit(driver, 0)
     driver.send(6)
@@ -145,9 +142,7 @@ def test_a_new_checkpoint_goes_on_where_the_results_end(driver: Driver, results:
     assert results.written() == [(0, 10), (0, 6)]
 
 
-def test_of_two_drivers_with_a_checkpoint_each_one_is_refused(
-    driver: Driver, results: Results
-) -> None:
+def test_one_of_two_drivers_and_checkpoints_is_refused(driver: Driver, results: Results) -> None:
     read_all(driver.start(write=results.write))
     shutil.copytree(driver.checkpoints / "query", driver.checkpoints / "copy")
     driver.send(6)
@@ -188,9 +183,7 @@ def test_another_batch_id_than_the_running_one_is_refused(driver: Driver, result
     assert results.refusals == ["NotInBatch: keep_offsets() is called with batch 1 within batch 0"]
 
 
-def test_outside_a_batch_it_reports_where_it_belongs(
-    driver: Driver, results: Results, spark: SparkSession
-) -> None:
+def test_outside_a_batch_it_reports_where_it_belongs(results: Results, spark: SparkSession) -> None:
     with results.engine.begin() as connection:
         with pytest.raises(NotInBatch, match="within foreachBatch's function"):
             keep_offsets(connection, spark.range(1), 0)

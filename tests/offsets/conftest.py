@@ -14,13 +14,11 @@ from sparklag_offsets.store.batch_record import OffsetStore
 
 @pytest.fixture
 async def opened() -> AsyncIterator[AsyncExitStack]:
-    """Closes what a test opens."""
     async with AsyncExitStack() as opened:
         yield opened
 
 
 def open_until_end(url: str, opened: AsyncExitStack, *, create: bool = False) -> OffsetStore:
-    """Closed after the test."""
     store = open_store(url, create=create)
     opened.push_async_callback(store.aclose)
     return store
@@ -28,7 +26,6 @@ def open_until_end(url: str, opened: AsyncExitStack, *, create: bool = False) ->
 
 @pytest.fixture
 async def sqlite_store(tmp_path: Path, opened: AsyncExitStack) -> OffsetStore:
-    """In an empty file, with its tables."""
     store = open_until_end(f"sqlite:///{tmp_path}/offsets.db", opened, create=True)
     await store.prepare()
     return store

@@ -28,8 +28,6 @@ _JOB: Final = Path(__file__).with_name("job.py")
 
 
 class SubmittedJob:
-    """Runs once, in a folder of its own, with a topic of its own."""
-
     def __init__(self, client: SecondClient, topic: str, folder: Path) -> None:
         self.published = OffsetsTopic(client, f"{topic}-offsets")
         client.produce(client.create(topic, 2), [b"%d" % number for number in range(RECORDS)])

@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mar
 
 @pytest.fixture(scope="module")
 def driver_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an environment with sparklag, and without Spark."""
     folder = tmp_path_factory.mktemp("driver")
     succeed(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
     (wheel,) = folder.glob("*.whl")
@@ -28,7 +27,6 @@ def driver_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pack(environment: Path, archive: Path) -> None:
-    """`tar -czf ARCHIVE -C ENVIRONMENT .`"""
     with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
         packed.add(environment, arcname=".")
 

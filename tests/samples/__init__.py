@@ -12,12 +12,10 @@ PROGRESS = sorted(file.stem for file in (FOLDER / "progress").glob("*progress*.j
 
 
 def progress_text(name: str) -> str:
-    """One progress event, as Spark wrote it."""
     return (FOLDER / "progress" / f"{name}.json").read_text(encoding="utf-8")
 
 
 def progress_document(name: str) -> dict[str, Any]:
-    """The same, read by the standard library."""
     return dict(json.loads(progress_text(name)))
 
 

@@ -65,8 +65,6 @@ class Recorder(StreamingQueryListener):
 
 
 class Maker:
-    """What a scenario works with: a session, a broker, and a place to write to."""
-
     def __init__(self, spark: SparkSession, kafka: LocalKafka, folder: Path) -> None:
         self._spark = spark
         self._client = SecondClient(kafka.bootstrap_servers)
@@ -93,7 +91,6 @@ class Maker:
     def running(
         self, sample: str, frame: DataFrame, *, checkpoint: str | None = None, **trigger: Any
     ) -> Iterator[StreamingQuery]:
-        """Run it to the noop sink, then write what it said and left."""
         writer = frame.writeStream.format("noop")
         if trigger:
             writer = writer.trigger(**trigger)
@@ -282,7 +279,6 @@ def stateful_watermark(maker: Maker) -> None:
 
 
 def main(folder: Path) -> None:
-    """Every scenario, into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with LocalKafka() as kafka:
         settings = {

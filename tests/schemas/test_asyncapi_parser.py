@@ -19,7 +19,6 @@ _ERROR, _WARNING = 0, 1
 
 
 def diagnostics(document: Path, *, worst: int) -> list[dict[str, Any]]:
-    """The diagnostics of the parser of that severity, or worse."""
     (result,) = json.loads(run_on_node(_SCRIPT, str(document)))
     return [each for each in result if each["severity"] <= worst]
 

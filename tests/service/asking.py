@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from sparklag_kafka.brokers.leader_channel import WaitGroup
@@ -17,11 +17,11 @@ from sparklag_service.intakes import delivery_queue
 from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.query_state import QueryState, TrackedSource
 from sparklag_service.tracking.tracked_queries import TrackedQueries
+from tests.background_task import background
 from tests.waiting import eventually
 
 
 def query(processed: Mapping[str, list[int]], query_id: str = "query", **fields: Any) -> QueryState:
-    """A query that has read nothing yet of these partitions; `fields` are of its one source."""
     position = {topic: dict.fromkeys(numbers, 0) for topic, numbers in processed.items()}
     return of_sources(query_id, source(processed=position, **fields))
 
@@ -48,28 +48,16 @@ async def watching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Watch
     """A cluster that is kept up to date, with deadlines a slow machine keeps."""
     settings = Settings(**{"measure_timeout_s": 30.0, **fields})
     cluster = WatchedCluster("default", ClusterAccess(bootstrap_servers, settings.kafka), settings)
-    keeping = asyncio.create_task(cluster.run())
-    try:
+    async with aclosing(cluster), background(cluster.run()):
         yield cluster
-    finally:
-        keeping.cancel()
-        with suppress(asyncio.CancelledError):
-            await keeping
-        await cluster.aclose()
 
 
 @asynccontextmanager
 async def enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enricher]:
     settings = Settings(**{"measure_timeout_s": 30.0, **fields}).resolved(bootstrap_servers)
     enricher = Enricher(settings, nothing_tracked(settings), Supervisor())
-    running = asyncio.create_task(enricher.run())
-    try:
+    async with aclosing(enricher), background(enricher.run()):
         yield enricher
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        await enricher.aclose()
 
 
 def nothing_tracked(settings: ResolvedSettings) -> TrackedQueries:
@@ -89,8 +77,6 @@ async def ask(cluster: WatchedCluster, state: QueryState) -> None:
 async def measured_until(
     enricher: Enricher, condition: Callable[[], object], what: str, *states: QueryState
 ) -> None:
-    """Ask for these again and again until that holds."""
-
     async def holds() -> bool:
         await measured_in_order(enricher, *states)
         return bool(condition())

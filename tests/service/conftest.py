@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 
 from sparklag_schemas import LagEvent, Observation, Settings, decode_lag_event, encode
 from sparklag_schemas.messages.topics import key_of
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
+from tests.background_task import background
 from tests.local_kafka import LocalKafka
 from tests.loop_guard import own_work
+from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.service.live.live_server import LiveServer, live_server
-from tests.service.pipelines import pipeline_of
+from tests.service.pipelines import complete_pipeline_of, pipeline_of
+from tests.service.rest_client import rest_client
 from tests.waiting import holds, nothing_is_left
 
 
@@ -32,8 +35,6 @@ def send(
 
 
 class RunningService:
-    """A pipeline under way, and what a driver and a reader see of it."""
-
     def __init__(self, pipeline: Pipeline, client: SecondClient) -> None:
         self.pipeline = pipeline
         self.state = InstanceState(pipeline)
@@ -42,7 +43,6 @@ class RunningService:
 
     @own_work
     def observe(self, *observations: Observation) -> None:
-        """Write to `processed-offsets` as a driver does."""
         send(self._client, self.settings.offsets_topic, *observations)
 
     @own_work
@@ -57,16 +57,15 @@ class RunningService:
     async def shows(
         self, query_id: str, condition: Callable[[LagEvent], bool], what: str
     ) -> LagEvent:
-        """The first event in the view that keeps `condition`."""
         result: list[LagEvent] = []
 
-        def received() -> bool:
+        def is_shown() -> bool:
             entry = self.pipeline.view.get(query_id)
             if entry is not None and condition(entry.event):
                 result.append(entry.event)
             return bool(result)
 
-        await holds(received, what)
+        await holds(is_shown, what)
         return result[0]
 
     async def measures(self, observed: Observation, lag: int) -> LagEvent:
@@ -75,13 +74,11 @@ class RunningService:
         return await self.shows(observed.query_id, lambda e: e.total_lag == lag, f"lag {lag}")
 
     def shown(self, query_id: str) -> LagEvent:
-        """What is in the view now."""
         entry = self.pipeline.view.get(query_id)
         assert entry is not None
         return entry.event
 
     async def is_ready(self) -> None:
-        """Wait until every part is."""
         await nothing_is_left(self.state.not_ready, "the service is ready")
 
 
@@ -107,8 +104,37 @@ def settings_for(bootstrap_servers: str, **fields: Any) -> Settings:
 
 @pytest.fixture
 def topic(second_client: SecondClient, topic_name: str) -> str:
-    """Of one partition; no other test uses it."""
     return second_client.create(topic_name)
+
+
+@pytest.fixture
+async def pipeline() -> Pipeline:
+    """One that does not run, as if it had read its whole view: no Kafka is needed."""
+    return complete_pipeline_of(Settings())
+
+
+@pytest.fixture
+async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
+    async with rest_client(pipeline) as client:
+        yield client
+
+
+class LagLog:
+    """`consumer-lag` of a service that does not run, as instances wrote it."""
+
+    def __init__(self, settings: Settings, client: SecondClient, **topic_settings: str) -> None:
+        self.settings, self.client = settings, client
+        self.topic = client.create(settings.lag_topic, 1, **topic_settings)
+
+    def write(self, query_id: str, at_ms: int, **fields: Any) -> None:
+        """An event of that time, by the log's clock too."""
+        event = lag_event(query_id=query_id, observed_at=at_ms, measured_at=at_ms, **fields)
+        send(self.client, self.topic, event, at_ms=at_ms)
+
+
+@pytest.fixture
+def log(service_settings: Settings, second_client: SecondClient) -> LagLog:
+    return LagLog(service_settings, second_client)
 
 
 @asynccontextmanager
@@ -123,14 +149,9 @@ async def running(settings: Settings, client: SecondClient) -> AsyncIterator[Run
 async def starting(settings: Settings, client: SecondClient) -> AsyncIterator[RunningService]:
     """The same, which need not become ready."""
     pipeline = pipeline_of(settings)
-    task = asyncio.create_task(pipeline.run())
-    try:
+    async with background(pipeline.run()):
         yield RunningService(pipeline, client)
         await pipeline.drain(30)
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 @pytest.fixture

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +30,7 @@ from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, SourceContext, TrackedQuery, delivery_queue
 from sparklag_service.intakes.group_observations import GroupObservations
 from sparklag_service.intakes.groups import GroupIntake
+from tests.background_task import background
 from tests.waiting import holds
 
 compact_string, varint = CompactString("utf-8").encode, UnsignedVarInt32.encode
@@ -65,7 +65,6 @@ async def committing(bootstrap_servers: str, group: str) -> AsyncIterator[Commit
 
 
 async def commit(bootstrap_servers: str, group: str, offsets: Offsets) -> None:
-    """Commit once."""
     async with committing(bootstrap_servers, group) as commit_all:
         await commit_all(offsets)
 
@@ -87,7 +86,6 @@ async def metadata_of(bootstrap_servers: str, group: str) -> dict[str, dict[int,
 async def member(
     bootstrap_servers: str, group: str, *topics: str
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer that has joined the group, without automatic commits."""
     consumer = AIOKafkaConsumer(
         *topics,
         bootstrap_servers=bootstrap_servers,
@@ -104,14 +102,11 @@ async def member(
 
 @dataclass
 class Watch:
-    """A group intake that runs, and all its observations."""
-
     intake: GroupIntake
     queue: NewestQueue[Delivery]
     observed: list[Observation] = field(default_factory=list)
 
     def of(self, group: str) -> list[Observation]:
-        """The observations of a group."""
         while not self.queue.empty():
             delivery = self.queue.get_nowait()
             delivery.done()
@@ -119,18 +114,15 @@ class Watch:
         return [observation for observation in self.observed if observation.query == group]
 
     def positions(self, group: str) -> list[Offsets | None]:
-        """The position of each observation."""
         return [o.sources[0].processed if o.sources else None for o in self.of(group)]
 
     async def shows(
         self, group: str, condition: Callable[[Observation], bool], what: str
     ) -> Observation:
-        """The first observation that keeps `condition`."""
         await holds(lambda: any(map(condition, self.of(group))), what)
         return next(filter(condition, self.of(group)))
 
     async def at(self, group: str, offsets: Offsets, cause: Cause = "group") -> Observation:
-        """The first observation of that position."""
         return await self.shows(
             group,
             lambda o: o.cause == cause and bool(o.sources) and o.sources[0].processed == offsets,
@@ -138,7 +130,6 @@ class Watch:
         )
 
     async def fails(self, text: str) -> str:
-        """The first reason with `text` in it."""
         await holds(
             lambda: any(text in reason for reason in self.intake.failing.values()),
             f"failing: {text}",
@@ -173,14 +164,9 @@ async def watching(
     settings = Settings(heartbeat_s=heartbeat_s).resolved(bootstrap_servers)
     context = SourceContext(settings, queue, owns, queries or {})
     intake = GroupIntake(alias, cluster, GroupObservations(alias, context))
-    running = asyncio.create_task(intake.run())
-    try:
+    async with background(intake.run()) as running:
         yield Watch(intake, queue)
         assert not running.done()
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
 
 
 def speaking(monkeypatch: pytest.MonkeyPatch, versions: Versions) -> None:

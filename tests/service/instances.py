@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from sparklag_schemas import Settings
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.server import bind, run_until_http_ends
+from tests.background_task import background
 from tests.service.pipelines import pipeline_of
 from tests.waiting import nothing_is_left
 
@@ -20,11 +20,6 @@ async def instance(settings: Settings) -> AsyncIterator[tuple[Pipeline, int]]:
     pipeline = pipeline_of(settings)
     listening = bind("127.0.0.1", 0)
     port = listening.getsockname()[1]
-    serving = asyncio.create_task(run_until_http_ends(pipeline, listening))
-    try:
+    async with background(run_until_http_ends(pipeline, listening)):
         await nothing_is_left(InstanceState(pipeline).not_ready, "the instance is ready")
         yield pipeline, port
-    finally:
-        serving.cancel()
-        with suppress(asyncio.CancelledError):
-            await serving

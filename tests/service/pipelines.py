@@ -17,7 +17,6 @@ def pipeline_of(settings: Settings) -> Pipeline:
 
 
 def complete_pipeline_of(settings: Settings) -> Pipeline:
-    """The same, as if it had read its whole view."""
     pipeline = pipeline_of(settings)
     pipeline.view_reader.ready = None
     return pipeline

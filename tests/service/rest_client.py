@@ -12,7 +12,6 @@ from sparklag_service.rest.app import create_app
 def rest_client(
     instance: InstanceState | Pipeline, address: str = "127.0.0.1"
 ) -> httpx.AsyncClient:
-    """A client at `address`. A context manager."""
     state = InstanceState(instance) if isinstance(instance, Pipeline) else instance
     transport = httpx.ASGITransport(create_app(state), client=(address, 1))
     return httpx.AsyncClient(transport=transport, base_url="http://sparklag")

@@ -22,7 +22,6 @@ def second_broker(first: LocalKafka) -> Iterator[LocalKafka]:
 
 @contextmanager
 def frozen(broker: LocalKafka) -> Iterator[None]:
-    """Hold the broker: its connections stay open, and nothing is answered."""
     broker.freeze()
     try:
         yield

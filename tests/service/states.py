@@ -113,7 +113,6 @@ def latest_of(
 
 
 def unknown_of(offsets: ClusterOffsets) -> dict[TopicPartition, str]:
-    """Why the newest attempts failed."""
     return {
         TopicPartition(name, number): why
         for name, topic in offsets.items()
@@ -130,8 +129,7 @@ def evaluated(
     cause: str = "refresh",
     silent: bool = False,
 ) -> LagEvent:
-    """The lag event of `query`, at 100 s unless `at` says otherwise; all that is known of its past
-    is `previous`."""
+    """The lag event of `query`, at 100 s unless `at` says otherwise, after the event `previous`."""
     at = at or moment()
     past = EvaluatedQuery(previous, resume_history(previous, at)) if previous is not None else None
     return (
@@ -155,8 +153,6 @@ def statuses(result: LagEvent, topic: int = 0) -> list[str]:
 
 
 class States:
-    """The states of queries by id, as the tracking stage keeps them."""
-
     def __init__(self, cluster_of: ClusterOf | None = None) -> None:
         self.queries: dict[str, QueryState] = {}
         self._tracker = Tracker() if cluster_of is None else Tracker(cluster_of)
@@ -168,7 +164,6 @@ class States:
         offset: int | None = None,
         now_ms: int | None = None,
     ) -> bool:
-        """Whether it is news."""
         current = self.queries.get(observation.query_id)
         if current is None and last_event is not None:
             current = restored(last_event)
@@ -182,8 +177,6 @@ class States:
 
 
 class Follower:
-    """One query on its way through tracker and evaluator: each event knows the one before."""
-
     def __init__(
         self,
         last: LagEvent | None = None,
@@ -204,7 +197,6 @@ class Follower:
     def measure(
         self, offsets: OffsetsByCluster, at: MeasureTime | None = None, *, silent: bool = False
     ) -> LagEvent:
-        """Measure the query where it is now."""
         at = at or moment()
         past = self._evaluated
         if past is None and self.last is not None:

@@ -1,5 +1,4 @@
-"""The service in Avro, with a real registry: what a generic reader gets, a topic with both forms,
-and a registry that comes late, goes, or does not know."""
+"""The service in Avro, with a real registry that comes late, goes, or lacks a schema."""
 
 from __future__ import annotations
 
@@ -47,8 +46,6 @@ def avro_settings(service_settings: Settings, registry: SchemaRegistryServer) ->
 
 
 class AvroDriver:
-    """Writes observations as a driver does whose format is avro."""
-
     def __init__(self, settings: Settings, client: SecondClient) -> None:
         self._topic = settings.offsets_topic
         self._writer = MessageFormats(settings).writer(Observation, self._topic)
@@ -163,7 +160,7 @@ async def test_a_registry_that_goes_stops_nothing(
             assert service.pipeline.counters.publish_failures == 0
 
 
-async def test_what_nobody_can_read_is_counted_logged_with_its_place_and_passed_over(
+async def test_unreadable_messages_are_counted_logged_and_skipped(
     avro_settings: Settings,
     second_client: SecondClient,
     registry: SchemaRegistryServer,
@@ -220,7 +217,7 @@ async def test_hostile_schemas_and_ids_hold_up_no_other_message(
         assert service.pipeline.counters.reads_failed == 0
 
 
-async def test_for_an_unsigned_message_no_registry_is_requested(
+async def test_an_unsigned_message_makes_no_request_to_a_registry(
     service_settings: Settings, registry: SchemaRegistryServer, second_client: SecondClient
 ) -> None:
     settings = replace(service_settings, signing_key="of the tests, and long")

@@ -24,7 +24,6 @@ LEAP = 10**15
 
 @pytest.fixture
 async def query(service: RunningService, second_client: SecondClient, topic: str) -> Observation:
-    """Its lag is 8 records."""
     second_client.produce(topic, [b"x"] * 9)
     observed = seen(topic, {0: 1}, batch_id=1)
     await service.measures(observed, 8)
@@ -32,7 +31,6 @@ async def query(service: RunningService, second_client: SecondClient, topic: str
 
 
 def next_of(query: Observation, topic: str, offset: int, **fields: Any) -> Observation:
-    """What its driver writes now."""
     there = [position({topic: {0: offset}})]
     return replace(query, observed_at=epoch_ms(), batch_id=offset, sources=there, **fields)
 

@@ -96,8 +96,8 @@ OBSERVATIONS = 300
 """Of each query."""
 
 
-async def test_a_flood_is_taken_in_by_and_by_and_only_the_newest_of_a_query_waits(
-    kafka: object, second_client: SecondClient, topic: str
+async def test_of_a_flood_only_the_newest_of_a_query_waits(
+    second_client: SecondClient, topic: str
 ) -> None:
     second_client.produce(topic, [b"x"] * OBSERVATIONS)
     settings = settings_for(second_client.bootstrap_servers)

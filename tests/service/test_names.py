@@ -43,7 +43,7 @@ async def delete(service: RunningService, query_id: str) -> int:
         return (await client.delete(f"/lag/{query_id}")).status_code
 
 
-async def test_a_query_is_forgotten_by_every_instance_whichever_is_reported_to(
+async def test_a_query_is_forgotten_by_every_instance_whichever_gets_the_request(
     kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     # The owner publishes all the time: an event of it may follow the tombstone.

@@ -81,7 +81,7 @@ async def test_a_topic_that_is_missing_leaves_the_other_queries_and_topics_alone
     assert "gone" not in second_client.topics()
 
 
-async def test_what_is_not_an_observation_is_counted_logged_with_its_place_and_skipped(
+async def test_other_messages_are_counted_logged_and_skipped(
     service_settings: Settings,
     second_client: SecondClient,
     topic: str,
@@ -198,14 +198,12 @@ async def test_topic_settings_that_lose_data_are_reported_at_start(
     with caplog.at_level(logging.WARNING):
         async with running(settings, second_client):
             pass
-    message = " ".join(logged(caplog))
-    assert f"topic {settings.offsets_topic}: cleanup.policy=compact" in message
-    assert f"topic {settings.lag_topic}: retention.ms=1000" in message
+    lines = " ".join(logged(caplog))
+    assert f"topic {settings.offsets_topic}: cleanup.policy=compact" in lines
+    assert f"topic {settings.lag_topic}: retention.ms=1000" in lines
 
 
-async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
-    topic_name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_while_the_broker_is_away_nothing_is_lost(topic_name: str) -> None:
     with LocalKafka() as broker:
         client = SecondClient(broker.bootstrap_servers)
         client.create(topic_name, 1)
@@ -249,9 +247,9 @@ async def test_a_query_too_wide_for_the_topic_is_counted_and_the_others_go_on(
                 return sum(result.values()) == 2
 
             await eventually(committed, "it does not hold the commits up")
-    message = [line for line in logged(caplog) if "cannot be published" in line]
-    assert len(message) == 1
-    assert f"more than topic {settings.lag_topic} takes" in message[0]
+    lines = [line for line in logged(caplog) if "cannot be published" in line]
+    assert len(lines) == 1
+    assert f"more than topic {settings.lag_topic} takes" in lines[0]
 
 
 async def names(service: RunningService, part: str, reason: str) -> None:

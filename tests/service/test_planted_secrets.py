@@ -149,7 +149,6 @@ async def test_no_output_shows_one(
 
 
 async def outputs(pipeline: Pipeline, port: int, queries: Sequence[str]) -> list[str]:
-    """All that one shows of these queries, and of itself."""
     shown = [str(InstanceState(pipeline).degraded())]
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         of_queries = (

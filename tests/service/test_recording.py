@@ -42,7 +42,6 @@ def topic(second_client: SecondClient, topic_name: str) -> str:
 
 
 async def kept(url: str, query_id: str) -> list[BatchRecord]:
-    """Every record of a query, from the newest back."""
     store = open_store(url, create=True)
     records = []
     try:
@@ -62,7 +61,6 @@ async def has_batch(url: str, query_id: str, batch_id: int) -> bool:
 
 
 def batches(topic: str, count: int) -> list[Observation]:
-    """Observations of one query, 10 records apart."""
     # Not long ago: what is past `store.keep_s` is pruned, at any moment of the first minutes.
     first_ms = epoch_ms() - 1_000 * count
     first = seen(topic, {0: 10}, batch_id=0, processed_at=first_ms)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +21,7 @@ from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.check import diagnose
+from tests.background_task import background
 from tests.certificates import Certificates
 from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, observation, position, seen
@@ -62,7 +62,6 @@ def revoke_denials(broker: LocalKafka, topic: str) -> None:
 
 
 def granted_settings(broker: LocalKafka, internal: SecondClient) -> Settings:
-    """Settings of the user `sparklag`, with the least rights the service needs."""
     settings = settings_for(broker.bootstrap_servers, kafka=login("sparklag"), create_topics=False)
     internal.create(settings.offsets_topic, 2)
     internal.create(settings.lag_topic, 2)
@@ -85,15 +84,10 @@ async def test_with_the_least_rights_both_sides_work_and_a_forbidden_topic_costs
 
     queue: NewestQueue[Observation] = NewestQueue(10, lambda one: one.query_id)
     resolved = settings.resolved(scram_kafka.bootstrap_servers)
-    publishing = asyncio.create_task(publish_offsets(queue, resolved, Stats()))
-    try:
+    async with background(publish_offsets(queue, resolved, Stats())):
         both = position({topic_name: {0: 4}, forbidden: {0: 1}})
         queue.put_nowait(observation(observed_at=epoch_ms(), sources=[both]))
         await asyncio.wait_for(queue.join(), DEADLINE_S)
-    finally:
-        publishing.cancel()
-        with suppress(asyncio.CancelledError):
-            await publishing
 
     async with running(settings, internal) as service:
         event = await service.shows(QUERY_ID, lambda e: e.total_lag == 5, "lag of what it may see")

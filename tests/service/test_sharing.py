@@ -22,7 +22,6 @@ pytestmark = pytest.mark.kafka
 
 
 def later(observed: Observation, batch_id: int, topic: str, processed: int) -> Observation:
-    """The same query, some batches on."""
     return replace(
         observed,
         observation_id=f"{observed.query_id}-{batch_id}",
@@ -33,7 +32,6 @@ def later(observed: Observation, batch_id: int, topic: str, processed: int) -> O
 
 
 def all_events(client: SecondClient, topic: str) -> list[LagEvent]:
-    """Every event on `consumer-lag`, in the order of its partitions."""
     values = [message.value() for message in client.read_all(topic)]
     return [decode_lag_event(value) for value in values if value is not None]
 
@@ -138,7 +136,7 @@ async def test_a_driver_whose_clock_was_stepped_back_is_still_received(
     assert event.version > first.version
 
 
-async def test_late_words_of_a_zombie_do_not_replace_what_is_newer(
+async def test_late_messages_of_a_zombie_do_not_replace_newer_ones(
     service: RunningService, second_client: SecondClient, topic: str
 ) -> None:
     query = seen(topic, {0: 0})

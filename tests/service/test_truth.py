@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
@@ -43,7 +41,7 @@ async def test_a_query_restarted_from_older_offsets_is_rewound_until_it_is_there
     await service.shows(query.query_id, lambda e: e.status == "OK" and e.total_lag == 2, "OK")
 
 
-async def test_a_topic_deleted_and_created_anew_is_reported_apart_also_when_it_is_longer(
+async def test_a_recreated_topic_is_distinguished_even_when_it_is_longer(
     kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
     settings = settings_for(kafka.bootstrap_servers, metadata_interval_s=1.0)
@@ -127,7 +125,7 @@ async def test_a_driver_that_falls_silent_stops_the_query_whose_lag_goes_on_grow
 
 
 async def test_another_cluster_is_measured_and_its_absence_touches_only_its_own_queries(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, tmp_path: Path
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     with LocalKafka() as east:
         theirs = SecondClient(east.bootstrap_servers)

@@ -1,5 +1,4 @@
-"""`python -m tests.simulation 1 1000 --hours 4`: runs seeds on all cores, and prints the digest of
-each."""
+"""`python -m tests.simulation 1 1000 --hours 4` runs seeds on all cores and prints digests."""
 
 from __future__ import annotations
 

@@ -51,7 +51,6 @@ class Instance:
         self.process.go_on()
 
     def leave(self) -> None:
-        """As SIGTERM: it drains, and ends."""
         self._leaving = self._loop.start(self.process, self._leave())
 
     async def _run(self) -> None:

@@ -44,8 +44,7 @@ class Invariants:
         record: Callable[[ConsumerRecord], None],
         silent_after_s: float,
     ) -> None:
-        """`record` is given every record that is appended; a driver that reports nothing for
-        `silent_after_s` is gone."""
+        """`record` gets every appended record. A driver is gone after `silent_after_s`."""
         self._record = record
         self._silent_after_s = silent_after_s
         self._kafka = kafka

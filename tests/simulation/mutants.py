@@ -40,8 +40,7 @@ def _mutant(name: str, seed: int, *replacements: tuple[str, str, str]) -> Mutant
 
 
 def _replaced(path: str, texts: list[tuple[str, str]]) -> Any:
-    """`path`: `module:Class.method`, or `module:function`; the module is below the service, unless
-    it names its package."""
+    """`path` is `module:Class.method` or `module:function`, below the service by default."""
     module_name, _, qualified = path.partition(":")
     package = "" if module_name.startswith("sparklag_") else f"{_SERVICE}."
     module = import_module(f"{package}{module_name}")

@@ -21,8 +21,6 @@ _PROVEN_S: Final = 900.0
 
 
 class SimulatedQuery:
-    """One query and, while it is `running`, its driver."""
-
     def __init__(
         self, kafka: SimulatedKafka, randomness: random.Random, number: int, topics: list[str]
     ) -> None:
@@ -84,7 +82,6 @@ class SimulatedQuery:
         self._write("progress")
 
     def end(self, life: Life) -> None:
-        """Finish, fail, or die without a word."""
         if self.life != "running":
             return
         self.life = life

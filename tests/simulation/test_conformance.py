@@ -1,5 +1,4 @@
-"""One script of the service's client calls runs on a real broker and on the simulated one: what
-they return, what they refuse, and what listeners are called with is equal."""
+"""A real broker and the simulated one answer one script of client calls equally."""
 
 from __future__ import annotations
 
@@ -46,8 +45,6 @@ class Cluster(NamedTuple):
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    """Records its calls."""
-
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[int]]] = []
         self.before_release: Callable[[], Awaitable[object]] | None = None
@@ -88,7 +85,6 @@ async def _consumer(
 
 
 async def _produce(cluster: Cluster, topic: str, keys: str, value: bytes | None = _VALUE) -> None:
-    """A record of each key, one after the other."""
     create = resolve_name("sparklag_service.publishing.own_topics:AcknowledgedProducer")
     producer = create(cluster.settings)
     try:

@@ -170,8 +170,7 @@ class World:
                 break
 
     async def _outage(self) -> None:
-        """No instance runs for long, and the next one dies soon: what it has not published is only
-        known from before the outage."""
+        """Stops all instances for long and ends the next one soon, before it has published."""
         self._kill_all()
         await self._pass(self._random.choice((400.0, 900.0, 1800.0)))
         self._join()

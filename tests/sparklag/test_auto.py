@@ -21,7 +21,6 @@ Files = dict[str, str | None]
 
 
 def run_python(*arguments: str, **variables: str) -> tuple[str, str]:
-    """Run it to its successful end. Returns what it prints and logs."""
     done = run_program(sys.executable, *arguments, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
@@ -88,9 +87,7 @@ BROKEN_HOOKS: dict[str, tuple[Files, str]] = {
 
 
 @pytest.mark.parametrize("how", BROKEN_HOOKS)
-def test_a_broken_hook_is_one_line_and_the_job_runs(
-    how: str, installed: Path, tmp_path: Path
-) -> None:
+def test_a_broken_hook_is_named_and_the_job_runs(how: str, installed: Path, tmp_path: Path) -> None:
     broken, reason = BROKEN_HOOKS[how]
     (line,) = run_job(installed, tmp_path, "job.py", "import pyspark.sql", broken)
     assert line.startswith("sparklag: SPARKLAG_AUTO does not observe this process: ")
@@ -121,9 +118,7 @@ BROKEN_PARTS: dict[str, tuple[Files, str]] = {
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("how", BROKEN_PARTS)
-def test_a_broken_part_is_one_line_and_the_session_works(
-    how: str, installed: Path, tmp_path: Path
-) -> None:
+def test_with_a_broken_part_the_session_works(how: str, installed: Path, tmp_path: Path) -> None:
     broken, reason = BROKEN_PARTS[how]
     (line,) = run_job(installed, tmp_path, "job.py", SESSION, broken)
     assert "SPARKLAG_AUTO does not observe this session: " in line

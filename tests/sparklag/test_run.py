@@ -15,7 +15,6 @@ SHOW = "import os, sys; print(os.environ['SPARKLAG_AUTO'], sys.argv[1:]); sys.ex
 
 
 def run_program(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run it with these variables of the environment."""
     return subprocess.run(
         command,
         capture_output=True,
@@ -32,9 +31,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("before", [(), ("--",)])
-def test_the_command_keeps_its_arguments_its_output_and_its_exit_code(
-    before: tuple[str, ...],
-) -> None:
+def test_the_command_keeps_its_arguments_output_and_exit_code(before: tuple[str, ...]) -> None:
     done = run(*before, sys.executable, "-c", SHOW, "--", "a b", "", SPARKLAG_AUTO="0")
     assert (done.returncode, done.stdout, done.stderr) == (7, "1 ['--', 'a b', '']\n", "")
 
@@ -70,9 +67,7 @@ def test_without_a_command_it_shows_how_it_is_used() -> None:
 
 
 @pytest.mark.parametrize(("is_there", "code"), [(False, 127), (True, 126)])
-def test_a_command_that_cannot_be_run_is_one_line(
-    is_there: bool, code: int, tmp_path: Path
-) -> None:
+def test_a_command_that_cannot_run_is_one_line(is_there: bool, code: int, tmp_path: Path) -> None:
     command = tmp_path / "job"
     if is_there:
         command.touch(mode=0o644)

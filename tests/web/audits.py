@@ -36,7 +36,7 @@ class Accessibility(msgspec.Struct, frozen=True):
 
 
 async def lighthouse_accessibility(debugging_port: int, url: str) -> Accessibility:
-    message = await asyncio.to_thread(
+    printed = await asyncio.to_thread(
         run_on_node, _FOLDER / "lighthouse.js", str(debugging_port), url, timeout_s=_LIGHTHOUSE_S
     )
-    return msgspec.json.decode(message, type=Accessibility)
+    return msgspec.json.decode(printed, type=Accessibility)

@@ -21,8 +21,7 @@ _LEFT: Final = "net::ERR_ABORTED"
 
 
 class PageErrors:
-    """Errors and warnings on the console, uncaught exceptions, requests that failed or went to
-    another host, violations of the Content-Security-Policy: of all pages of a context."""
+    """Console errors and warnings, exceptions, failed or foreign requests, policy violations."""
 
     def __init__(self) -> None:
         self._observed: list[str] = []
@@ -36,7 +35,6 @@ class PageErrors:
         context.on("requestfailed", self._on_failed_request)
 
     def allow(self, pattern: str) -> None:
-        """Errors that match this regular expression are expected."""
         self._allowed.append(pattern)
 
     @property
@@ -74,7 +72,6 @@ class Pages:
         self._contexts: list[BrowserContext] = []
 
     async def open(self, **options: Any) -> Page:
-        """An empty page in a new context; `options` are those of a context."""
         context = await self._browser.new_context(**options)
         self._contexts.append(context)
         context.set_default_timeout(DEADLINE_S * 1000)

@@ -13,8 +13,6 @@ from tests.second_client import SecondClient
 
 
 class ReportedQuery:
-    """Reads all of a topic, from its beginning."""
-
     def __init__(
         self, client: SecondClient, offsets_topic: str, topic: str, name: str | None
     ) -> None:

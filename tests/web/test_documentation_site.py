@@ -51,8 +51,6 @@ def url(site: Path) -> Iterator[str]:
 
 
 class _Page(HTMLParser):
-    """What a page loads."""
-
     def __init__(self, file: Path) -> None:
         super().__init__()
         self.loaded: list[str] = []
@@ -91,9 +89,7 @@ def test_a_page_outside_the_navigation_and_a_dead_link_fail_the_build(tmp_path: 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-async def test_pages_are_shown_and_searched_without_another_host(
-    url: str, pages: Pages, scheme: Any, width: int
-) -> None:
+async def test_pages_need_no_other_host(url: str, pages: Pages, scheme: Any, width: int) -> None:
     page = await pages.open(color_scheme=scheme, viewport={"width": width, "height": 800})
     for path in ("user/lag.html", "reference/settings.html", "index.html"):
         await page.goto(f"{url}/{path}", wait_until="networkidle")

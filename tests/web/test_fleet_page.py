@@ -41,8 +41,7 @@ _WIDER_THAN_THE_PAGE = """() => {
 
 @pytest.fixture(scope="module")
 def topics(second_client: SecondClient, service: ServiceProcess) -> list[str]:
-    """Two that queries read: query N of the first is N behind; of the two that have read all of the
-    other, one failed."""
+    """Query N of the first is N behind. Of two that have read the second, one failed."""
     unique = service.port
     many, few = f"many-{unique}", f"few-{unique}"
     for topic in (many, few):
@@ -85,7 +84,7 @@ async def test_a_link_keeps_filter_and_order(
     await expect(another.header("Lag")).to_have_attribute("aria-sort", "descending")
 
 
-async def test_a_status_is_filtered_and_nothing_detected_is_reported(fleet: FleetPage) -> None:
+async def test_a_status_is_filtered_and_no_match_is_reported(fleet: FleetPage) -> None:
     await fleet.open()
     status = fleet.page.get_by_role("combobox", name="Status")
     await status.select_option("FAILED")

@@ -63,9 +63,7 @@ async def runs_until(query: ReportedQuery, fleet: FleetPage, status: str) -> Non
     await eventually(is_shown, f"it is {status}")
 
 
-async def test_a_query_that_fails_reports_why(
-    page: Page, service: ServiceProcess, topic: str
-) -> None:
+async def test_a_failed_query_reports_why(page: Page, service: ServiceProcess, topic: str) -> None:
     fleet = FleetPage(page, service.url)
     query = service.query(topic, topic)
     query.complete_batch(4)

@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.packaging, pytest.mark.asyncio(loop
 
 @pytest.fixture
 def topic(second_client: SecondClient, topic_name: str) -> str:
-    """Ten records in each of three partitions."""
     second_client.create(topic_name, 3)
     for partition in range(3):
         second_client.produce(topic_name, [b"x"] * 10, partition=partition)
@@ -67,9 +66,7 @@ async def test_a_link_keeps_the_range_of_time(
 
 
 @pytest.mark.slow
-async def test_dragging_over_a_chart_zooms_into_it(
-    page: Page, service: ServiceProcess, topic: str
-) -> None:
+async def test_dragging_zooms_into_a_chart(page: Page, service: ServiceProcess, topic: str) -> None:
     query = await service.known_query(topic, 0, 0, 0)
     await page.goto(f"{service.url}/q/{query.id}")
     chart = page.get_by_role("img", name=re.compile("^Lag, records"))
@@ -118,9 +115,7 @@ async def test_of_two_queries_of_one_name_it_has_both(
 
 
 @pytest.mark.slow
-async def test_an_unknown_query_is_reported_to_be_unknown(
-    pages: Pages, page: Page, service: ServiceProcess
-) -> None:
+async def test_an_unknown_query_is_named(pages: Pages, page: Page, service: ServiceProcess) -> None:
     pages.errors.allow("404 ")
     await page.goto(f"{service.url}/q/nobody")
     await expect(page.get_by_role("heading", level=1)).to_have_text("nobody")
@@ -128,7 +123,7 @@ async def test_an_unknown_query_is_reported_to_be_unknown(
 
 
 @pytest.mark.slow
-async def test_a_query_that_is_forgotten_meanwhile_is_reported_to_be(
+async def test_a_query_forgotten_meanwhile_is_shown_as_forgotten(
     pages: Pages, page: Page, service: ServiceProcess, topic: str
 ) -> None:
     pages.errors.allow("404 ")

@@ -47,7 +47,7 @@ def test_one_that_does_not_listen_is_ended_after_the_deadline(tmp_path: Path) ->
     child.stop()
 
 
-def test_a_frozen_one_ends_by_being_requested(tmp_path: Path) -> None:
+def test_a_frozen_process_ends_at_sigterm(tmp_path: Path) -> None:
     child = _child(tmp_path, "print('ready', flush=True); import time; time.sleep(600)")
     child.start()
     _first_line(child)

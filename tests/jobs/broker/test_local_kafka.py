@@ -33,9 +33,7 @@ def test_asking_for_a_topic_does_not_create_it(kafka: LocalKafka, topic_name: st
     assert topic_name not in admin.list_topics(timeout=30).topics
 
 
-def test_from_a_thread_that_ends_through_freeze_restart_and_kill_it_is_the_same_broker(
-    tmp_path: Path,
-) -> None:
+def test_a_broker_of_an_ended_thread_survives_freeze_restart_and_kill(tmp_path: Path) -> None:
     broker = LocalKafka(directory=tmp_path / "broker")
     # The system ends a child whose parent, a thread here, ends.
     starter = threading.Thread(target=broker.start)
@@ -65,9 +63,7 @@ def test_from_a_thread_that_ends_through_freeze_restart_and_kill_it_is_the_same_
     assert broker.log_path.exists()
 
 
-def test_a_port_taken_in_the_meantime_costs_another_attempt_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_port_taken_meanwhile_costs_another_attempt_only(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as squatter:
         squatter.bind((local_kafka.HOST, 0))
         squatter.listen()

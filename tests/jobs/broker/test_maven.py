@@ -45,16 +45,14 @@ def test_the_connector_comes_without_what_spark_has() -> None:
 def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
     command = resolving(tmp_path)
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    message = [process.communicate(timeout=120)[0] for process in both]
-    assert message[0] == message[1]
-    assert "slf4j-api-2.0.16.jar" in message[0]
+    printed = [process.communicate(timeout=120)[0] for process in both]
+    assert printed[0] == printed[1]
+    assert "slf4j-api-2.0.16.jar" in printed[0]
     assert not list((tmp_path / "jars").glob(".fetching-*"))
 
 
 @pytest.mark.kafka
-def test_without_pyspark_a_spark_at_spark_home_fetches_and_the_cache_needs_neither(
-    tmp_path: Path,
-) -> None:
+def test_without_pyspark_spark_home_fetches_and_the_cache_needs_neither(tmp_path: Path) -> None:
     command = resolving(tmp_path, "sys.modules['pyspark'] = None;")
     with_home, without = (
         succeed(*command, env={**os.environ, "SPARK_HOME": home})
@@ -81,9 +79,7 @@ def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
         resolve_jars([SMALL], cache_dir=tmp_path / "file")
 
 
-def test_the_cache_is_where_the_desktop_wants_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_cache_dir() == tmp_path / "sparklag"
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -95,22 +91,22 @@ def _forget_what_was_detected() -> None:
     find_java.cache_clear()
 
 
-@pytest.mark.parametrize("reports", ['openjdk version "21.0.3" 2024-04-16', "something else"])
-def test_java_home_comes_before_path(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reports: str
+@pytest.mark.parametrize("text", ['openjdk version "21.0.3" 2024-04-16', "something else"])
+def test_java_home_precedes_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
 ) -> None:
-    _pretend_java(tmp_path / "bin", reports)
+    _pretend_java(tmp_path / "bin", text)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert find_java() == tmp_path / "bin" / "java"
 
 
 @pytest.mark.parametrize(
-    ("reports", "version"), [("1.8.0_402", 8), ("25.0.1", 25), ("25-ea", 25)], ids=str
+    ("text", "version"), [("1.8.0_402", 8), ("25.0.1", 25), ("25-ea", 25)], ids=str
 )
 def test_a_java_too_old_or_too_new_is_named_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reports: str, version: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, version: int
 ) -> None:
-    _pretend_java(tmp_path / "bin", f'java version "{reports}"')
+    _pretend_java(tmp_path / "bin", f'java version "{text}"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaMissing, match=rf"is Java {version}: install Java 17 to 22"):
         find_java()
@@ -130,8 +126,8 @@ def test_a_java_that_is_not_there_is_one_line_with_what_to_do(
     assert "\n" not in str(caught.value)
 
 
-def _pretend_java(folder: Path, reports: str) -> None:
+def _pretend_java(folder: Path, text: str) -> None:
     folder.mkdir(parents=True)
     java = folder / "java"
-    java.write_text(f"#!/bin/sh\necho '{reports}' >&2\n")
+    java.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
     java.chmod(0o755)

@@ -12,9 +12,7 @@ from sparklag_jobs.errors import BrokerFailed
 NODE = {"process.roles": "broker,controller", "node.id": "1"}
 
 
-def test_a_folder_that_was_copied_in_part_is_none_that_is_formatted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partial_copy_is_not_formatted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     formatted, storage = tmp_path / "formatted", tmp_path / "storage"
     (formatted / "topic").mkdir(parents=True)

@@ -69,7 +69,6 @@ class Demo:
         assert self.process.poll() is None, self.output
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:
-        """Or its end."""
         is_over = self.process.poll
         wait_for(lambda: condition() or is_over() is not None, what, START_TIMEOUT_S)
 

@@ -49,9 +49,7 @@ def test_two_at_once_with_the_same_port_both_show_the_lag_and_end(tmp_path: Path
     assert sorted(taken) == [False, True]
 
 
-def test_ctrl_c_in_a_terminal_ends_all_and_the_next_run_goes_on_until_it_is_killed(
-    tmp_path: Path,
-) -> None:
+def test_ctrl_c_ends_all_and_the_next_run_goes_on_until_it_is_killed(tmp_path: Path) -> None:
     directory, port = tmp_path / "demo", str(free_port())
     _ctrl_c_ends_it(directory, port)
     with running_demo(directory, "--http-port", port) as again:

@@ -63,9 +63,7 @@ def test_a_program_beside_the_broker_takes_its_address(program: object) -> None:
     assert parsed.bootstrap_servers == "b:9092"
 
 
-def test_a_program_is_named_so_that_it_can_be_typed_where_the_reader_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_program_is_named_as_the_reader_can_type_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     folder = Path(sys.executable).parent
     monkeypatch.chdir(folder.parent)
@@ -103,29 +101,29 @@ def _lags() -> list[QueryLag]:
 def test_a_row_for_each_query_and_the_addresses_fit_the_terminal(width: int, height: int) -> None:
     console = Console(file=io.StringIO(), width=width, record=True)
     console.print(lag_picture(_lags(), 4000, ADDRESSES))
-    received = console.export_text().splitlines()
-    assert len(received) < height
-    assert all(len(line.rstrip()) <= width for line in received)
+    shown = console.export_text().splitlines()
+    assert len(shown) < height
+    assert all(len(line.rstrip()) <= width for line in shown)
     for query, *cells in (
         ("orders", "OK", "1,234", "0: 1,234"),
         ("payments", "starting"),
         ("invoices", "FAILED", "1,234,567", "0: 1,234,567"),
     ):
-        (row,) = [line for line in received if line.startswith(f"{query} ") and ": the" not in line]
+        (row,) = [line for line in shown if line.startswith(f"{query} ") and ": the" not in line]
         assert all(cell in row for cell in cells), row
-    assert WHY in " ".join(" ".join(received).split())
+    assert WHY in " ".join(" ".join(shown).split())
     for text in ADDRESSES.values():
-        assert any(text in line for line in received), received
-    assert received[-1] == "Ctrl-C ends everything"
+        assert any(text in line for line in shown), shown
+    assert shown[-1] == "Ctrl-C ends everything"
 
 
 def test_a_query_name_neither_marks_up_nor_controls_the_terminal() -> None:
     console = Console(file=io.StringIO(), width=80, record=True, force_terminal=True)
     name = "[red]x[/red]\x1b[2J"
     console.print(lag_picture([_lag(name, lag_event(query=name))], 4000, {}))
-    received = console.export_text()
-    assert "[red]x[/red]" in received
-    assert "\x1b[2J" not in received
+    shown = console.export_text()
+    assert "[red]x[/red]" in shown
+    assert "\x1b[2J" not in shown
     assert "\x1b" not in plain_line(lag_event(query=name))
 
 

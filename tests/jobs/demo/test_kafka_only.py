@@ -62,9 +62,7 @@ def test_a_broker_that_dies_is_named_with_its_logs_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("port", "why"), [("{taken}", "is taken"), ("0", "expected a port"), ("x", "expected a port")]
 )
-def test_a_port_that_it_cannot_have_is_refused_in_a_line(
-    tmp_path: Path, port: str, why: str
-) -> None:
+def test_a_port_it_cannot_have_is_refused_in_a_line(tmp_path: Path, port: str, why: str) -> None:
     with socket.create_server((HOST, 0)) as server:
         port = port.format(taken=server.getsockname()[1])
         with running_demo(tmp_path / "demo", "--kafka-only", "--kafka-port", port) as demo:

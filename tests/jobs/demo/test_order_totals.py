@@ -58,7 +58,6 @@ def _send(client: SecondClient, topic: str, *orders: Order) -> None:
 
 
 def _totals(client: SecondClient, topic: str, name: str) -> Counter[str]:
-    """The newest total of each customer and window, summed by customer."""
     values: list[dict[str, Any]] = [
         json.loads(message.value() or b"") for message in client.read_all(f"{topic}-totals")
     ]

@@ -58,9 +58,7 @@ def test_certificates_and_keys_go_as_their_text(tmp_path: Path) -> None:
     }
 
 
-def test_a_key_that_java_does_not_take_and_a_file_that_is_not_there_are_one_line(
-    tmp_path: Path,
-) -> None:
+def test_a_key_that_java_does_not_take_and_a_missing_file_are_one_line(tmp_path: Path) -> None:
     old = tmp_path / "old.pem"
     old.write_text("-----BEGIN RSA PRIVATE KEY-----")
     with pytest.raises(SettingsError, match=r"ssl_keyfile = '.*old.pem': Java takes .* PKCS #8"):

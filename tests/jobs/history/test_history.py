@@ -24,8 +24,6 @@ WITH_NEW_FIELDS = "tests.jobs.history_new_fields"
 
 
 class _Session:
-    """The output of a session, and its log."""
-
     def __init__(self, servers: str, folder: Path) -> None:
         self.folder = folder
         self._servers = servers
@@ -56,9 +54,7 @@ def test_a_value_that_is_no_lag_event_is_known_with_its_reason(session: _Session
     assert result == expected
 
 
-def test_an_event_has_a_row_for_each_partition_or_one_and_one_of_them_is_its_first(
-    session: _Session,
-) -> None:
+def test_an_event_has_a_row_for_each_partition_or_one_and_a_first_row(session: _Session) -> None:
     rows = session.output["values"]["rows"]
 
     places = [(row["event_id"], row["source"], row["topic"], row["partition"]) for row in rows]
@@ -118,9 +114,7 @@ def test_a_roll_up_weighs_by_time_and_counts_what_came(session: _Session) -> Non
         }, key
 
 
-def test_each_format_keeps_every_event_once_and_rolls_up_every_window_once(
-    session: _Session,
-) -> None:
+def test_each_format_keeps_every_event_and_rolls_up_every_window_once(session: _Session) -> None:
     assert session.output["formats"].keys() == set(FORMATS)
     for output in session.output["formats"].values():
         _every_event_and_window_is_there_once(*output["after"])
@@ -154,9 +148,7 @@ def test_what_came_too_late_is_kept_is_in_no_roll_up_and_is_reported(session: _S
     assert session.log.count("events came too late for 1 windows or more") >= len(FORMATS)
 
 
-def test_a_field_that_is_added_to_a_message_is_a_column_of_the_tables_that_exist(
-    session: _Session,
-) -> None:
+def test_a_new_field_of_a_message_is_a_column_of_existing_tables(session: _Session) -> None:
     session.run(WITH_NEW_FIELDS)
     tables = json.loads((session.folder / "new_fields.json").read_text())
     assert tables.keys() == set(FORMATS)

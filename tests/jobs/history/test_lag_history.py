@@ -163,7 +163,6 @@ def _signalled(job: ChildProcess) -> int | None:
 
 @pytest.fixture(scope="module")
 def tables(kept: _Kept) -> _Rows:
-    """What Spark reads of the tables: the rows' keys."""
     program = (
         "import json, sys\n"
         "from pyspark.sql import SparkSession\n"
@@ -180,16 +179,12 @@ def tables(kept: _Kept) -> _Rows:
     return dict(json.loads(output.splitlines()[-1]))
 
 
-def test_however_often_it_is_killed_every_event_is_kept_exactly_once(
-    kept: _Kept, tables: _Rows
-) -> None:
+def test_after_every_kill_each_event_is_kept_exactly_once(kept: _Kept, tables: _Rows) -> None:
     result = Counter(row["event_id"] for row in tables["partitions"])
     assert result == Counter(event.event_id for event in kept.events)
 
 
-def test_however_often_it_is_killed_every_window_that_is_over_is_rolled_up_exactly_once(
-    tables: _Rows,
-) -> None:
+def test_after_every_kill_each_window_that_is_over_is_rolled_up_exactly_once(tables: _Rows) -> None:
     minutes = Counter((row["query_id"], row["start_ms"]) for row in tables["minutes"])
     # The newest event is 20 s before the end: with a minute of lateness, two are not over.
     expected = {
@@ -208,9 +203,7 @@ def test_however_often_it_is_killed_every_window_that_is_over_is_rolled_up_exact
     }
 
 
-def test_what_is_no_lag_event_is_reported_with_its_place_and_the_job_observes_itself(
-    kept: _Kept,
-) -> None:
+def test_another_message_is_reported_with_its_place_and_the_job_is_observed(kept: _Kept) -> None:
     assert f"values that are no lag event are left out: {kept.folder.name} " in kept.log
     assert "lag-history" in kept.observed
     # Each process meets it for the first time, once.
@@ -254,9 +247,7 @@ def test_a_time_in_which_there_is_nothing_is_one_line_and_exit_code_1(kept: _Kep
         (["--since", "1h", "--until", "2h"], "sparklag: --since 1h is not before --until 2h\n"),
     ],
 )
-def test_without_a_history_or_a_time_it_reports_so_at_once_and_exits_2(
-    kept: _Kept, arguments: list[str], line: str
-) -> None:
+def test_without_history_or_time_it_exits_2(kept: _Kept, arguments: list[str], line: str) -> None:
     done = _report(kept, *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith(line)

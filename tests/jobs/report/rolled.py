@@ -12,7 +12,6 @@ START_MS = 1_790_035_200_000
 
 
 def minute(number: int, **fields: Any) -> RolledWindow:
-    """The minute of that number: all of it known, and within target."""
     return RolledWindow(
         **{
             "cluster": "default",

@@ -70,9 +70,9 @@ def test_tasks_whose_pace_is_not_known_have_no_end() -> None:
 
 def test_a_stage_that_waits_hides_the_end() -> None:
     tasks = BatchTasks(None, NOW_MS)
-    received = tasks.observe([job()], [stage(8, 1.0, 2.0)], lambda *_: None, NOW_MS)
-    assert received.remaining_s is not None
-    assert received.started_at == 40_000
+    progress = tasks.observe([job()], [stage(8, 1.0, 2.0)], lambda *_: None, NOW_MS)
+    assert progress.remaining_s is not None
+    assert progress.started_at == 40_000
     waits = tasks.observe(
         [job(stage_ids=[3, 4])], [stage(8, 1.0, 2.0)], lambda *_: None, NOW_MS + 1
     )
@@ -92,9 +92,7 @@ def test_a_task_that_reads_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("age_s", "is_straggler"), [(5.9, False), (6.1, True)])
-def test_a_straggler_runs_three_times_as_long_as_others_did(
-    age_s: float, is_straggler: bool
-) -> None:
+def test_a_straggler_runs_three_times_as_long_as_others(age_s: float, is_straggler: bool) -> None:
     oldest = Straggler(
         stage_id=3,
         task_index=5,
@@ -105,9 +103,9 @@ def test_a_straggler_runs_three_times_as_long_as_others_did(
         mean_task_s=2.0,
     )
     tasks = BatchTasks(None, NOW_MS)
-    received = tasks.observe([job()], [stage(96, 2.0, 60.0)], lambda *_: oldest, NOW_MS)
-    assert (received.straggler is not None) == is_straggler
-    assert (received.remaining_s is None) == is_straggler
+    progress = tasks.observe([job()], [stage(96, 2.0, 60.0)], lambda *_: oldest, NOW_MS)
+    assert (progress.straggler is not None) == is_straggler
+    assert (progress.remaining_s is None) == is_straggler
 
 
 def test_the_oldest_task_is_looked_up_only_where_it_can_be_one() -> None:

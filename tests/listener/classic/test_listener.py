@@ -35,8 +35,6 @@ CALLBACKS = ["onQueryStarted", "onQueryProgress", "onQueryIdle", "onQueryTermina
 
 
 class RecordingListener:
-    """A listener, and the events and errors that it passed on."""
-
     def __init__(self) -> None:
         self.events: list[QueryEvent] = []
         self.errors: list[BaseException] = []

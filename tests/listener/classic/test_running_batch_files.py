@@ -14,9 +14,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("length", [0, 10, 7_500, 50_001])
-def test_a_file_of_any_length_is_read_whole(
-    spark: SparkSession, tmp_path: Path, length: int
-) -> None:
+def test_a_file_of_any_length_is_read(spark: SparkSession, tmp_path: Path, length: int) -> None:
     content = ("0123456789é\n" * length)[:length].encode()
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_bytes(content)

@@ -32,8 +32,6 @@ from tests.listener.fakes import (
 
 
 class GoneJavaSession:
-    """A session whose JVM has ended."""
-
     def sparkContext(self) -> Any:  # noqa: N802 - Java's name
         raise ConnectionRefusedError("Connection refused")
 
@@ -53,18 +51,16 @@ REFUSED: list[tuple[Any, type[ListenerError], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("spark", "error", "reports"), REFUSED)
-def test_a_session_that_cannot_be_observed_is_refused_in_one_line(
-    spark: Any, error: type[ListenerError], reports: str
-) -> None:
-    with pytest.raises(error, match=reports) as raised:
+@pytest.mark.parametrize(("spark", "error", "text"), REFUSED)
+def test_an_unusable_session_is_refused(spark: Any, error: type[ListenerError], text: str) -> None:
+    with pytest.raises(error, match=text) as raised:
         observe(spark)
     assert type(raised.value) is error
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("spark", "method", "reports"),
+    ("spark", "method", "text"),
     [
         (connect_session(), "listener", "needs a classic Spark session.*'connect' or 'poll'"),
         (FakeSession(), "connect", "needs a Spark Connect session.*'listener' or 'poll'"),
@@ -72,10 +68,8 @@ def test_a_session_that_cannot_be_observed_is_refused_in_one_line(
         (connect_session(), "", "method=''.: method takes"),
     ],
 )
-def test_a_method_that_is_not_for_this_session_is_refused_in_one_line(
-    spark: Any, method: Any, reports: str
-) -> None:
-    with pytest.raises(ListenerError, match=reports) as raised:
+def test_a_method_for_another_session_is_refused(spark: Any, method: Any, text: str) -> None:
+    with pytest.raises(ListenerError, match=text) as raised:
         observe(spark, "broker:9092", method=method)
     assert "\n" not in str(raised.value)
 
@@ -112,9 +106,7 @@ def test_the_settings_in_sparks_configuration_are_those_with_the_prefix() -> Non
     assert configuration == {"httpPort": "9", "storeUrl": "x -> y"}
 
 
-def test_a_platform_that_does_not_show_sparks_configuration_is_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_hidden_spark_configuration_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     hidden: Any = FailingEvent(lambda: Py4JNetworkError("not allowed"))
     session = FakeSession(_jsparkSession=FakeJavaSession(configuration=hidden))
     assert ClassicSession(session).configuration() == {}
@@ -134,9 +126,7 @@ def test_a_platform_that_does_not_show_sparks_configuration_is_a_warning(
         (SourcePosition(source=0), {"a"}, False),
     ],
 )
-def test_a_source_knows_which_topics_can_be_its_own(
-    source: SourcePosition, topics: set[str], is_read: bool
-) -> None:
+def test_a_source_knows_its_topics(source: SourcePosition, topics: set[str], is_read: bool) -> None:
     assert reads(source, topics) is is_read
 
 
@@ -168,11 +158,11 @@ def test_an_error_of_the_jvm_is_reported_without_its_frames_and_secrets() -> Non
         "An error occurred while calling o12.addListener.\n: java.lang.Error: password=S3CRET\n"
         "\tat org.apache.spark.Here(Here.scala:1)\n\tat There"
     )
-    output = brief(error)
-    assert "java.lang.Error" in output
-    assert "S3CRET" not in output
-    assert "\n" not in output
-    assert "Here.scala" not in output
+    text = brief(error)
+    assert "java.lang.Error" in text
+    assert "S3CRET" not in text
+    assert "\n" not in text
+    assert "Here.scala" not in text
 
 
 def test_an_error_without_words_is_reported_by_its_name() -> None:

@@ -23,8 +23,6 @@ def refuse(*arguments: object) -> None:
 
 
 class RecordingListener:
-    """A listener of the session, and the events it got."""
-
     def __init__(self, spark: SparkSession) -> None:
         gateway: Any = spark.sparkContext._gateway
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]

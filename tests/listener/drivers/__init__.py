@@ -62,6 +62,5 @@ def start_query(
 
 
 def tell(line: str) -> None:
-    """Say to the test where this driver is."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

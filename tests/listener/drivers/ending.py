@@ -41,7 +41,6 @@ class Driver:
     checkpoint: str
 
     def read_all(self) -> StreamingQuery:
-        """Start the query and let it read what there is."""
         query = start_query(self.frame, self.checkpoint)
         query.processAllAvailable()
         tell("read all")
@@ -199,7 +198,6 @@ def loses_its_jvm_and_returns(driver: Driver) -> None:
 
 
 def observed(spark: SparkSession) -> Driver:
-    """Run with the arguments of this process."""
     _, publish_to, topic, offsets_topic, checkpoint, read_from = sys.argv[1:]
     handle = observe(spark, publish_to, offsets_topic=offsets_topic, topic_partitions=1)
     return Driver(spark, handle, read_kafka(spark, read_from, subscribe=topic), checkpoint)

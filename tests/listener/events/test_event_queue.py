@@ -122,7 +122,7 @@ async def test_it_grows_without_a_scan_for_each_event(monkeypatch: pytest.Monkey
     assert looked < 10
 
 
-async def test_a_text_that_reports_no_run_is_bounded_too() -> None:
+async def test_a_text_without_a_run_is_bounded_too() -> None:
     queue = EventQueue(10)
     put_all(queue, [Progressed("{", n) for n in range(100)])
     assert queue.qsize() <= 10

@@ -37,9 +37,7 @@ def test_subscribed_topics_are_read(kind: str, topics: list[str]) -> None:
 
 
 @given(TOPICS, st.lists(st.integers(0, 3000), min_size=1, max_size=4, unique=True))
-def test_assigned_partitions_are_read_whatever_their_order(
-    topics: list[str], partitions: list[int]
-) -> None:
+def test_assignments_are_read_in_any_order(topics: list[str], partitions: list[int]) -> None:
     output = ", ".join(f"{topic}-{number}" for number in partitions for topic in topics)
     result = parse_source(0, f"KafkaV2[Assign[{output}]]")
     assert result.assigned == {topic: sorted(partitions) for topic in topics}
@@ -61,6 +59,6 @@ def test_what_names_no_topic_is_left_alone(description: str) -> None:
     assert parse_source(0, description) == SourcePosition(source=0)
 
 
-def test_partitions_that_cannot_be_reported_apart_name_nothing() -> None:
+def test_ambiguous_partitions_name_nothing() -> None:
     result = parse_source(0, "KafkaV2[Assign[orders]]")
     assert (result.topics, result.assigned) == (None, None)

@@ -67,7 +67,6 @@ def progress(
 
 
 def idle_progress(batch_id: int, *ends: dict[str, dict[int, int]] | None) -> Progressed:
-    """Spark's progress of a trigger without data."""
     document = json.loads(progress(batch_id, *ends, timestamp="2026-11-21T08:01:32.600Z").text)
     document |= {"numInputRows": 0, "durationMs": {"latestOffset": 3, "triggerExecution": 4}}
     return Progressed(json.dumps(document), 55)
@@ -90,7 +89,6 @@ def terminated(run_id: str = RUN, exception: str | None = None, at_ms: int = 70)
 
 
 def observer(*sources: SourcePosition, checkpoint: str | None = "file:/checkpoint") -> Observer:
-    """One that knows the query reads `sources`."""
     made = Observer("default")
     made.describe(QUERY, RUN, QueryDescription(sources, checkpoint))
     return made
@@ -98,7 +96,6 @@ def observer(*sources: SourcePosition, checkpoint: str | None = "file:/checkpoin
 
 @pytest.fixture
 def watching() -> Observer:
-    """An observer whose query reads the topic `orders`."""
     return observer(kafka_source("orders"))
 
 
@@ -227,9 +224,7 @@ def test_sources_are_matched_by_their_topics(
     ]
 
 
-def test_a_run_too_short_to_describe_has_the_description_of_the_one_before(
-    watching: Observer,
-) -> None:
+def test_a_run_too_short_to_describe_has_the_description_of_the_last(watching: Observer) -> None:
     received(watching, terminated())
     watching.describe(QUERY, NEXT_RUN, QueryDescription())
     observation = received(watching, started(NEXT_RUN))

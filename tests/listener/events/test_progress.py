@@ -15,7 +15,6 @@ from tests import samples
 
 
 def kafka_offsets(end_offset: Any) -> Offsets | None:
-    """The offsets in a Kafka source's endOffset, read by the standard library."""
     if isinstance(end_offset, str):
         end_offset = json.loads(end_offset)
     if end_offset is None:
@@ -53,7 +52,6 @@ def test_every_sample_reports_what_the_standard_library_reads_in_it(name: str) -
 
 
 def document(**fields: Any) -> str:
-    """A progress with `fields` changed, as text."""
     return json.dumps({**samples.progress_document("single_kafka.progress1"), **fields})
 
 
@@ -148,7 +146,6 @@ def kafka_source(end: Any, latest: Any) -> dict[str, Any]:
 
 
 def batch(**fields: Any) -> Batch:
-    """The batch of a progress with `fields` changed."""
     document = {**samples.progress_document("single_kafka.progress1"), **fields}
     return parse_progress(json.dumps(document)).batch
 
@@ -216,9 +213,7 @@ OTHERS = {"s1": {"0": 5, "2": 9}, "s2": {"0": 1}}
         pytest.param([], None, id="no source"),
     ],
 )
-def test_a_batch_is_limited_where_more_records_were_available(
-    sources: list[Any], is_limited: bool | None
-) -> None:
+def test_a_limited_batch_leaves_records(sources: list[Any], is_limited: bool | None) -> None:
     assert batch(sources=sources).rate_limited is is_limited
 
 

@@ -52,12 +52,10 @@ class Counted:
         self.task = asyncio.create_task(self.poller.run())
 
     def starts(self, batch_id: int | None = None, text: str | None = None) -> None:
-        """The listener brings the start of a run that is active."""
         self.observe(STARTED)
         self.queries.runs(QUERY, RUN, batch_id, text)
 
     def observe(self, *events: QueryEvent) -> None:
-        """Events from the listener."""
         for event in events:
             observation = self.observer.observe(event)
             if observation is not None:
@@ -233,7 +231,7 @@ async def test_an_end_reported_during_the_poll_is_not_detected_again() -> None:
         assert driver.events() == []
 
 
-async def test_a_run_that_starts_while_spark_is_requested_has_not_ended(driver: Counted) -> None:
+async def test_a_run_that_starts_during_the_poll_has_not_ended(driver: Counted) -> None:
     driver.queries.answering.clear()
     await holds(lambda: driver.queries.polls == 1, "Spark is polled")
     driver.observe(STARTED)
@@ -253,7 +251,7 @@ async def test_a_text_that_cannot_be_read_is_fetched_once(driver: Counted) -> No
 
 
 @pytest.mark.parametrize(("poll_interval_s", "exception"), [(None, None), (0.02, "no session")])
-async def test_a_stopped_session_ends_its_queries_and_the_polls(
+async def test_a_stopped_session_ends_polling(
     poll_interval_s: float | None, exception: str | None
 ) -> None:
     """A failure of a stopped Spark is none where a listener has received earlier ones."""
@@ -269,9 +267,7 @@ async def test_a_stopped_session_ends_its_queries_and_the_polls(
 
 
 @pytest.mark.parametrize("by_driver", [True, False])
-async def test_while_spark_stops_it_waits_for_the_cause(
-    by_driver: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_waits_for_the_cause(by_driver: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_poller, "_MAX_STOPPING_S", 600.0 if by_driver else 0.1)
     async with counting() as driver:
         driver.starts()
@@ -305,9 +301,7 @@ async def test_one_lost_connection_is_not_the_end(driver: Counted) -> None:
     assert not driver.task.done()
 
 
-async def test_errors_of_spark_are_logged_once_and_it_polls_on(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_errors_are_logged_once_and_it_polls_on(caplog: pytest.LogCaptureFixture) -> None:
     async with counting() as driver:
         driver.queries.fail = lambda: SparkUnavailable("it will not say")
         await driver.polls(5)
@@ -315,13 +309,11 @@ async def test_errors_of_spark_are_logged_once_and_it_polls_on(
         driver.queries.fail = None
         driver.starts()
         await holds(lambda: bool(driver.refreshed()), "it goes on")
-    (output,) = logged(caplog)
-    assert "does not list its active queries: it will not say" in output
+    (line,) = logged(caplog)
+    assert "does not list its active queries: it will not say" in line
 
 
-async def test_a_jvm_that_hangs_gets_one_request_and_no_refreshes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_hung_jvm_gets_one_request_and_no_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_poller, "_CALL_TIMEOUT_S", 0.02)
     threads = threading.active_count()
     async with counting() as driver:
@@ -409,9 +401,7 @@ async def test_a_dropped_listener_is_registered_again(caplog: pytest.LogCaptureF
     assert sum("registered again" in line for line in logged(caplog)) == 2
 
 
-async def test_a_refused_listener_is_logged_once_and_retried(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_refused_listener_is_retried_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     listener = FakeListener(registered=False, refusals=1_000_000)
     async with watching(listener) as driver:
         await holds(lambda: listener.attempts >= 4, "it tries on")

@@ -37,7 +37,6 @@ def own_topics(topics: Topics) -> dict[str, Any]:
 
 
 def shows(handle: ObserverHandle, query: str, lag: int) -> bool:
-    """Returns whether the handle reports this lag of the query."""
     try:
         return handle.lag(query, timeout_s=DEADLINE_S).total_lag == lag
     except QueryNotFound:
@@ -104,9 +103,7 @@ def test_a_service_answers_by_rest_where_its_address_is_known_else_the_topic_doe
 
 
 @pytest.mark.parametrize("is_embedded", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_with_kafka_away_the_error_reports_why_and_the_query_goes_on(
-    driver: Driver, is_embedded: bool
-) -> None:
+def test_with_kafka_away_it_fails_and_the_query_goes_on(driver: Driver, is_embedded: bool) -> None:
     port = free_port()
     handle = driver.observe(f"127.0.0.1:{port}", embedded=is_embedded, http_port=0)
     query = driver.start()
@@ -147,7 +144,7 @@ def test_a_closed_handle_and_a_fork_say_so_at_once(driver: Driver) -> None:
     assert "closed application" in handle._repr_html_()
 
 
-def test_what_cannot_be_requested_for_is_refused_in_a_line(driver: Driver) -> None:
+def test_what_cannot_be_requested_is_refused_in_a_line(driver: Driver) -> None:
     handle = driver.observe()
     with pytest.raises(LagUnavailable, match="pass bootstrap_servers to observe"):
         handle.lags()

@@ -26,8 +26,6 @@ HOSTILE = "</td><script>alert(1)</script><img src=x onerror=y>\u202egnp\x1b[31m"
 
 
 class Table(HTMLParser):
-    """The tags, their attributes, and the text of each cell."""
-
     def __init__(self, html: str) -> None:
         super().__init__()
         self.tags: set[str] = set()
@@ -93,7 +91,7 @@ def test_the_worst_come_first_and_no_more_than_fit_a_cell() -> None:
     assert "10 more queries" in html
 
 
-def test_no_query_is_reported_in_words() -> None:
+def test_a_table_without_queries_reports_so() -> None:
     assert "no lag is published yet" in lag_table([], NOW_MS)
 
 
@@ -175,8 +173,6 @@ def tables(cell: Any) -> list[Any]:
 
 
 class FakeHandle:
-    """A handle with one query; closed or failing at will."""
-
     def __init__(self) -> None:
         self.closed = False
         self.error: Exception | None = None
@@ -191,8 +187,6 @@ class FakeHandle:
 
 
 class FakeEvents:
-    """IPython's, of which one is used."""
-
     def __init__(self) -> None:
         self.callbacks: list[Any] = []
 
@@ -205,8 +199,6 @@ class FakeEvents:
 
 
 class Shown:
-    """A live table without a kernel, and the outputs that it made."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.outputs: list[str] = []
         self.fail: Exception | None = None

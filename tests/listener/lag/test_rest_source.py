@@ -23,7 +23,7 @@ def problem(kind: str, detail: str, **fields: object) -> bytes:
     return msgspec.json.encode(document)
 
 
-def test_a_service_under_a_path_is_requested_there_by_names_of_any_characters() -> None:
+def test_a_service_under_a_path_gets_names_of_any_characters() -> None:
     with HttpServer(lambda _: Response(encode(lag_event()))) as server:
         source = RestSource(f"{server.url}/team/lag/")
         assert source.find("a/b ?\n", DEADLINE_S) == lag_event()
@@ -62,9 +62,7 @@ def test_an_ambiguous_name_lists_the_ids() -> None:
         (503, problem("kafka-away", "a\x1b[31m\nb"), r"a\\x1b\[31m\\nb"),
     ],
 )
-def test_what_is_no_lag_is_one_line_that_names_the_service(
-    status: int, body: bytes, message: str
-) -> None:
+def test_an_invalid_response_names_the_service(status: int, body: bytes, message: str) -> None:
     with HttpServer(lambda _: Response(body, status)) as server:
         with pytest.raises(LagUnavailable, match=message) as refused:
             RestSource(server.url).find("orders", DEADLINE_S)

@@ -26,8 +26,6 @@ pytestmark = pytest.mark.kafka
 
 
 class LagTopic:
-    """The topic, and its reader."""
-
     def __init__(self, client: SecondClient, name: str) -> None:
         self._client = client
         self.name = client.create(name, 3)
@@ -35,7 +33,6 @@ class LagTopic:
         self.source = TopicSource(settings.resolved(client.bootstrap_servers))
 
     def write(self, query_id: str, at_ms: int | None = None, **fields: Any) -> None:
-        """An event of that time, by the log's clock too."""
         at_ms = at_ms or epoch_ms()
         event = lag_event(query_id=query_id, observed_at=at_ms, measured_at=at_ms, **fields)
         self._client.produce(self.name, [encode(event)], key=key_of(query_id), at_ms=at_ms)
@@ -52,7 +49,7 @@ def topic(second_client: SecondClient, topic_name: str) -> LagTopic:
     return LagTopic(second_client, topic_name)
 
 
-def test_a_query_is_detected_by_name_by_id_and_by_the_beginning_of_that(topic: LagTopic) -> None:
+def test_a_query_is_selected_by_name_by_id_and_by_the_beginning_of_that(topic: LagTopic) -> None:
     now_ms = epoch_ms()
     topic.write("abcdef-1", now_ms, total_lag=7)
     topic.write("abcdef-1", now_ms - 1_000, total_lag=9)
@@ -75,7 +72,7 @@ def test_a_name_means_its_live_query_else_its_newest(topic: LagTopic) -> None:
     assert str(error.value).endswith(": live, live-2")
 
 
-def test_a_query_that_is_unknown_renamed_or_forgotten_is_not_detected(topic: LagTopic) -> None:
+def test_an_unknown_renamed_or_forgotten_query_is_an_error(topic: LagTopic) -> None:
     topic.write("a")
     topic.write("a", query="renamed")
     topic.write("b", query="forgotten")
@@ -101,7 +98,7 @@ def test_it_reads_the_last_minute_before_a_log_end_that_is_a_day_old(topic: LagT
     assert topic.find("there").total_lag == 5
 
 
-def test_what_nobody_can_read_or_is_in_a_wrong_place_is_skipped_and_logged_once(
+def test_unreadable_or_misplaced_messages_are_skipped_and_logged_once(
     topic: LagTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
@@ -138,9 +135,7 @@ def test_events_in_avro_are_read_beside_those_in_json(
     assert source.find("orders", DEADLINE_S).total_lag == 7
 
 
-def test_a_missing_topic_is_reported_and_not_created(
-    kafka: LocalKafka, second_client: SecondClient
-) -> None:
+def test_a_missing_topic_is_not_created(kafka: LocalKafka, second_client: SecondClient) -> None:
     name = f"missing-{uuid.uuid4().hex[:8]}"
     source = TopicSource(Settings(lag_topic=name).resolved(kafka.bootstrap_servers))
     with pytest.raises(LagUnavailable, match=f"topic {name} on .* does not exist"):

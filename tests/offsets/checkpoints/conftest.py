@@ -11,5 +11,4 @@ from tests.offsets.checkpoints.folders import Checkpoint
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
-    """A checkpoint with metadata and empty logs."""
     return Checkpoint(tmp_path / "checkpoint")

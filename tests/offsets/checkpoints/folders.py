@@ -29,7 +29,6 @@ Line = Offsets | int | None
 
 
 def v1(*lines: Line, continuous: bool = False) -> bytes:
-    """An offsets file."""
     return b"\n".join((b"v1", b"" if continuous else METADATA, *map(_line, lines)))
 
 
@@ -69,14 +68,11 @@ def check_is_sample(result: CheckpointPosition, sample: str) -> None:
 
 
 class Checkpoint:
-    """A checkpoint that a test writes by itself, in a folder."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.create()
 
     def create(self) -> None:
-        """Create it anew, of another query."""
         self.query_id = str(uuid.uuid4())
         self.folder.mkdir(parents=True)
         self.write("metadata", json.dumps({"id": self.query_id}).encode())

@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 @pytest.fixture
 def folder(hdfs: HdfsCluster) -> Iterator[str]:
-    """A cluster with two samples."""
     name = f"/user/spark/{uuid.uuid4().hex[:8]}"
     client = hdfs.client()
     for sample in ("batch_fails", "union_two_kafka"):

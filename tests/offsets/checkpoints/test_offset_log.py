@@ -35,9 +35,7 @@ def kafka(file: OffsetFile) -> dict[int, Offsets | None]:
 
 
 @given(st.lists(lines, min_size=1, max_size=6), st.booleans())
-def test_what_was_written_in_the_first_format_is_read(
-    written: list[Line], is_continuous: bool
-) -> None:
+def test_files_of_the_first_format_are_read(written: list[Line], is_continuous: bool) -> None:
     file = parse_offsets(v1(*written, continuous=is_continuous), "offsets/7")
     assert kafka(file) == {
         source: line if isinstance(line, dict) else None for source, line in enumerate(written)
@@ -47,9 +45,7 @@ def test_what_was_written_in_the_first_format_is_read(
 
 
 @given(st.dictionaries(st.integers(0, 50), lines, min_size=1, max_size=6))
-def test_what_was_written_in_the_second_format_is_read_in_any_order(
-    written: dict[int, Line],
-) -> None:
+def test_files_of_the_second_format_are_read_in_any_order(written: dict[int, Line]) -> None:
     # A dictionary that was made at random has no order either.
     file = parse_offsets(v2({str(key): line for key, line in written.items()}), "offsets/7")
     assert kafka(file) == {

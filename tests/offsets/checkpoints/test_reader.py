@@ -29,8 +29,7 @@ from sparklag_schemas import Offsets
 from tests.offsets.checkpoints.folders import COMMIT, Checkpoint, batches, v1, v2
 
 
-def received(reader: CheckpointReader) -> CheckpointPosition:
-    """A look that finds something new."""
+def polled(reader: CheckpointReader) -> CheckpointPosition:
     position = reader.poll()
     assert position is not None
     return position
@@ -53,18 +52,16 @@ def test_times_are_those_of_the_files(checkpoint: Checkpoint) -> None:
     checkpoint.plan(1, at(6))
     os.utime(checkpoint.folder / "commits/0", ns=(0, 1_790_000_000_123_000_000))
     os.utime(checkpoint.folder / "offsets/1", ns=(0, 1_790_000_001_456_000_000))
-    position = received(checkpoint.reader())
+    position = polled(checkpoint.reader())
     assert position.committed_at_ms == 1_790_000_000_123
     assert position.planned_at_ms == 1_790_000_001_456
 
 
-def test_nothing_is_listed_or_read_while_nothing_changes(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_change_costs_no_read(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_TIME_RESOLUTION_S", 0.05)
     checkpoint.run(0, at(5))
     reader = checkpoint.reader()
-    received(reader)
+    polled(reader)
     time.sleep(0.1)
     assert reader.poll() is None
     # Without the right to list or read, only stat is left. (Root may do all.)
@@ -76,13 +73,13 @@ def test_nothing_is_listed_or_read_while_nothing_changes(
 def test_a_change_within_the_grain_of_the_folders_time_is_observed(checkpoint: Checkpoint) -> None:
     checkpoint.run(0, at(5))
     reader = checkpoint.reader()
-    received(reader)
+    polled(reader)
     before = os.stat(checkpoint.folder / "commits")
     checkpoint.run(1, at(9))
     # As if it had come within the same tick of the file system's clock.
     for log in ("commits", "offsets"):
         os.utime(checkpoint.folder / log, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert processed(received(reader)) == {0: at(9)}
+    assert processed(polled(reader)) == {0: at(9)}
 
 
 def test_a_folder_whose_time_reports_nothing_is_listed_now_and_then(
@@ -93,14 +90,14 @@ def test_a_folder_whose_time_reports_nothing_is_listed_now_and_then(
     monkeypatch.setattr(files, "_MAX_AGE_S", 0.2)
     checkpoint.run(0, at(5))
     reader = checkpoint.reader()
-    received(reader)
+    polled(reader)
     assert reader.poll() is None
     stamps = {log: os.stat(checkpoint.folder / log).st_mtime_ns for log in ("commits", "offsets")}
     checkpoint.run(1, at(9))
     for log, stamp in stamps.items():
         os.utime(checkpoint.folder / log, ns=(stamp, stamp))
     time.sleep(0.25)
-    assert processed(received(reader)) == {0: at(9)}
+    assert processed(polled(reader)) == {0: at(9)}
 
 
 def test_batches_with_holes_between_them_are_read(checkpoint: Checkpoint) -> None:
@@ -108,21 +105,21 @@ def test_batches_with_holes_between_them_are_read(checkpoint: Checkpoint) -> Non
     reader = checkpoint.reader()
     for number in (0, 5, 10):
         checkpoint.plan(number, at(number))
-        assert received(reader).planned_batch_id == number
+        assert polled(reader).planned_batch_id == number
         checkpoint.commit(number)
-        position = received(reader)
+        position = polled(reader)
         assert (batches(position), processed(position)) == ((number, None), {0: at(number)})
 
 
 def test_many_batches_between_two_looks_are_one_step(checkpoint: Checkpoint) -> None:
     reader = checkpoint.reader()
     checkpoint.run(0, at(0))
-    received(reader)
+    polled(reader)
     for number in range(1, 150):
         checkpoint.run(number, at(number))
     checkpoint.purge(100)
     checkpoint.plan(150, at(150))
-    position = received(reader)
+    position = polled(reader)
     assert batches(position) == (149, 150)
     assert (processed(position), planned(position)) == ({0: at(149)}, {0: at(150)})
 
@@ -130,14 +127,14 @@ def test_many_batches_between_two_looks_are_one_step(checkpoint: Checkpoint) -> 
 def test_numbers_are_no_text(checkpoint: Checkpoint) -> None:
     for number in (9, 10, 99, 100):
         checkpoint.run(number, at(number))
-    assert batches(received(checkpoint.reader())) == (100, None)
+    assert batches(polled(checkpoint.reader())) == (100, None)
 
 
 def test_a_commit_whose_offsets_are_gone_counts_for_nothing(checkpoint: Checkpoint) -> None:
     for number in range(3):
         checkpoint.run(number, at(number))
     checkpoint.remove("offsets/2")
-    position = received(checkpoint.reader())
+    position = polled(checkpoint.reader())
     assert (batches(position), processed(position)) == ((1, None), {0: at(1)})
 
 
@@ -147,9 +144,7 @@ def test_a_checkpoint_without_any_offsets_of_its_commits_is_broken(checkpoint: C
         checkpoint.reader().poll()
 
 
-def test_a_source_without_an_offset_stays_where_earlier_batches_left_it(
-    checkpoint: Checkpoint,
-) -> None:
+def test_a_source_without_an_offset_stays_where_it_was(checkpoint: Checkpoint) -> None:
     checkpoint.run(0, at(5), None)
     checkpoint.run(1, at(6), {"late": {0: 3}})
     checkpoint.run(2, None, {"late": {0: 4}})
@@ -157,34 +152,34 @@ def test_a_source_without_an_offset_stays_where_earlier_batches_left_it(
     expected = {0: at(6), 1: {"late": {0: 4}}}
     # In the first look from the files, later from memory.
     reader = checkpoint.reader()
-    assert processed(received(reader)) == expected
+    assert processed(polled(reader)) == expected
     checkpoint.run(4, None, {"late": {0: 9}})
-    assert processed(received(reader)) == {**expected, 1: {"late": {0: 9}}}
+    assert processed(polled(reader)) == {**expected, 1: {"late": {0: 9}}}
 
 
 def test_how_far_back_is_read_for_that_is_bounded(checkpoint: Checkpoint) -> None:
     checkpoint.run(0, at(5))
     for number in range(1, 40):
         checkpoint.run(number, None)
-    assert processed(received(checkpoint.reader())) == {0: None}
+    assert processed(polled(checkpoint.reader())) == {0: None}
 
 
 def test_a_source_that_appears_later_is_another_source(checkpoint: Checkpoint) -> None:
     reader = checkpoint.reader()
     checkpoint.run(0, at(5), None)
-    assert received(reader).kafka == {0}
+    assert polled(reader).kafka == {0}
     checkpoint.run(1, at(5), {"late": {0: 1}})
-    assert received(reader).kafka == {0, 1}
+    assert polled(reader).kafka == {0, 1}
 
 
 def test_a_kafka_source_without_a_topic_is_one_all_the_same(checkpoint: Checkpoint) -> None:
     reader = checkpoint.reader()
     checkpoint.run(0, {})
-    assert received(reader).kafka == set()
+    assert polled(reader).kafka == set()
     checkpoint.run(1, at(1))
-    assert received(reader).kafka == {0}
+    assert polled(reader).kafka == {0}
     checkpoint.run(2, {})
-    last = received(reader)
+    last = polled(reader)
     assert last.kafka == {0}
     assert processed(last) == {0: {}}
 
@@ -193,23 +188,23 @@ def test_a_named_source_never_takes_the_position_of_another(checkpoint: Checkpoi
     reader = checkpoint.reader()
     checkpoint.write("offsets/0", v2({"b": {"x": {0: 1}}, "c": {"y": {0: 2}}}))
     checkpoint.commit(0)
-    assert processed(received(reader)) == {0: {"x": {0: 1}}, 1: {"y": {0: 2}}}
+    assert processed(polled(reader)) == {0: {"x": {0: 1}}, 1: {"y": {0: 2}}}
     checkpoint.write("offsets/1", v2({"a": {"z": {0: 3}}, "b": {"x": {0: 4}}}))
-    between = received(reader)
+    between = polled(reader)
     assert batches(between) == (0, 1)
     assert planned(between) == {0: None, 1: None}
     checkpoint.commit(1)
-    assert processed(received(reader)) == {0: {"z": {0: 3}}, 1: {"x": {0: 4}}}
+    assert processed(polled(reader)) == {0: {"z": {0: 3}}, 1: {"x": {0: 4}}}
 
 
 def test_a_source_named_by_a_number_can_be_removed(checkpoint: Checkpoint) -> None:
     reader = checkpoint.reader()
     checkpoint.write("offsets/0", v2({"1": {"x": {0: 1}}, "2": {"y": {0: 2}}}, named=True))
     checkpoint.commit(0)
-    received(reader)
+    polled(reader)
     checkpoint.write("offsets/1", v2({"2": {"y": {0: 3}}}, named=True))
     checkpoint.commit(1)
-    assert processed(received(reader)) == {0: {"y": {0: 3}}}
+    assert processed(polled(reader)) == {0: {"y": {0: 3}}}
 
 
 @pytest.mark.parametrize("content", [b"", v1(at(9))[:-1], v1(at(9))[:20]])
@@ -220,13 +215,13 @@ def test_a_half_written_plan_is_not_there_until_it_is_whole(
     monkeypatch.setattr(files, "_TIME_RESOLUTION_S", 0.0)
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
-    received(reader)
+    polled(reader)
     (checkpoint.folder / "offsets/1").write_bytes(content)
     for _ in range(2):
         assert reader.poll() is None
     # Written on in place: nothing of it shows in the folder.
     (checkpoint.folder / "offsets/1").write_bytes(v1(at(9)))
-    assert planned(received(reader)) == {0: at(9)}
+    assert planned(polled(reader)) == {0: at(9)}
 
 
 def test_what_stays_half_written_is_an_error_until_a_newer_file_comes(
@@ -235,7 +230,7 @@ def test_what_stays_half_written_is_an_error_until_a_newer_file_comes(
     monkeypatch.setattr(files, "_TIME_RESOLUTION_S", 0.0)
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
-    received(reader)
+    polled(reader)
     (checkpoint.folder / "offsets/1").write_bytes(b"")
     for _ in range(2):
         assert reader.poll() is None
@@ -243,17 +238,15 @@ def test_what_stays_half_written_is_an_error_until_a_newer_file_comes(
         with pytest.raises(MalformedCheckpoint, match="offsets/1 is empty"):
             reader.poll()
     checkpoint.plan(2, at(7))
-    assert planned(received(reader)) == {0: at(7)}
+    assert planned(polled(reader)) == {0: at(7)}
 
 
-def test_a_broken_file_of_a_committed_batch_leaves_the_batch_before_and_then_is_an_error(
-    checkpoint: Checkpoint,
-) -> None:
+def test_a_broken_committed_batch_leaves_the_one_before_then_fails(checkpoint: Checkpoint) -> None:
     checkpoint.run(0, at(5))
     checkpoint.run(1, at(6))
     (checkpoint.folder / "offsets/1").write_bytes(v1(at(6))[:-4])
     reader = checkpoint.reader()
-    assert processed(received(reader)) == {0: at(5)}
+    assert processed(polled(reader)) == {0: at(5)}
     assert reader.poll() is None
     with pytest.raises(MalformedCheckpoint, match="offsets/1: the line of source 0 is cut off"):
         reader.poll()
@@ -266,7 +259,7 @@ def test_a_file_cut_between_two_sources_is_half_written(
 ) -> None:
     reader = checkpoint.reader()
     checkpoint.run(0, at(5), {"b": {0: 1}})
-    received(reader)
+    polled(reader)
     checkpoint.write("offsets/1", v1(at(6)) + end)
     if is_committed:
         checkpoint.commit(1)
@@ -288,7 +281,7 @@ def test_a_file_cut_anywhere_never_gives_a_wrong_position(
     for cut in range(len(content)):
         reader = checkpoint.reader()
         if was_polled:
-            received(reader)
+            polled(reader)
         (checkpoint.folder / "offsets/1").write_bytes(content[:cut])
         if is_committed:
             checkpoint.commit(1)
@@ -308,9 +301,9 @@ def test_an_empty_commit_is_not_yet_written(checkpoint: Checkpoint) -> None:
     checkpoint.run(0, at(5))
     checkpoint.plan(1, at(6))
     (checkpoint.folder / "commits/1").write_bytes(b"")
-    assert batches(received(reader)) == (0, 1)
+    assert batches(polled(reader)) == (0, 1)
     (checkpoint.folder / "commits/1").write_bytes(COMMIT)
-    assert batches(received(reader)) == (1, None)
+    assert batches(polled(reader)) == (1, None)
 
 
 def test_other_files_of_spark_are_skipped(checkpoint: Checkpoint) -> None:
@@ -318,20 +311,20 @@ def test_other_files_of_spark_are_skipped(checkpoint: Checkpoint) -> None:
     for name in (".0.crc", ".1.crc", ".2.8a1f.tmp", "3.compact", "x"):
         for log in ("offsets", "commits"):
             (checkpoint.folder / log / name).write_bytes(b"\0")
-    assert batches(received(checkpoint.reader())) == (0, None)
+    assert batches(polled(checkpoint.reader())) == (0, None)
 
 
 def test_another_query_s_checkpoint_in_the_same_place_is_noticed(checkpoint: Checkpoint) -> None:
     reader = checkpoint.reader()
     for number in range(4):
         checkpoint.run(number, at(number + 10), 7)
-    first = received(reader)
+    first = polled(reader)
     shutil.rmtree(checkpoint.folder)
     checkpoint.create()
     # As far as the other, which has more sources.
     for number in range(4):
         checkpoint.run(number, {"new": {0: number}})
-    second = received(reader)
+    second = polled(reader)
     assert second.query_id == checkpoint.query_id != first.query_id
     assert processed(second) == {0: {"new": {0: 3}}}
 
@@ -343,10 +336,10 @@ def test_commits_that_were_taken_back_count_once_they_stay_so(
     reader = checkpoint.reader()
     for number in range(4):
         checkpoint.run(number, at(number))
-    received(reader)
+    polled(reader)
     checkpoint.remove("commits/3", "commits/2", "offsets/3", "offsets/2")
     assert reader.poll() is None
-    position = received(reader)
+    position = polled(reader)
     assert (batches(position), processed(position)) == ((1, None), {0: at(1)})
 
 
@@ -354,7 +347,7 @@ def test_a_checkpoint_that_is_being_deleted_never_goes_back(checkpoint: Checkpoi
     reader = checkpoint.reader()
     for number in range(5):
         checkpoint.run(number, at(number))
-    received(reader)
+    polled(reader)
     for number in (4, 3, 2, 1, 0):
         checkpoint.remove(f"commits/{number}")
         assert reader.poll() is None
@@ -367,19 +360,19 @@ def test_a_checkpoint_that_is_being_deleted_never_goes_back(checkpoint: Checkpoi
             reader.poll()
     checkpoint.create()
     checkpoint.run(0, at(77))
-    assert processed(received(reader)) == {0: at(77)}
+    assert processed(polled(reader)) == {0: at(77)}
 
 
 def test_after_an_error_the_position_is_returned_again(checkpoint: Checkpoint) -> None:
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
-    first = received(reader)
+    first = polled(reader)
     away = checkpoint.folder.with_name("away")
     checkpoint.folder.rename(away)
     with pytest.raises(CheckpointGone):
         reader.poll()
     away.rename(checkpoint.folder)
-    assert received(reader) == first
+    assert polled(reader) == first
 
 
 def test_a_poll_while_spark_purges_and_writes_is_always_right(checkpoint: Checkpoint) -> None:
@@ -469,7 +462,7 @@ def test_a_folder_that_is_a_link_counts_as_none(checkpoint: Checkpoint) -> None:
     commits = checkpoint.folder / "commits"
     commits.rename(checkpoint.folder.parent / "elsewhere")
     commits.symlink_to(checkpoint.folder.parent / "elsewhere")
-    assert received(checkpoint.reader()).batch_id is None
+    assert polled(checkpoint.reader()).batch_id is None
 
 
 @pytest.mark.parametrize("log", ["offsets", "commits"])

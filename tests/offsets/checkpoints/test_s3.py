@@ -37,8 +37,6 @@ LIST, GET = "ListObjectsV2", "GetObject"
 
 
 class Bucket:
-    """A bucket of the test's own, written with a client of its own."""
-
     def __init__(self, server: S3Server) -> None:
         self.server = server
         self.name = f"lake-{uuid.uuid4().hex[:8]}"
@@ -83,9 +81,7 @@ def at(offset: int) -> Line:
     return {"orders": {0: offset}}
 
 
-def test_samples_are_read_as_on_a_disk_and_detected_by_a_pattern(
-    bucket: Bucket, store: CheckpointStore
-) -> None:
+def test_samples_are_read_and_match_a_pattern(bucket: Bucket, store: CheckpointStore) -> None:
     names = ["batch_fails", "continuous", "offsets_v2_named_sources", "union_two_kafka"]
     for name in names:
         bucket.put(name, f"team/a b/{name}")
@@ -96,9 +92,7 @@ def test_samples_are_read_as_on_a_disk_and_detected_by_a_pattern(
         check_is_sample(read_checkpoint(store, location.replace("s3://", "s3n://")), name)
 
 
-def test_each_look_costs_one_listing_and_at_most_two_reads(
-    bucket: Bucket, store: CheckpointStore
-) -> None:
+def test_a_poll_lists_once_and_reads_at_most_twice(bucket: Bucket, store: CheckpointStore) -> None:
     location = bucket.put("batch_fails", "cp")
     reader = store.reader(location)
     requests = RequestCounter(reader)
@@ -124,9 +118,7 @@ def test_each_look_costs_one_listing_and_at_most_two_reads(
     assert requests.take() == {LIST: 1, GET: 2}
 
 
-def test_batches_with_holes_are_looked_for_in_one_listing(
-    bucket: Bucket, store: CheckpointStore
-) -> None:
+def test_batches_with_holes_take_one_listing(bucket: Bucket, store: CheckpointStore) -> None:
     bucket.write("cp/metadata", b'{"id":"a-b"}')
     for number in (0, 7):
         bucket.plan("cp", number, at(number))
@@ -147,9 +139,7 @@ def test_batches_with_holes_are_looked_for_in_one_listing(
     assert requests.take() == {LIST: 2, GET: 1}
 
 
-def test_a_huge_file_is_read_only_until_it_is_too_long(
-    bucket: Bucket, store: CheckpointStore
-) -> None:
+def test_a_huge_file_is_read_up_to_the_limit(bucket: Bucket, store: CheckpointStore) -> None:
     location = bucket.put("batch_fails", "cp")
     bucket.write("cp/offsets/1", bytes(2 * MAX_FILE_BYTES))
     reader = store.reader(location)
@@ -172,9 +162,7 @@ def test_neither_state_nor_sources_is_ever_listed(bucket: Bucket, store: Checkpo
     assert {prefix for prefix in requests.prefixes if prefix} == {"cp/commits/", "cp/offsets/"}
 
 
-def test_a_checkpoint_that_is_deleted_and_made_anew_is_noticed(
-    bucket: Bucket, store: CheckpointStore
-) -> None:
+def test_a_checkpoint_made_anew_is_noticed(bucket: Bucket, store: CheckpointStore) -> None:
     location = bucket.put("batch_fails", "cp")
     reader = store.reader(location)
     assert reader.poll() is not None
@@ -223,9 +211,7 @@ def test_many_threads_share_one_store(bucket: Bucket, store: CheckpointStore) ->
     assert again == [None] * 40
 
 
-def test_a_log_of_more_files_than_one_answer_lists_is_read_to_its_end(
-    bucket: Bucket, store: CheckpointStore
-) -> None:
+def test_a_log_of_several_listings_is_read_whole(bucket: Bucket, store: CheckpointStore) -> None:
     location = bucket.put("single_kafka", "cp")
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda number: bucket.commit("cp", number), range(1_100)))
@@ -244,9 +230,7 @@ def test_a_log_of_more_files_than_one_answer_lists_is_read_to_its_end(
         ({"endpoint_url": "http://u:another-secret@127.0.0.1:1"}, "no connection to http://u:\\*"),
     ],
 )
-def test_wrong_credentials_are_reported_and_never_shown(
-    bucket: Bucket, options: dict[str, Any], message: str
-) -> None:
+def test_credentials_are_not_shown(bucket: Bucket, options: dict[str, Any], message: str) -> None:
     location = bucket.put("batch_fails", "cp")
     store = CheckpointStore(bucket.server.storage(**options), 60.0)
     with pytest.raises(CheckpointAway, match=f"^{location}: .*{message}") as caught:
@@ -270,9 +254,7 @@ def test_a_server_that_does_not_answer_costs_one_deadline(bucket: Bucket) -> Non
     wait_for(lambda: can_look(reader), "it answers again")
 
 
-def test_credentials_that_were_renewed_are_taken_up(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_renewed_credentials_are_used(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     location = bucket.put("batch_fails", "cp")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "expired")

@@ -19,12 +19,10 @@ STORE = CheckpointStore({}, 10.0)
 
 
 def at(topic: str, *offsets: int) -> Offsets:
-    """The offsets of partitions 0, 1 and so on."""
     return {topic: dict(enumerate(offsets))}
 
 
 def done(*processed: Offsets | None) -> Sources:
-    """The sources, with nothing planned."""
     return {source: (offsets, None) for source, offsets in enumerate(processed)}
 
 
@@ -77,9 +75,7 @@ def test_a_checkpoint_that_spark_wrote_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_read_while_it_grows_every_batch_is_observed_planned_and_then_committed(
-    name: str, tmp_path: Path
-) -> None:
+def test_while_it_grows_each_batch_is_planned_then_committed(name: str, tmp_path: Path) -> None:
     sample, grown = SAMPLES / name, tmp_path / "grown"
     for log in ("offsets", "commits"):
         (grown / log).mkdir(parents=True)
@@ -136,9 +132,9 @@ def test_offsets_files_agree_with_the_end_offsets_of_the_progress_events() -> No
             if line.kafka is None:
                 assert not source["description"].startswith("KafkaV2")
                 continue
-            message = source["endOffset"]
-            message = json.loads(message) if isinstance(message, str) else message
+            end = source["endOffset"]
+            end = json.loads(end) if isinstance(end, str) else end
             assert line.kafka == {
                 topic: {int(partition): offset for partition, offset in partitions.items()}
-                for topic, partitions in message.items()
+                for topic, partitions in end.items()
             }

@@ -29,7 +29,6 @@ STORE = CheckpointStore({}, 10.0)
 
 
 def refused(store: CheckpointStore, location: str) -> str:
-    """The one line of a location that cannot be read."""
     with pytest.raises(CheckpointAway) as caught:
         read_checkpoint(store, location)
     assert "\n" not in str(caught.value)
@@ -38,7 +37,6 @@ def refused(store: CheckpointStore, location: str) -> str:
 
 @pytest.fixture
 def memory() -> Iterator[str]:
-    """A location in fsspec's own store, with two samples below it."""
     root = f"/{uuid.uuid4().hex}"
     filesystem = MemoryFileSystem()
     for name in ("union_two_kafka", "batch_fails"):
@@ -77,9 +75,7 @@ def test_only_the_star_is_special_in_a_pattern(tmp_path: Path) -> None:
     assert STORE.find(f"{tmp_path}/a[1]?.*") == [f"{tmp_path}/a[1]?.x"]
 
 
-def test_a_relative_pattern_is_looked_for_from_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_pattern_starts_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Checkpoint(tmp_path / "cps" / "q")
     monkeypatch.chdir(tmp_path)
     assert STORE.find("cps/*") == STORE.find("*/q") == ["cps/q"]

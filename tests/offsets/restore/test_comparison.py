@@ -52,7 +52,7 @@ def test_topics_of_the_second_alone_do_not_count() -> None:
     assert [place.topic for place in result.partitions] == ["a"]
 
 
-def test_no_topic_in_common_is_reported_with_those_that_there_are() -> None:
+def test_no_common_topic_is_reported_with_those_of_both() -> None:
     with pytest.raises(RestoreError, match=r"^blue and green have no topic in common: a; b$"):
         compare(at("blue", read("a", 5)), at("green", read("b", 5)))
 

@@ -15,11 +15,10 @@ FIRST_AT = "2026-09-21T14:13:20.000+00:00"
 
 
 def later(batch_id: int, at: int) -> BatchRecord:
-    """The id of the other query with the same name."""
     return record(batch_id, query_id=OTHER_ID, processed_at=at_ms(at))
 
 
-async def test_a_query_is_detected_by_name_and_by_id(sqlite_store: OffsetStore) -> None:
+async def test_a_query_is_selected_by_name_and_by_id(sqlite_store: OffsetStore) -> None:
     await sqlite_store.write([record(0), record(1), record(2)])
     for requested in ("orders", QUERY_ID, QUERY_ID[:4]):
         assert (await find_record(sqlite_store, requested, None)).batch_id == 2
@@ -43,9 +42,7 @@ async def test_an_unrecorded_query_is_reported_with_the_store(sqlite_store: Offs
     assert str(raised.value) == f"query 'Orders' is not in the offset store {sqlite_store.shown}"
 
 
-async def test_a_moment_before_the_first_batch_is_reported_with_that(
-    sqlite_store: OffsetStore,
-) -> None:
+async def test_a_time_before_the_first_batch_names_that_batch(sqlite_store: OffsetStore) -> None:
     await sqlite_store.write([record(0), later(0, 9)])
     with pytest.raises(BeforeFirstBatch) as raised:
         await find_record(sqlite_store, "orders", at_ms(0) - 1)
@@ -57,9 +54,7 @@ async def test_a_moment_before_the_first_batch_is_reported_with_that(
         await find_record(sqlite_store, OTHER_ID, at_ms(5))
 
 
-async def test_the_query_of_that_time_is_chosen_among_two_consecutive_ones_of_a_name(
-    sqlite_store: OffsetStore,
-) -> None:
+async def test_the_query_of_that_time_is_chosen_of_two(sqlite_store: OffsetStore) -> None:
     await sqlite_store.write([record(0), record(1), later(0, 5), later(1, 6)])
 
     async def result(at: int | None) -> tuple[str, int]:
@@ -74,9 +69,7 @@ async def test_the_query_of_that_time_is_chosen_among_two_consecutive_ones_of_a_
     assert await result(0) == (QUERY_ID, 0)
 
 
-async def test_two_that_bear_the_name_at_the_same_time_are_listed(
-    sqlite_store: OffsetStore,
-) -> None:
+async def test_two_queries_of_that_name_at_one_time_are_listed(sqlite_store: OffsetStore) -> None:
     await sqlite_store.write([record(0), record(1), record(7), later(0, 5), later(1, 6)])
     for at in (None, at_ms(7)):
         with pytest.raises(AmbiguousQuery) as raised:

@@ -37,14 +37,11 @@ NOWHERE = f"{HOST}:1"
 
 
 class Keeper:
-    """Keeps positions in a store, with the topic ids that Kafka has at that time."""
-
     def __init__(self, folder: Path, bootstrap_servers: str) -> None:
         self.url = f"sqlite:///{folder}/offsets.db"
         self.bootstrap_servers = bootstrap_servers
 
     def keep(self, *sources: Offsets, **fields: Any) -> None:
-        """The position of each of a query's sources after a batch."""
         positions = [
             source(offsets, source=number, bootstrap_servers=self.bootstrap_servers)
             for number, offsets in enumerate(sources)
@@ -89,7 +86,6 @@ class TestOnKafka:
 
     @pytest.fixture
     def topic(self, topic_name: str, second_client: SecondClient) -> str:
-        """A topic of one partition with ten records."""
         second_client.create(topic_name)
         second_client.produce(topic_name, [b"x"] * 10)
         return topic_name
@@ -164,9 +160,7 @@ class TestOnKafka:
             new: {"0": -2, "1": -2},
         }
 
-    async def test_it_answers_where_a_loop_runs_already(
-        self, kafka: LocalKafka, tmp_path: Path, topic: str
-    ) -> None:
+    async def test_it_works_in_a_loop(self, kafka: LocalKafka, tmp_path: Path, topic: str) -> None:
         keeper = Keeper(tmp_path, kafka.bootstrap_servers)
         await asyncio.to_thread(keeper.keep, {topic: {0: 5}})
         assert started(keeper) == {topic: {"0": 5}}
@@ -180,7 +174,6 @@ class TestOnKafka:
 
     @pytest.fixture
     def an(self, second_client: SecondClient) -> Iterator[str]:
-        """The topic of a sample."""
         second_client.create("an", 2)
         for partition in range(2):
             second_client.produce("an", [b"x"] * 30, partition=partition)
@@ -250,7 +243,7 @@ def test_a_checkpoint_has_no_brokers_of_its_topics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reports"),
+    ("arguments", "text"),
     [
         ({}, "starting_offsets() takes a query, or checkpoint=, and not both"),
         ({"query": "orders", "checkpoint": "/c"}, "and not both"),
@@ -263,10 +256,10 @@ def test_a_checkpoint_has_no_brokers_of_its_topics() -> None:
         ({"query": "orders"}, "needs store=, or setting store.url"),
     ],
 )
-def test_a_wrong_argument_is_reported_in_one_line(arguments: dict[str, Any], reports: str) -> None:
+def test_a_wrong_argument_is_reported_in_one_line(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(RestoreError) as raised:
         starting_offsets(**arguments)
-    assert reports in line(raised)
+    assert text in line(raised)
 
 
 @pytest.mark.parametrize("topics", ["orders", [], ""])

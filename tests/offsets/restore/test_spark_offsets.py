@@ -107,7 +107,6 @@ def of(
 
 
 def log(*bounds: tuple[int, int], **fields: Any) -> TopicBounds:
-    """Earliest and latest of each partition."""
     return TopicBounds(
         **{
             "partitions": list(range(len(bounds))),
@@ -185,7 +184,7 @@ def test_three_of_many_partitions_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "bounds", "reports"),
+    ("position", "bounds", "text"),
     [
         (
             of({0: 5}, topic_id="old"),
@@ -199,12 +198,10 @@ def test_three_of_many_partitions_are_named() -> None:
     ],
     ids=["another id", "shorter", "fewer partitions", "gone"],
 )
-def test_a_recreated_topic_is_refused(
-    position: TopicRanges, bounds: TopicBounds, reports: str
-) -> None:
+def test_a_changed_topic_is_refused(position: TopicRanges, bounds: TopicBounds, text: str) -> None:
     with pytest.raises(TopicChanged) as raised:
         checked_offsets(at(position), {"orders": bounds}, "starting", "earliest", None)
-    assert reports in str(raised.value)
+    assert text in str(raised.value)
     assert "\n" not in str(raised.value)
 
 

@@ -18,7 +18,6 @@ BATCH_MS = 1_000
 
 
 def at_ms(batch_id: int) -> int:
-    """When it completes."""
     return START_MS + batch_id * BATCH_MS
 
 
@@ -27,8 +26,7 @@ def source(processed: Offsets | None, began: Offsets | None = None, **fields: An
 
 
 def output(batch_id: int | None, *sources: SourcePosition, **fields: Any) -> Observation:
-    """The observation once that batch has completed, a tenth of a second later. Without
-    sources: of `orders` 0 the batch has read ten records."""
+    """The observation after a batch. Without `sources`, it has read ten records of `orders` 0."""
     completed = at_ms(batch_id or 0)
     ours = [
         source({"orders": {0: 10 * (batch_id or 0) + 10}}, {"orders": {0: 10 * (batch_id or 0)}})
@@ -64,7 +62,6 @@ def linked(chain: BatchSequence, observation: Observation) -> tuple[BatchSequenc
 def recorded(
     observations: Iterable[Observation], chain: BatchSequence | None = None
 ) -> list[BatchRecord]:
-    """The records that these add, one after the other."""
     chain = chain or BatchSequence()
     records: list[BatchRecord] = []
     for one in observations:
@@ -74,12 +71,10 @@ def recorded(
 
 
 def spans(records: Iterable[BatchRecord]) -> list[tuple[int, int, int]]:
-    """Generation, first and last batch."""
     return [(r.generation, r.first_batch_id, r.batch_id) for r in records]
 
 
 def ranges(record: BatchRecord, topic: str = "orders", number: int = 0) -> dict[int, Any]:
-    """The first and the end offset by partition."""
     return {
         partition: (begin, until)
         for result in record.topics
@@ -121,7 +116,6 @@ async def records_of(store: OffsetStore, query_id: str = QUERY_ID) -> list[Batch
 
 
 async def places(store: OffsetStore, query_id: str = QUERY_ID) -> list[tuple[int, int]]:
-    """Generation and batch of all its records."""
     return [(result.generation, result.batch_id) for result in await records_of(store, query_id)]
 
 
@@ -130,8 +124,7 @@ def new_query() -> str:
 
 
 def check_whole(records: Sequence[BatchRecord]) -> None:
-    """Each generation has every batch from its first to its newest exactly once, each begins where
-    the one before it ended, and time never goes back."""
+    """Each generation has each batch once, ranges follow each other, time never goes back."""
     for before, after in itertools.pairwise(records):
         assert after.processed_at >= before.processed_at
         if after.generation != before.generation:

@@ -21,20 +21,16 @@ OF_ALL = [*OF_SQL, pytest.param("mongo_protocol", marks=pytest.mark.packaging)]
 
 
 class Opening(Protocol):
-    """Opens one more store at the same place, closed after the test."""
-
     async def __call__(self, *, prepared: bool = True) -> OffsetStore: ...
 
 
 @pytest.fixture(params=OF_ALL)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database."""
     return empty_database(request, tmp_path)
 
 
 @pytest.fixture(params=OF_SQL)
 def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty SQL database."""
     return empty_database(request, tmp_path)
 
 
@@ -59,5 +55,4 @@ async def another(url: str, opened: AsyncExitStack) -> Opening:
 
 @pytest.fixture
 async def store(another: Opening) -> OffsetStore:
-    """A store with tables."""
     return await another()

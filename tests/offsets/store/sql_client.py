@@ -13,7 +13,6 @@ _DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "
 
 
 def with_driver(url: str) -> str:
-    """The URL with SQLAlchemy's name of a driver."""
     scheme, _, rest = url.partition(":")
     return f"{_DRIVERS[scheme]}:{rest}"
 

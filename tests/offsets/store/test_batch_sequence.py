@@ -48,9 +48,7 @@ def test_an_unobserved_batch_is_computed_from_the_next(cause: str) -> None:
 
 
 @pytest.mark.parametrize("newest", [2, 9])
-def test_unobserved_batches_are_one_record_where_the_next_has_its_beginning(
-    newest: int,
-) -> None:
+def test_unobserved_batches_are_one_record_where_the_next_has_its_beginning(newest: int) -> None:
     records = recorded([output(0), output(newest)])
     assert spans(records) == [(0, 0, 0), (0, 1, newest - 1), (0, newest, newest)]
     between = records[1]
@@ -62,9 +60,7 @@ def test_unobserved_batches_are_one_record_where_the_next_has_its_beginning(
 
 
 @pytest.mark.parametrize("newest", [2, 9])
-def test_unobserved_batches_are_one_record_with_the_next_where_it_has_no_beginning(
-    newest: int,
-) -> None:
+def test_unobserved_batches_join_the_next_where_it_has_no_beginning(newest: int) -> None:
     records = recorded([output(0), repeated(newest)])
     assert spans(records) == [(0, 0, 0), (0, 1, newest)]
     assert ranges(records[1]) == {0: (10, 10 * newest + 10)}

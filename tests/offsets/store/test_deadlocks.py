@@ -34,7 +34,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def store(url: str, opened: AsyncExitStack) -> OffsetStore:
-    """A store with two queries."""
     if url.startswith("postgresql"):
         # Who is undone is who has waited for so long first.
         database = url.rpartition("/")[2]

@@ -16,8 +16,6 @@ STORE = "postgresql://h/d"
 
 
 class DriverError(Exception):
-    """An error with the shape of a driver's."""
-
     def __init__(self, text: str, sqlstate: str | None = None) -> None:
         super().__init__(text)
         self.sqlstate = sqlstate
@@ -34,7 +32,7 @@ def wrapped(text: str, sqlstate: str | None = None) -> DBAPIError:
         wrapped("in any language", "40P01"),
     ],
 )
-def test_a_deadlock_is_reported_apart(error: DBAPIError) -> None:
+def test_a_deadlock_has_an_error_of_its_own(error: DBAPIError) -> None:
     with pytest.raises(Deadlock), errors_translated(STORE):
         raise error
 
@@ -48,7 +46,7 @@ def test_what_mongodb_refuses_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "reports"),
+    ("error", "text"),
     [
         (wrapped("the server\n\tclosed  the connection"), ": the server closed the connection"),
         (wrapped("database or disk is full"), ": database or disk is full"),
@@ -59,10 +57,10 @@ def test_what_mongodb_refuses_is_reported() -> None:
         (asyncio.TimeoutError(), " does not answer"),
     ],
 )
-def test_other_errors_are_one_short_line(error: Exception, reports: str) -> None:
+def test_other_errors_are_one_short_line(error: Exception, text: str) -> None:
     with pytest.raises(StoreAway) as raised, errors_translated(STORE):
         raise error
-    assert str(raised.value) == f"the offset store at {STORE}{reports}"
+    assert str(raised.value) == f"the offset store at {STORE}{text}"
 
 
 def test_our_own_errors_stay_as_they_are() -> None:

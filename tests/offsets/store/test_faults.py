@@ -59,8 +59,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
 
 @pytest.fixture
 async def opened() -> AsyncIterator[AsyncExitStack]:
-    """Closes what a test opens. pymongo, cancelled as it connects, leaves its socket to the
-    collector: here, and not in another test."""
+    """Closes stores, and collects the socket that pymongo leaves where it is cancelled."""
     async with AsyncExitStack() as opened:
         yield opened
     with warnings.catch_warnings():
@@ -69,7 +68,6 @@ async def opened() -> AsyncIterator[AsyncExitStack]:
 
 
 def promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call ends soon."""
     monkeypatch.setattr(sql_store, "_TIMEOUT_S", PROMISED_S)
     monkeypatch.setattr(mongo_store, "_TIMEOUT_S", PROMISED_S)
     monkeypatch.setattr(mongo_store, "_CONNECT_S", PROMISED_S)
@@ -104,11 +102,11 @@ async def test_a_password_is_in_no_text_and_no_log(
     with pytest.raises(StoreAway) as raised:
         await store.prepare()
     check_line(str(raised.value), url)
-    output = [repr(store), *map(repr, vars(store).values()), repr(raised.value)]
-    output += traceback.format_exception(raised.value)
-    output += [entry.getMessage() + str(entry.exc_text) for entry in caplog.records]
+    texts = [repr(store), *map(repr, vars(store).values()), repr(raised.value)]
+    texts += traceback.format_exception(raised.value)
+    texts += [entry.getMessage() + str(entry.exc_text) for entry in caplog.records]
     for secret in (WRONG, quote(WRONG), quote(WRONG, safe=""), quote(WRONG, safe="/")):
-        assert not [text for text in output if secret in text]
+        assert not [text for text in texts if secret in text]
 
 
 @pytest.mark.packaging

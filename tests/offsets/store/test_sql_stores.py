@@ -19,7 +19,6 @@ LARGEST = 2**63 - 1
 
 @pytest.fixture
 def store(sql_url: str, opened: AsyncExitStack) -> OffsetStore:
-    """A store without tables."""
     return open_until_end(sql_url, opened, create=True)
 
 
@@ -58,9 +57,7 @@ async def test_a_newer_schema_is_refused_in_one_line(sql_url: str, store: Offset
         )
 
 
-async def test_another_programs_alembic_tables_are_left_alone(
-    sql_url: str, store: OffsetStore
-) -> None:
+async def test_other_alembic_tables_are_left_alone(sql_url: str, store: OffsetStore) -> None:
     run(
         sql_url,
         "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)",
@@ -99,9 +96,7 @@ async def test_tables_whose_maker_was_killed_are_made_whole(
     assert rows(sql_url, "SHOW CREATE TABLE sparklag_batches") == whole
 
 
-async def test_ranges_that_somebody_broke_are_reported_in_one_line(
-    sql_url: str, store: OffsetStore
-) -> None:
+async def test_broken_ranges_are_reported_in_one_line(sql_url: str, store: OffsetStore) -> None:
     await store.prepare()
     await store.write([record(3)])
     run(sql_url, "DROP VIEW sparklag_ranges", "UPDATE sparklag_batches SET ranges = '[7]'")

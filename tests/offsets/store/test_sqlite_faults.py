@@ -120,9 +120,7 @@ async def test_another_that_writes_for_too_long_is_reported_and_then_it_goes_on(
     assert len(await places(sqlite_store)) == 1
 
 
-async def test_a_file_that_is_no_database_is_reported(
-    tmp_path: Path, opened: AsyncExitStack
-) -> None:
+async def test_a_file_that_is_no_database_is_named(tmp_path: Path, opened: AsyncExitStack) -> None:
     letter = tmp_path / "letter"
     letter.write_text("not a database, " * 100)
     store = open_until_end(f"sqlite:///{letter}", opened)
@@ -159,7 +157,7 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "reports"),
+    ("url", "expected"),
     [
         ("", "begins with sqlite://"),
         ("offsets.db", "begins with sqlite://"),
@@ -180,11 +178,11 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
         ("mongodb://h", "No default database"),
     ],
 )
-def test_a_url_that_is_none_is_reported_in_one_line(url: str, reports: str) -> None:
+def test_a_url_that_is_none_is_reported_in_one_line(url: str, expected: str) -> None:
     with pytest.raises(UnusableStore) as raised:
         open_store(url, create=True)
     text = str(raised.value)
-    assert reports in text
+    assert expected in text
     assert shown_url(url) in text
     assert "\n" not in text
     assert "secret" not in text + repr(raised.value.__cause__)

@@ -116,7 +116,7 @@ async def test_the_later_of_several_that_completed_at_once_is_returned(store: Of
     assert await store.as_of(QUERY_ID, at_ms(5) - 1) is None
 
 
-async def test_queries_are_detected_by_id_and_by_exactly_their_name(store: OffsetStore) -> None:
+async def test_queries_are_selected_by_id_and_by_their_exact_name(store: OffsetStore) -> None:
     named = {name: record(0, query_id=new_query(), query=name) for name in NAMES}
     unnamed = record(0, query_id=new_query(), query=None)
     await store.write([*named.values(), unnamed])

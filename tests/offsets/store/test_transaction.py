@@ -36,7 +36,6 @@ Result = TypeVar("Result")
 
 @pytest.fixture
 def empty(sql_url: str) -> Iterator[Engine]:
-    """A database without tables of ours."""
     engine = create_engine(with_driver(sql_url))
     results.create(engine)
     yield engine
@@ -45,7 +44,6 @@ def empty(sql_url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def engine(empty: Engine) -> Engine:
-    """An engine with the tables."""
     prepare(empty)
     return empty
 
@@ -53,11 +51,12 @@ def engine(empty: Engine) -> Engine:
 def batch(
     number: int, ends: int | None = None, run_id: str = "run-1", **fields: Any
 ) -> Observation:
-    """Each has ten records of the only partition."""
     ends = 10 * (number + 1) if ends is None else ends
     where = position({"orders": {0: ends}}, began={"orders": {0: 10 * number}})
-    output = {"sources": [where], "observed_at": 1_000 + number, "processed_at": 1_000 + number}
-    return observation(**{"batch_id": number, "run_id": run_id, "batch": None, **output, **fields})
+    defaults = {"sources": [where], "observed_at": 1_000 + number, "processed_at": 1_000 + number}
+    return observation(
+        **{"batch_id": number, "run_id": run_id, "batch": None, **defaults, **fields}
+    )
 
 
 def no_id(bootstrap_servers: str | None, topic: str) -> None:
@@ -79,7 +78,6 @@ def written(engine: Engine) -> list[int]:
 
 
 def recorded(engine: Engine) -> list[tuple[int, int, str | None, list[list[int]]]]:
-    """First and last batch, run, ranges."""
     wanted = "SELECT * FROM sparklag_batches ORDER BY query_key, generation, batch_id"
     with engine.connect() as connection:
         return [
@@ -89,7 +87,6 @@ def recorded(engine: Engine) -> list[tuple[int, int, str | None, list[list[int]]
 
 
 def refused(engine: Engine, observed: Observation) -> str:
-    """Why, in one line; nothing is written."""
     before = written(engine), recorded(engine)
     with pytest.raises(BatchConflict) as refusal:
         write(engine, observed)
@@ -128,10 +125,10 @@ def test_a_batch_that_was_written_is_not_written_again(engine: Engine, run_id: s
 
 def test_a_batch_with_other_ends_is_refused(engine: Engine) -> None:
     write(engine, batch(0))
-    output = refused(engine, batch(0, ends=7, run_id="run-2"))
-    assert "query orders: batch 0 is recorded already, by run run-1, with other ends" in output
-    assert "two drivers run the query, or its checkpoint went back" in output
-    assert "starting_offsets('orders', store=…)" in output
+    line = refused(engine, batch(0, ends=7, run_id="run-2"))
+    assert "query orders: batch 0 is recorded already, by run run-1, with other ends" in line
+    assert "two drivers run the query, or its checkpoint went back" in line
+    assert "starting_offsets('orders', store=…)" in line
 
 
 def test_a_checkpoint_that_went_back_is_refused(engine: Engine) -> None:
@@ -144,20 +141,18 @@ def test_a_past_run_is_refused_with_any_batch(engine: Engine) -> None:
     write(engine, batch(0, run_id="zombie"))
     write(engine, batch(1, run_id="its heir"))
     for number in (1, 2, 5):
-        output = refused(engine, batch(number, run_id="zombie"))
-        assert "run zombie continues after run its heir has followed it" in output
+        line = refused(engine, batch(number, run_id="zombie"))
+        assert "run zombie continues after run its heir has followed it" in line
     assert write(engine, batch(2, run_id="its heir"))
 
 
 def test_a_batch_that_begins_elsewhere_than_the_one_before_ended_is_refused(engine: Engine) -> None:
     write(engine, batch(0, ends=12))
-    output = refused(engine, batch(1, run_id="run-2"))
-    assert "batch 1 begins at orders[0] 10, and batch 0 ended at 12" in output
+    line = refused(engine, batch(1, run_id="run-2"))
+    assert "batch 1 begins at orders[0] 10, and batch 0 ended at 12" in line
 
 
-def test_a_hole_before_a_batch_is_filled_and_reported(
-    engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_hole_is_filled_and_reported(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     write(engine, batch(0))
     assert write(engine, batch(4))
     assert recorded(engine)[1:] == [(1, 3, None, [[0, 10, 40]]), (4, 4, "run-1", [[0, 40, 50]])]
@@ -208,8 +203,8 @@ def test_one_of_two_runs_that_plan_a_batch_differently_writes_it(engine: Engine)
         return write(engine, batch(1, ends=ends, run_id=f"run-{ends}"))
 
     both = [in_thread(partial(write_one, ends)) for ends in (15, 17)]
-    output = [future.exception(DEADLINE_S) for future in both]
-    assert [type(error) for error in output if error is not None] == [BatchConflict]
+    errors = [future.exception(DEADLINE_S) for future in both]
+    assert [type(error) for error in errors if error is not None] == [BatchConflict]
     assert written(engine) == [0, 1]
 
 
@@ -270,9 +265,7 @@ def test_tables_are_made_once_by_all_that_start_together(empty: Engine) -> None:
     assert write(empty, batch(0))
 
 
-def test_tables_that_were_being_made_are_made_by_the_next(
-    empty: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_made_tables_are_completed(empty: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def make_and_die(connection: Any, shown: str, make: Any = database.upgrade) -> None:
         make(connection, shown)
         raise KeyboardInterrupt

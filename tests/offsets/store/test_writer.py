@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from sparklag_schemas import Observation, Settings
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import StoreSettings
 from sparklag_schemas.timestamps import epoch_ms
+from tests.background_task import background
 from tests.logged import logged
 from tests.messages import QUERY_ID
 from tests.offsets.conftest import open_until_end
@@ -28,7 +29,6 @@ from tests.waiting import DEADLINE_S, eventually, holds
 
 @pytest.fixture
 async def store(tmp_path: Path, opened: AsyncExitStack) -> FaultyStore:
-    """A store without tables."""
     return FaultyStore(open_until_end(f"sqlite:///{tmp_path}/offsets.db", opened, create=True))
 
 
@@ -76,8 +76,7 @@ async def test_after_another_has_written_it_goes_on_from_there(store: FaultyStor
 async def test_it_prunes_again_and_again(store: FaultyStore) -> None:
     settings = Settings(store=StoreSettings(keep_s=None, keep_batches=2))
     writer = StoreWriter(store, settings)
-    pruning = asyncio.create_task(writer.prune_regularly())
-    try:
+    async with background(writer.prune_regularly()):
         for batches in (range(5), range(5, 10)):
             await writer.write([output(n) for n in batches])
             await eventually(lambda: _are_left(store, 2), "the older ones are deleted")
@@ -86,10 +85,6 @@ async def test_it_prunes_again_and_again(store: FaultyStore) -> None:
         store.away = False
         await writer.write([output(n) for n in range(10, 15)])
         await eventually(lambda: _are_left(store, 2), "the older ones are deleted")
-    finally:
-        pruning.cancel()
-        with suppress(asyncio.CancelledError):
-            await pruning
     assert writer.counts.pruned == 13
     assert spans(await records_of(store)) == [(0, 13, 13), (0, 14, 14)]
 
@@ -98,14 +93,9 @@ async def test_it_prunes_what_is_older_than_it_is_to_be_kept(store: FaultyStore)
     writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=3_600)))
     now_ms = epoch_ms()
     hours = [output(n, processed_at=now_ms - (3 - n) * 3_000_000) for n in range(4)]
-    pruning = asyncio.create_task(writer.prune_regularly())
-    try:
+    async with background(writer.prune_regularly()):
         await writer.write(hours)
         await eventually(lambda: _are_left(store, 2), "the older ones are deleted")
-    finally:
-        pruning.cancel()
-        with suppress(asyncio.CancelledError):
-            await pruning
     assert spans(await records_of(store)) == [(0, 2, 2), (0, 3, 3)]
 
 
@@ -114,14 +104,11 @@ async def test_nothing_is_pruned_without_a_retention(store: FaultyStore) -> None
     await asyncio.wait_for(writer.prune_regularly(), DEADLINE_S)
 
 
-async def test_a_driver_records_its_queue_and_what_was_dropped_while_the_store_was_away(
-    store: FaultyStore,
-) -> None:
+async def test_a_driver_records_what_came_while_the_store_was_away(store: FaultyStore) -> None:
     queue: NewestQueue[Observation] = NewestQueue(1, key=lambda one: one.query_id)
     stats = Stats()
-    recording = asyncio.create_task(record_offsets(store, Settings(), queue, stats))
     other = new_query()
-    try:
+    async with background(record_offsets(store, Settings(), queue, stats)):
         queue.put_nowait(output(0))
         await asyncio.wait_for(queue.join(), DEADLINE_S)
         store.away = True
@@ -132,10 +119,6 @@ async def test_a_driver_records_its_queue_and_what_was_dropped_while_the_store_w
         await holds(lambda: stats.last_error is not None, "it fails")
         store.away = False
         await asyncio.wait_for(queue.join(), DEADLINE_S)
-    finally:
-        recording.cancel()
-        with suppress(asyncio.CancelledError):
-            await recording
     records = await records_of(store)
     assert records[-1].batch_id == 29
     covered = [n for one in records for n in range(one.first_batch_id, one.batch_id + 1)]

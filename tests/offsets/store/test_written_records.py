@@ -18,7 +18,6 @@ from tests.waiting import DEADLINE_S, holds
 
 
 async def record(writer: StoreWriter, *observations: Observation) -> int:
-    """The number of records they add."""
     before = writer.counts.batches
     await asyncio.wait_for(writer.write(observations), DEADLINE_S)
     return writer.counts.batches - before
@@ -32,9 +31,7 @@ async def test_a_run_continues_after_unobserved_batches(sqlite_store: OffsetStor
     assert spans(records) == [(0, 0, 0), (0, 1, 2), (0, 3, 3), (0, 4, 4), (0, 5, 5)]
 
 
-async def test_after_a_restart_it_goes_on_from_what_is_in_the_store(
-    sqlite_store: OffsetStore,
-) -> None:
+async def test_after_a_restart_it_goes_on_from_the_store(sqlite_store: OffsetStore) -> None:
     await record(StoreWriter(sqlite_store, Settings()), *(output(n) for n in range(4)))
     added = await record(StoreWriter(sqlite_store, Settings()), *(output(n) for n in range(6)))
     assert added == 2
@@ -85,7 +82,7 @@ async def test_queries_that_left_the_cache_are_read_again(
         assert spans(await records_of(sqlite_store, query_id)) == [(0, n, n) for n in range(3)]
 
 
-async def test_two_drivers_of_a_query_are_reported_of_once(
+async def test_two_drivers_of_a_query_are_reported_once(
     sqlite_store: OffsetStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = StoreWriter(sqlite_store, Settings())
@@ -93,8 +90,8 @@ async def test_two_drivers_of_a_query_are_reported_of_once(
     for n in range(3, 6):
         beside = output(n, batch=Batch(started_at=at_ms(n + 10), rows=1))
         assert await record(writer, beside, output(n, run_id=OTHER_RUN)) == 1
-    (message,) = logged(caplog)
-    assert message == (
+    (line,) = logged(caplog)
+    assert line == (
         f"query orders is run by two drivers: run {RUN_ID} continues beside run {OTHER_RUN}, and"
         " sparklag records the latter alone"
     )

@@ -31,7 +31,6 @@ SHAPES: list[Any] = [
 
 
 def schema_with(message: MessageType, name: str, kind: Any) -> dict[str, Any]:
-    """The schema of `message` with field `name` first, of another type."""
     schema: dict[str, Any] = json.loads(schema_of(message).text)
     fields = [field for field in schema["fields"] if field["name"] != name]
     return {**schema, "fields": [{"name": name, "type": kind}, *fields]}

@@ -38,7 +38,6 @@ def by_fastavro(schema: Any, value: Any) -> bytes:
 
 
 def values(kind: Any, named: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Values of that part of a schema, as dicts."""
     match kind:
         case list():
             return st.one_of([values(branch, named) for branch in kind])
@@ -60,7 +59,6 @@ def values(kind: Any, named: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 
 def objects(value: Any, kind: Any, named: dict[str, Any]) -> Any:
-    """`value` with attributes in place of a record's keys."""
     match kind:
         case list():
             (some,) = (branch for branch in kind if branch != "null")

@@ -88,9 +88,7 @@ def written(message: MessageType, path: tuple[str | int, ...], word: str) -> dic
 
 
 @each
-def test_an_unknown_word_in_json_is_read_and_written_again(
-    message: MessageType, path: tuple[str | int, ...]
-) -> None:
+def test_json_keeps_an_unknown_word(message: MessageType, path: tuple[str | int, ...]) -> None:
     value = written(message, path, NEW)
     jsonschema.Draft202012Validator(json_schema(message)).validate(value)
     read = JsonDecoder(message).decode(json.dumps(value).encode())
@@ -98,9 +96,7 @@ def test_an_unknown_word_in_json_is_read_and_written_again(
 
 
 @each
-def test_an_unknown_word_in_avro_is_read_and_written_again(
-    message: MessageType, path: tuple[str | int, ...]
-) -> None:
+def test_avro_keeps_an_unknown_word(message: MessageType, path: tuple[str | int, ...]) -> None:
     value = written(message, path, NEW)
     schema = schema_of(message).parsed
     data = by_fastavro(schema, value)
@@ -111,9 +107,7 @@ def test_an_unknown_word_in_avro_is_read_and_written_again(
 
 
 @each
-def test_a_word_of_more_than_100_characters_is_refused(
-    message: MessageType, path: tuple[str | int, ...]
-) -> None:
+def test_a_too_long_word_is_refused(message: MessageType, path: tuple[str | int, ...]) -> None:
     value = written(message, path, "x" * 101)
     with pytest.raises(MalformedMessage, match="length <= 100"):
         converted(value, message)

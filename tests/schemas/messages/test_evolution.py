@@ -1,5 +1,4 @@
-"""Messages outlive the programs that wrote them: each released version reads every newer one, and
-is read by it."""
+"""Each released version reads every newer one, and is read by it."""
 
 from __future__ import annotations
 
@@ -31,14 +30,12 @@ each = pytest.mark.parametrize(("version", "message"), EACH)
 
 
 def released(version: str, message: MessageType, ending: str) -> Any:
-    """The file of that message in that version."""
     file = RELEASED / version / f"{file_stem(message)}{ending}"
     return json.loads(file.read_text(encoding="utf-8"))
 
 
 def resolved(value: Any, writer: Any, reader: Any) -> Any:
-    """A value that is written in one Avro schema and read in another, by Avro's own rules;
-    timestamps stay numbers."""
+    """A value written in one Avro schema and read in another. Timestamps stay numbers."""
     written_in, read_in = (parse_schema(json.dumps(each)).parsed for each in (writer, reader))
     written = BytesIO(by_fastavro(written_in, value))
     return fastavro.schemaless_reader(written, written_in, read_in)
@@ -63,7 +60,6 @@ def with_open_words(schema: Any) -> Any:
 
 
 def least(value: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The document with its required fields alone."""
     return {name: value[name] for name in schema["required"]}
 
 
@@ -195,7 +191,6 @@ def _broken_promises(older: Any, newer: Any, where: str = "") -> list[str]:
 
 
 def _without_words(node: Any) -> Any:
-    """The schema without what is there for people."""
     match node:
         case dict():
             words = ("doc", "description", "examples", "title", "$id")

@@ -25,8 +25,6 @@ class Kept(logging.Handler):
 
 
 class Limited:
-    """A logger, and the records that its handler writes."""
-
     def __init__(self, window_s: float) -> None:
         self.limit = RepeatLimit(window_s)
         self.handler = Kept()
@@ -46,9 +44,7 @@ def limited(request: pytest.FixtureRequest) -> Iterator[Limited]:
     made.log.removeHandler(made.handler)
 
 
-def test_a_flood_is_limited_and_those_left_out_are_counted_when_its_window_ends(
-    limited: Limited,
-) -> None:
+def test_a_flood_is_limited_and_the_rest_is_counted_when_its_window_ends(limited: Limited) -> None:
     for number in range(100):
         limited.log.warning("cannot read %d", number, extra=log_fields("q1", "away"))
     assert limited.handler.texts() == [f"cannot read {number}" for number in range(5)]
@@ -93,9 +89,7 @@ def test_at_the_end_of_the_process_the_number_so_far_is_logged(limited: Limited)
 
 
 @for_an_hour
-def test_the_number_of_windows_is_bounded(
-    limited: Limited, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_windows_are_bounded(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_KEPT", 10)
     for _ in range(6):
         limited.log.warning("away", extra=log_fields("first"))

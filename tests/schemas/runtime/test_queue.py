@@ -32,9 +32,7 @@ def test_by_count_only_the_last_is_smaller(count: int, lengths: list[int]) -> No
         (["", "", ""], [["", "", ""]]),
     ],
 )
-def test_by_size_each_ends_when_it_is_large_enough(
-    items: list[str], chunks: list[list[str]]
-) -> None:
+def test_a_chunk_ends_when_it_is_large_enough(items: list[str], chunks: list[list[str]]) -> None:
     assert list(by_size(iter(items), len, 3)) == chunks
 
 
@@ -67,9 +65,7 @@ def drain(queue: NewestQueue[Item]) -> list[Item]:
         "where every item is the newest of its key it grows",
     ],
 )
-def test_at_its_limit_an_older_item_of_a_key_gives_way(
-    limit: int, put: str, dropped: str, left: str
-) -> None:
+def test_at_its_limit_an_older_item_goes(limit: int, put: str, dropped: str, left: str) -> None:
     def items(text: str) -> list[Item]:
         return [(item[0], int(item[1])) for item in text.split()]
 
@@ -83,9 +79,7 @@ def test_at_its_limit_an_older_item_of_a_key_gives_way(
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_it_stays_bounded_and_ordered_and_keeps_the_newest_item_of_each_key(
-    seed: int,
-) -> None:
+def test_it_stays_bounded_and_ordered_and_keeps_the_newest_item_of_each_key(seed: int) -> None:
     chance = random.Random(seed)
     limit = chance.randint(1, 8)
     keys = "abcdef"[: chance.randint(1, 6)]

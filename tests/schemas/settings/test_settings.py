@@ -94,9 +94,7 @@ def test_names_in_sparks_configuration_are_spelled_as_sparks_own() -> None:
         ({"httpPort": "x"}, "setting http_port = 'x': Expected `int`, got `str`"),
     ],
 )
-def test_a_wrong_setting_in_sparks_configuration_is_one_line_that_names_it(
-    configuration: dict[str, str], line: str
-) -> None:
+def test_a_wrong_spark_setting_is_named(configuration: dict[str, str], line: str) -> None:
     assert refusal(spark_configuration=configuration) == line
 
 
@@ -123,9 +121,7 @@ def test_nested_settings_come_from_variables_with_two_underscores() -> None:
         ("[a-z]+", ["[a-z]+"]),
     ],
 )
-def test_a_list_in_the_environment_takes_commas_or_a_json_array(
-    text: str, items: list[str]
-) -> None:
+def test_a_list_in_a_variable_takes_commas_or_a_json_array(text: str, items: list[str]) -> None:
     assert load_settings(environ={"SPARKLAG_GROUPS__ALLOW": text}).groups.allow == items
 
 
@@ -243,9 +239,7 @@ def test_the_first_matching_pattern_sets_the_refresh_interval_of_a_query(tmp_pat
         ),
     ],
 )
-def test_an_error_in_the_file_names_the_setting_as_the_file_does(
-    text: str, line: str, tmp_path: Path
-) -> None:
+def test_an_error_in_the_file_uses_its_names(text: str, line: str, tmp_path: Path) -> None:
     (tmp_path / "sparklag.toml").write_text(text)
     assert line in refusal()
 
@@ -347,9 +341,7 @@ def test_clusters_may_be_passed_as_objects() -> None:
         ),
     ],
 )
-def test_a_wrong_setting_of_a_cluster_is_one_line_that_names_it(
-    environ: dict[str, str], line: str
-) -> None:
+def test_a_wrong_cluster_setting_is_named_in_a_line(environ: dict[str, str], line: str) -> None:
     assert refusal(environ=environ) == line
 
 
@@ -401,7 +393,6 @@ def test_the_error_for_a_registrys_url_shows_no_secret(url: str, message: str) -
 
 
 def leaves(of: type[Any] = Settings, *above: str) -> Iterator[tuple[str, ...]]:
-    """The path of every setting in the types."""
     for name, kind in get_type_hints(of).items():
         steps = (*above, name)
         if get_origin(kind) is dict:
@@ -414,9 +405,7 @@ def leaves(of: type[Any] = Settings, *above: str) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.parametrize("empty", ["", " ,\n\u00a0"], ids=["", "blank"])
 @pytest.mark.parametrize("steps", [*leaves()], ids=".".join)
-def test_a_setting_that_is_empty_is_refused_with_its_source(
-    steps: tuple[str, ...], empty: str, tmp_path: Path
-) -> None:
+def test_an_empty_setting_is_refused(steps: tuple[str, ...], empty: str, tmp_path: Path) -> None:
     variable, dotted = f"SPARKLAG_{'__'.join(steps).upper()}", ".".join(steps)
     means = "is empty: set a value, or leave the setting out"
     assert refusal(environ={variable: empty}) == f"environment: {variable} {means}"

@@ -20,8 +20,6 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Shown(NamedTuple):
-    """What a command wrote on its terminal, without colours."""
-
     returncode: int
     lines: list[str]
     stderr: str
@@ -43,7 +41,6 @@ def environment() -> dict[str, str]:
 
 
 def on_terminal(columns: int, program: Sequence[str]) -> Shown:
-    """Run it with a terminal as its standard input and output."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with subprocess.Popen(

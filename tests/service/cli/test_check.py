@@ -39,7 +39,6 @@ Found = dict[tuple[str, str], list[dict[str, Any]]]
 def checked(
     settings: Settings, *arguments: str, url: str = NOWHERE, **variables: str
 ) -> tuple[int, Found]:
-    """The exit code, and the results by check and state."""
     ended = sparklag("check", "--json", "--url", url, *arguments, settings=settings, **variables)
     outcome: Found = {}
     for result in json.loads(ended.stdout):
@@ -160,7 +159,7 @@ def test_an_instance_without_work_is_named(kafka: LocalKafka, second_client: Sec
 
 
 @pytest.mark.kafka
-async def test_a_broker_that_is_not_where_the_metadata_reports_is_named(kafka: LocalKafka) -> None:
+async def test_a_broker_that_is_not_at_its_advertised_address_is_named(kafka: LocalKafka) -> None:
     async with BrokerPool(ClusterAccess(kafka.bootstrap_servers)) as pool:
         await pool.refresh()
         port = free_port()

@@ -49,8 +49,7 @@ def environment(settings: Settings | None) -> dict[str, str]:
 def sparklag(
     *arguments: str, settings: Settings | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in this process, where it takes a twentieth of the time. Its standard output
-    and error are no terminal."""
+    """Runs a command in this process, which is faster. Its output is no terminal."""
     stdout, stderr = StringIO(), StringIO()
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
@@ -65,7 +64,6 @@ def sparklag(
 
 
 def refused(answer: subprocess.CompletedProcess[str]) -> str:
-    """The one line on standard error of a command that could not answer."""
     assert answer.returncode == 2, answer.stderr
     (line,) = answer.stderr.splitlines()
     return line
@@ -73,7 +71,6 @@ def refused(answer: subprocess.CompletedProcess[str]) -> str:
 
 @contextmanager
 def serving(settings: Settings, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`sparklag serve` on a free port: the process, and its address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
@@ -108,7 +105,6 @@ def settings(kafka: LocalKafka) -> Settings:
 
 @pytest.fixture(scope="module")
 def url(settings: Settings, second_client: SecondClient) -> Iterator[str]:
-    """A service that knows one query, 65 records behind."""
     topic = f"orders-{settings.group_id}"
     second_client.create(topic, 1)
     second_client.produce(topic, [b"x"] * 70)

@@ -22,8 +22,7 @@ OTHER_ID = "ee8b09d1-0000-4000-8000-000000000002"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Three batches of `orders`, two of `orders-v2`, and two queries that are called `both`. Where
-    they read nobody listens."""
+    """Three batches of `orders`, two of `orders-v2`, two queries `both`. Their brokers are away."""
     url = f"sqlite:///{tmp_path_factory.mktemp('offsets')}/offsets.db"
     records = [record(number) for number in range(3)]
     records += [record(number, query_id=OTHER_ID, query="orders-v2") for number in range(2)]
@@ -65,7 +64,7 @@ def test_list_has_every_query_of_the_store_and_its_newest_batch(store: str) -> N
     assert [query["last_at"] for query in as_json][2:] == [at_ms(2), at_ms(1)]
 
 
-def test_show_reports_the_batch_of_a_moment_by_partition(store: str) -> None:
+def test_show_prints_the_batch_of_a_time_by_partition(store: str) -> None:
     shown = offsets("show", "orders", "--store", store, "--at", str(at_ms(1)))
     assert shown.returncode == 0, shown.stderr
     assert "batch 1, " in shown.stdout
@@ -101,9 +100,7 @@ def test_restore_writes_nothing_but_the_json_that_spark_takes(store: str) -> Non
         (("diff", "orders", "nobody"), "query 'nobody' is not in"),
     ],
 )
-def test_what_cannot_be_answered_is_one_line_and_exit_code_2(
-    store: str, arguments: tuple[str, ...], complaint: str
-) -> None:
+def test_refusals_exit_with_code_2(store: str, arguments: tuple[str, ...], complaint: str) -> None:
     assert complaint in refused(offsets(*arguments, "--store", store))
 
 

@@ -35,7 +35,6 @@ async def run(*arguments: str) -> Answer:
 
 @contextmanager
 def following(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`sparklag tail` that has not ended yet."""
     process = subprocess.Popen(
         command("tail", *arguments),
         env=environment(),

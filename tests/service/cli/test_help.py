@@ -46,8 +46,6 @@ def commands() -> dict[str, Any]:
 
 @pytest.fixture
 def page(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Page:
-    """Prints the help of a command in this process."""
-
     def print_help(command: str, width: int) -> str:
         monkeypatch.setenv("COLUMNS", str(width))
         monkeypatch.setattr("sys.argv", ["sparklag", *command.split(), "--help"])

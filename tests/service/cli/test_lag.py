@@ -26,7 +26,6 @@ STALLED = replace(LATER, status="STALL")
 
 
 def reads(*results: LagEvent | ServiceError) -> Read:
-    """These, one after the other; then Ctrl-C."""
     left = iter(results)
 
     def read() -> Reading:
@@ -41,7 +40,6 @@ def reads(*results: LagEvent | ServiceError) -> Read:
 
 
 def shown(*results: LagEvent | ServiceError) -> list[LagEvent]:
-    """What is shown of these."""
     events: list[LagEvent] = []
     with pytest.raises(KeyboardInterrupt):
         print_changes(reads(*results), 0, lambda reading: events.append(reading.event))
@@ -52,9 +50,7 @@ def test_each_change_is_shown_once() -> None:
     assert shown(EVENT, EVENT, LATER, STALLED, STALLED, EVENT) == [EVENT, STALLED, EVENT]
 
 
-def test_that_a_service_goes_and_returns_is_reported_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_outage_and_its_end_are_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     away = ServiceError("no service\x1b[2J")
     assert shown(EVENT, away, away, EVENT, STALLED) == [EVENT, STALLED]
     assert capsys.readouterr().err.splitlines() == [

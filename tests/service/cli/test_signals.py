@@ -30,8 +30,6 @@ BEFORE_MAIN = {-signal.SIGTERM, -signal.SIGINT}
 
 
 class Start:
-    """A service that starts, in a process of its own."""
-
     def __init__(self, settings: Settings, log: Path) -> None:
         self._log = log
         with log.open("wb") as file:
@@ -46,7 +44,6 @@ class Start:
         return self._log.read_text(errors="replace")
 
     def is_up(self) -> bool:
-        """True once it has joined its group."""
         assert self.process.poll() is None, self.log()
         serving = re.search(r"serving (http://[\w.:]+)", self.log())
         if serving is None:

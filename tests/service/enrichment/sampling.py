@@ -29,8 +29,6 @@ async def sampling(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Sampl
 
 
 class Sampled:
-    """What is known of the times of records, as queries are measured again and again."""
-
     def __init__(self, enricher: Enricher) -> None:
         self.enricher = enricher
 
@@ -39,7 +37,6 @@ class Sampled:
         return self.enricher.record_times["default"]
 
     def times(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Topic and partition; position and time."""
         return {
             (name, number): (one.offset, one.timestamp_ms)
             for name, topic in self.enricher.offsets["default"].items()
@@ -47,7 +44,6 @@ class Sampled:
         }
 
     def ends(self, topic: str) -> dict[int, int]:
-        """Log ends of its partitions that were read."""
         latest = latest_of(self.enricher.offsets["default"])
         return {at.partition: offset for at, offset in latest.items() if at.topic == topic}
 
@@ -58,7 +54,6 @@ class Sampled:
         self.record_times._sampler._postponed = Postponed()
 
     async def until(self, condition: Any, what: str, *states: QueryState) -> None:
-        """Measure `states` until that holds."""
         await measured_until(self.enricher, condition, what, *states)
 
     async def finds(

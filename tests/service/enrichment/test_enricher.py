@@ -63,9 +63,7 @@ async def test_a_query_on_a_healthy_broker_never_waits_for_a_frozen_one() -> Non
             )
 
 
-async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_for_long(
-    kafka: LocalKafka, topic: str
-) -> None:
+async def test_a_lost_cluster_briefly_delays_its_readers(kafka: LocalKafka, topic: str) -> None:
     here = source(0, processed={topic: {0: 0}})
     away = source(1, processed={"far": {0: 0}}, cluster="away")
     clusters = {"away": ClusterSettings(bootstrap_servers="127.0.0.1:1")}
@@ -96,9 +94,7 @@ async def test_a_query_of_no_configured_cluster_is_reported_at_once(kafka: Local
         assert enricher.offsets["default"] == {}
 
 
-async def test_what_nobody_took_is_reported_once_as_requested_last(
-    kafka: LocalKafka, topic: str
-) -> None:
+async def test_a_query_requested_twice_is_reported_once(kafka: LocalKafka, topic: str) -> None:
     async with enriching(kafka.bootstrap_servers) as enricher:
         old, new = query({topic: [0]}), query({topic: [0]})
         nowhere = query({topic: [0]}, "nowhere", cluster=None)

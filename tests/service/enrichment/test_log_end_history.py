@@ -19,9 +19,15 @@ def _row(times: LogEndHistory, at_s: float, *ends: int | None, interval_s: float
     times.append(at_s, read, interval_s)
 
 
-class Arrival(NamedTuple):
-    """When a record came."""
+def _history(*rows: list[int]) -> LogEndHistory:
+    """Rows of log ends, one each second from 100 s on."""
+    times = LogEndHistory()
+    for second, ends in enumerate(rows):
+        _row(times, 100.0 + second, *ends)
+    return times
 
+
+class Arrival(NamedTuple):
     after_s: float | None
     before_s: float
     at_s: float
@@ -37,9 +43,7 @@ def _arrival(
 
 
 def test_a_record_came_between_the_last_row_without_it_and_the_first_with_it() -> None:
-    times = LogEndHistory()
-    for at_s, end in ((100.0, 10), (101.0, 10), (102.0, 14), (103.0, 20)):
-        _row(times, at_s, end)
+    times = _history([10], [10], [14], [20])
 
     assert _arrival(times, 10, 20, 104.0) == Arrival(101.0, 102.0, 101.125)
     assert _arrival(times, 13, 20, 104.0) == Arrival(101.0, 102.0, 101.875)
@@ -47,32 +51,26 @@ def test_a_record_came_between_the_last_row_without_it_and_the_first_with_it() -
 
 
 def test_the_only_record_of_a_row_came_in_its_middle() -> None:
-    times = LogEndHistory()
-    _row(times, 100.0, 10)
-    _row(times, 101.0, 11)
+    times = _history([10], [11])
     assert _arrival(times, 10, 11, 102.0).at_s == 100.5
 
 
 def test_a_record_newer_than_the_last_row_came_before_the_end_that_shows_it() -> None:
-    times = LogEndHistory()
-    _row(times, 100.0, 10)
+    times = _history([10])
     result = _arrival(times, 10, 12, 100.8)
     assert (result.after_s, result.before_s) == (100.0, 100.8)
     assert result.at_s == pytest.approx(100.2)
 
 
-def test_a_record_that_was_there_before_anyone_looked_is_at_least_so_old() -> None:
-    times = LogEndHistory()
-    _row(times, 100.0, 10)
-    _row(times, 101.0, 12)
+def test_a_record_from_before_the_first_row_is_at_least_as_old_as_that() -> None:
+    times = _history([10], [12])
     assert _arrival(times, 9, 12, 102.0) == Arrival(None, 100.0, 100.0)
     assert _arrival(LogEndHistory(), 9, 12, 102.0) == Arrival(None, 102.0, 102.0)
 
 
 def test_what_was_not_read_does_not_count_as_unchanged() -> None:
     """Its leader was away from 101 to 103: the record may have come at any time between."""
-    times = LogEndHistory()
-    _row(times, 100.0, 10, 5)
+    times = _history([10, 5])
     stale = LatestOffset(10, 100.0)
     times.append(101.0, [stale, LatestOffset(5, 101.0)], 1.0)
     times.append(102.0, [None, LatestOffset(6, 102.0)], 1.0)
@@ -83,11 +81,7 @@ def test_what_was_not_read_does_not_count_as_unchanged() -> None:
 
 
 def test_a_log_that_became_shorter_has_no_past() -> None:
-    times = LogEndHistory()
-    _row(times, 100.0, 10, 10)
-    _row(times, 101.0, 20, 20)
-    _row(times, 102.0, 15, 30)
-    _row(times, 103.0, 25, 40)
+    times = _history([10, 10], [20, 20], [15, 30], [25, 40])
 
     assert _arrival(times, 12, 25, 104.0) == Arrival(None, 102.0, 102.0)
     assert _arrival(times, 16, 25, 104.0).after_s == 102.0
@@ -95,34 +89,25 @@ def test_a_log_that_became_shorter_has_no_past() -> None:
 
 
 def test_a_partition_that_was_added_has_no_past_before_that() -> None:
-    times = LogEndHistory()
-    _row(times, 100.0, 10)
-    _row(times, 101.0, 11, 3)
-    _row(times, 102.0, 12, 5)
+    times = _history([10], [11, 3], [12, 5])
     assert _arrival(times, 0, 5, 103.0, partition=1) == Arrival(None, 101.0, 101.0)
     assert _arrival(times, 4, 5, 103.0, partition=1).after_s == 101.0
 
 
 def test_a_topic_with_fewer_partitions_in_a_row_keeps_what_it_knew_of_the_others() -> None:
-    times = LogEndHistory()
-    _row(times, 100.0, 10, 3)
-    _row(times, 101.0, 11)
-    _row(times, 102.0, 12, 5)
+    times = _history([10, 3], [11], [12, 5])
     assert _arrival(times, 3, 5, 103.0, partition=1).after_s == 100.0
 
 
 def test_a_row_that_is_not_newer_is_left_out() -> None:
-    times = LogEndHistory()
-    _row(times, 100.0, 10)
+    times = _history([10])
     _row(times, 100.0, 99)
     _row(times, 99.0, 99)
     assert len(times) == 1
 
 
-def test_what_somebody_else_knows_of_the_past_fills_it() -> None:
-    times = LogEndHistory()
-    _row(times, 100.0, 10, 10)
-    _row(times, 101.0, 12, 12)
+def test_inserted_rows_fill_the_past() -> None:
+    times = _history([10, 10], [12, 12])
     times.insert(40.0, {0: 4, 1: 10})
     times.insert(70.0, {0: 8})
 
@@ -133,9 +118,7 @@ def test_what_somebody_else_knows_of_the_past_fills_it() -> None:
 
 
 def test_what_contradicts_what_was_read_is_not_believed() -> None:
-    times = LogEndHistory()
-    _row(times, 100.0, 10)
-    _row(times, 101.0, 12)
+    times = _history([10], [12])
     times.insert(100.5, {0: 11})
     times.insert(100.6, {0: 9})
     times.insert(40.0, {0: 11})
@@ -143,11 +126,8 @@ def test_what_contradicts_what_was_read_is_not_believed() -> None:
     assert _arrival(times, 9, 12, 102.0) == Arrival(None, 100.0, 100.0)
 
 
-def test_two_looks_say_of_every_partition_which_records_came_between_them() -> None:
-    times = LogEndHistory()
-    _row(times, 100.0, 10, 50, 0)
-    _row(times, 101.0, 20, 60)
-    _row(times, 102.0, 30, 70, 5)
+def test_two_rows_bound_every_record_between_them() -> None:
+    times = _history([10, 50, 0], [20, 60], [30, 70, 5])
     now = [LatestOffset(end, 103.0) for end in (40, 80, 9)]
 
     between = times.bracket(0, 15, now[0])

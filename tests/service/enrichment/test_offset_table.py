@@ -22,7 +22,6 @@ _NOT_LEADER = 6
 
 
 def table(topic_id: str | None = "first", partitions: int = 1) -> OffsetTable:
-    """A table that knows one broker and the topic `orders`."""
     made = OffsetTable("default")
     made.update_brokers({1: ("broker", 9092)})
     made.update_topic(result(topic_id, partitions), 0.0, 0.0)
@@ -34,7 +33,6 @@ def result(topic_id: str | None, partitions: int = 1, leader: int = 1) -> TopicM
 
 
 def offsets_at(*offsets: int, error: int = 0) -> bytes:
-    """A leader's answer for `orders`."""
     partitions = [(number, error, -1, offset) for number, offset in enumerate(offsets)]
     encoded: bytes = OffsetResponse_v3(0, [("orders", partitions)]).encode()
     return encoded

@@ -39,7 +39,6 @@ def reading(positions: dict[int, int], **fields: Any) -> TrackedSource:
 
 
 def lagging(source: TrackedSource, offsets: ClusterOffsets) -> dict[int, int]:
-    """Partition and position of those that lag."""
     result = lagging_partitions(source, offsets)
     return {one.partition.partition: one.position for one in result if one is not None}
 
@@ -84,8 +83,6 @@ def test_a_record_is_older_where_the_topic_was_not_measured_before_it_came() -> 
 
 @dataclass
 class FakeCluster:
-    """Offsets without brokers."""
-
     offsets: ClusterOffsets = field(default_factory=dict)
     pool: Any = None
     queries: dict[str, WatchedQuery] = field(
@@ -190,8 +187,7 @@ def searched(
     size: int = FIRST_BYTES,
     end: int = 100,
 ) -> Search:
-    """A search in a log of these batches, with each broker's rule of what fits; always first or
-    never is it in the request."""
+    """Searches a log of these batches, of which each broker's rule of size decides the answer."""
     search = search_at(position, "read_committed" if committed else "read_uncommitted", size)
     batches = list(log)
     rounds = 0

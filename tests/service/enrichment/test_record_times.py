@@ -28,7 +28,7 @@ CAME_S = (30, 150, 600, 2_000, 7_000, 15_000, 30_000, 60_000, 100_000)
 """Ages; the last is older than anybody asks for."""
 
 
-async def test_each_record_is_detected_between_the_two_ages_it_came_between(
+async def test_each_record_is_dated_between_the_two_ages_it_came_between(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     """Partition n is at record n of nine, the oldest first."""
@@ -69,7 +69,7 @@ async def test_each_record_is_detected_between_the_two_ages_it_came_between(
         assert (counts.requests, sampled.times()) == (0, {}), "no record is read"
 
 
-async def test_what_is_requested_for_takes_few_requests_and_a_partition_nobody_has_is_left_out(
+async def test_a_search_takes_few_requests_and_leaves_out_a_missing_partition(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     second_client.create(topic_name, 2)
@@ -132,7 +132,7 @@ async def test_a_log_without_new_records_ended_where_it_ends(kafka: LocalKafka, 
         await sampled.until(is_between, "where its record came", state)
 
 
-async def test_a_frozen_leader_keeps_nobody_from_looking_up_and_is_requested_again() -> None:
+async def test_a_frozen_leader_holds_up_no_lookup_and_is_retried() -> None:
     with LocalKafka() as first, second_broker(first) as second_node:
         await place(first, {"here": [1], "there": [2]})
         servers = first.bootstrap_servers

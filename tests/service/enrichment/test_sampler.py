@@ -71,7 +71,6 @@ class PlayedCluster:
         return self.pool.address if partition < 2 else None
 
     async def sample(self, *requested: Lagging) -> list[int]:
-        """The offsets that were requested from the leader."""
         self.pool.offsets = []
         for lagging in requested:
             self.sampler.request(lagging)
@@ -116,7 +115,7 @@ async def test_another_offset_level_and_topic_of_that_name_are_sampled(other: La
     assert await cluster.sample(other) == [other.position]
 
 
-async def test_a_timestamp_stays_to_be_observed_before_another_position_is_sampled() -> None:
+async def test_a_timestamp_stays_for_a_while_before_another_is_sampled() -> None:
     cluster = PlayedCluster()
     await cluster.sample(at(5))
     cluster.now_s += 2.9

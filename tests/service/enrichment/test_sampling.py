@@ -136,7 +136,7 @@ async def test_of_transactions_what_a_reader_gets_counts(kafka: LocalKafka, topi
         await producer.stop()
 
 
-async def test_what_was_deleted_before_it_was_read_is_not_requested_for(
+async def test_deleted_records_are_not_requested(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     second_client.create(topic_name, 3)
@@ -202,9 +202,7 @@ def cleaning_kafka() -> Iterator[LocalKafka]:
         yield broker
 
 
-async def test_in_a_compacted_topic_it_is_the_next_record_that_there_is(
-    cleaning_kafka: LocalKafka, topic_name: str
-) -> None:
+async def test_compacted_records_are_skipped(cleaning_kafka: LocalKafka, topic_name: str) -> None:
     servers, client = (
         cleaning_kafka.bootstrap_servers,
         SecondClient(cleaning_kafka.bootstrap_servers),
@@ -313,7 +311,7 @@ async def test_what_lags_since_before_the_service_started_has_its_age(
         assert event.max_time_lag_s == result
 
 
-async def test_a_topic_that_may_not_be_read_is_left_alone_and_reported_of_once(
+async def test_a_topic_that_may_not_be_read_is_left_alone_and_reported_once(
     scram_kafka: LocalKafka, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     internal = SecondClient(scram_kafka.internal_servers)

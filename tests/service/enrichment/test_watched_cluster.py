@@ -93,7 +93,7 @@ async def test_more_partitions_than_one_request_holds_are_all_answered(
     assert unknown(cluster) == {}
 
 
-async def test_an_offset_was_requested_for_after_its_query_was(
+async def test_an_offset_is_requested_after_its_query(
     second_client: SecondClient, cluster: WatchedCluster, topic: str
 ) -> None:
     state = query({topic: [0]})
@@ -109,8 +109,7 @@ async def test_an_offset_was_requested_for_after_its_query_was(
 
 @pytest.fixture(scope="module")
 def creating() -> Iterator[LocalKafka]:
-    """Creates a topic that is requested, when it is requested the usual way; may be frozen and
-    stopped."""
+    """Creates requested topics. May be frozen and stopped."""
     with LocalKafka(auto_create_topics=True) as broker:
         yield broker
 
@@ -283,9 +282,7 @@ async def test_a_query_without_sources_asks_nobody(cluster: WatchedCluster) -> N
     assert cluster.offsets == {}
 
 
-async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
-    scram_kafka: LocalKafka, topic_name: str
-) -> None:
+async def test_a_topic_is_measured_once_allowed(scram_kafka: LocalKafka, topic_name: str) -> None:
     SecondClient(scram_kafka.internal_servers).create(topic_name, 1)
     partition = TopicPartition(topic_name, 0)
     state = query({topic_name: [0]})

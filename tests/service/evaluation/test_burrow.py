@@ -32,7 +32,6 @@ class Group(Trace):
         )
 
     def commit(self, *offsets: int) -> None:
-        """The statuses of its partitions, in their order."""
         self.at = list(offsets)
         self.processed_at = self.now_ms
         self.say("group")
@@ -236,9 +235,7 @@ def test_records_that_retention_will_soon_delete_are_reported(burrow: bool) -> N
     assert (group.event.reason or "").startswith("retention deletes unread records in ")
 
 
-def test_what_was_reported_stays_where_another_instance_takes_over_until_it_saw_two_commits() -> (
-    None
-):
+def test_another_instance_keeps_the_status_until_it_has_two_commits() -> None:
     group = Group()
     group.commit_regularly(12, behind=100)
     assert group.status == "WARN"

@@ -139,9 +139,7 @@ def test_an_offset_that_is_too_old_does_not_count(unknown: dict[int, str], reaso
 
 
 @pytest.mark.parametrize("topic_id", ["id-a", None])
-def test_an_old_offset_before_the_position_reports_nothing_of_the_topic(
-    topic_id: str | None,
-) -> None:
+def test_an_old_offset_before_the_position_is_no_sign_of_a_new_topic(topic_id: str | None) -> None:
     result = evaluated(state(), offsets_at({0: 3}, topic_id=topic_id, requested_s=99), moment(100))
     assert (only(result).status, only(result).lag) == ("UNKNOWN", None)
     assert only(result).reason == "latest offset 3 was read before the query reached 5"

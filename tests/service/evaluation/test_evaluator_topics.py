@@ -1,5 +1,4 @@
-"""Lag where the topic or the position is not what it was: deleted, created anew, added to, gone
-back."""
+"""Lag of topics and positions that were deleted, created anew, added to, or went back."""
 
 from __future__ import annotations
 
@@ -30,7 +29,6 @@ from tests.service.states import (
 
 
 def at(*offsets: int, **fields: Any) -> Observation:
-    """The query is there, in the partitions' order."""
     return observation(sources=[position({"orders": dict(enumerate(offsets))})], **fields)
 
 
@@ -162,9 +160,7 @@ def test_a_partition_that_answers_is_there_though_the_list_of_them_is_older() ->
     ],
     ids=["gone", "forbidden", "unseen"],
 )
-def test_a_topic_without_any_known_partition_is_not_passed_over(
-    offsets: OffsetsByCluster, status: str, reason: str
-) -> None:
+def test_an_unmeasured_topic_counts(offsets: OffsetsByCluster, status: str, reason: str) -> None:
     query = state(source({"orders": {0: 5}}, topics=["orders", "returns"]))
     result = evaluated(query, offsets_at({0: 70}, beside=offsets))
     assert (result.total_lag, result.topics[1].total_lag) == (65, None)

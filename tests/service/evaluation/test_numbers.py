@@ -40,7 +40,7 @@ def test_a_record_on_a_quiet_topic_is_as_old_as_it_is() -> None:
     assert (trace.one().time_lag_s, trace.one().time_lag_method) == (5_000.5, "interpolated")
 
 
-def test_what_was_there_before_anyone_looked_is_at_least_as_old_as_the_look() -> None:
+def test_an_earlier_record_is_at_least_as_old_as_the_first_measurement() -> None:
     trace = Trace(produce=lambda _: [10], ends=[1_000])
     trace.at[0] = 500
     trace.say("progress", batch_id=3)
@@ -106,7 +106,7 @@ def test_a_timestamp_that_cannot_be_when_the_record_came_is_not_believed(off_s: 
 
 
 @pytest.mark.parametrize(("days", "method"), [(300, "sampled"), (400, "floor")])
-def test_of_what_was_there_before_anyone_looked_a_year_is_believed(days: int, method: str) -> None:
+def test_an_earlier_record_is_dated_back_a_year_at_most(days: int, method: str) -> None:
     trace = Trace(ends=[1_000])
     trace.at[0] = 500
     trace.say("progress", batch_id=3)
@@ -208,9 +208,7 @@ def test_a_backlog_reports_when_it_is_gone() -> None:
         ),
     ],
 )
-def test_a_query_that_never_catches_up_reports_so(
-    behind: int, most: int, trend: float, reason: str
-) -> None:
+def test_a_query_may_never_catch_up(behind: int, most: int, trend: float, reason: str) -> None:
     trace = Trace(produce=lambda _: [50])
     trace.ends[0] = behind
     for _ in range(20):
@@ -231,7 +229,7 @@ def test_what_is_processed_falls_once_a_batch_is_overdue() -> None:
     assert (trace.event.lag_trend or 0) > 20
 
 
-def test_batches_that_nobody_saw_are_counted() -> None:
+def test_unobserved_batches_are_counted() -> None:
     trace = Trace(produce=lambda _: [50])
     for _ in range(8):
         trace.pass_time(30)

@@ -11,27 +11,25 @@ from sparklag_schemas import Batch, Thresholds
 from tests.service.evaluation.trace import Trace
 
 
-def busy(per_second: int = 50) -> Trace:
+@pytest.fixture
+def trace() -> Trace:
     """A query that has kept up for a while, a batch of 2 s each 10 s."""
-    trace = Trace(produce=lambda _: [per_second])
+    trace = Trace(produce=lambda _: [50])
     trace.steady(12)
     return trace
 
 
 def statuses(trace: Trace) -> set[str]:
-    """The statuses since its first batch."""
     return {event.status for event in trace.events if event.batch_id is not None}
 
 
-def test_a_query_that_keeps_up_is_ok_all_the_time() -> None:
-    trace = busy()
+def test_a_query_that_keeps_up_is_ok_all_the_time(trace: Trace) -> None:
     trace.steady(60)
     assert statuses(trace) == {"OK"}
     assert {event.reason for event in trace.events[20:]} == {None}
 
 
-def test_a_slow_batch_is_no_alarm() -> None:
-    trace = busy()
+def test_a_slow_batch_is_no_alarm(trace: Trace) -> None:
     trace.batch(duration_s=250)
     trace.steady(20)
     assert statuses(trace) == {"OK"}
@@ -47,8 +45,7 @@ def test_batches_that_take_hours_are_no_alarm(durations_s: list[int]) -> None:
     assert statuses(trace) == {"OK"}
 
 
-def test_a_quiet_topic_is_no_alarm_nor_is_its_first_record_after_hours() -> None:
-    trace = busy()
+def test_a_quiet_topic_is_no_alarm_nor_is_its_first_record_after_hours(trace: Trace) -> None:
     trace.produce = lambda _: [0]
     trace.steady(1)
     for _ in range(600):
@@ -61,9 +58,8 @@ def test_a_quiet_topic_is_no_alarm_nor_is_its_first_record_after_hours() -> None
     assert (trace.status, trace.event.total_lag) == ("OK", 0)
 
 
-def test_a_batch_that_is_held_back_until_there_is_enough_is_no_alarm() -> None:
+def test_a_batch_that_is_held_back_until_there_is_enough_is_no_alarm(trace: Trace) -> None:
     """The query reports that it is idle while records wait, with `minOffsetsPerTrigger`."""
-    trace = busy()
     trace.produce = lambda now_s: [1 if now_s % 600 < 1 else 0]
     trace.batch()
     for _ in range(300):
@@ -82,8 +78,7 @@ def test_a_long_trigger_interval_is_no_alarm() -> None:
     assert statuses(trace) == {"OK"}
 
 
-def test_available_now_ends_and_its_lag_grows_until_the_next_run() -> None:
-    trace = busy()
+def test_available_now_ends_and_its_lag_grows_until_the_next_run(trace: Trace) -> None:
     trace.say("terminated")
     trace.pass_time(7_200)
     assert (trace.status, trace.event.total_lag) == ("FINISHED", 7_202 * 50)
@@ -105,8 +100,7 @@ def test_a_backlog_that_shrinks_is_no_alarm() -> None:
     assert statuses(trace) == {"OK"}
 
 
-def test_a_query_whose_driver_lives_and_completes_nothing_stalls() -> None:
-    trace = busy()
+def test_a_query_whose_driver_lives_and_completes_nothing_stalls(trace: Trace) -> None:
     trace.pass_time(300)
     assert trace.status == "OK"
     since = trace.event.measured_at
@@ -160,8 +154,7 @@ def test_a_checkpoint_that_does_not_move_is_of_a_query_that_stopped() -> None:
     assert trace.status == "STOP"
 
 
-def test_a_query_that_gets_slower_than_its_input_is_warned_of() -> None:
-    trace = busy()
+def test_a_query_that_gets_slower_than_its_input_is_warned_of(trace: Trace) -> None:
     for _ in range(14):
         trace.pass_time(8)
         trace.batch(2, most=400)
@@ -176,8 +169,7 @@ def test_a_query_that_gets_slower_than_its_input_is_warned_of() -> None:
     assert trace.status == "OK"
 
 
-def test_a_rising_lag_is_warned_of_between_batches_once_its_records_are_old() -> None:
-    trace = busy()
+def test_a_rising_lag_is_warned_of_between_batches_once_its_records_are_old(trace: Trace) -> None:
     trace.steady(12, most=400)
     assert trace.status == "OK"
     batch_id = trace.event.batch_id
@@ -187,9 +179,8 @@ def test_a_rising_lag_is_warned_of_between_batches_once_its_records_are_old() ->
     assert 30 < (trace.event.max_time_lag_s or 0) <= 31
 
 
-def test_a_rising_lag_that_will_soon_be_gone_is_no_alarm() -> None:
+def test_a_rising_lag_that_will_soon_be_gone_is_no_alarm(trace: Trace) -> None:
     """Half a second of work each ten: it could do far more than arrives."""
-    trace = busy()
     for _ in range(20):
         trace.pass_time(10)
         trace.at[0] += 400
@@ -201,8 +192,7 @@ def test_a_rising_lag_that_will_soon_be_gone_is_no_alarm() -> None:
 
 
 @pytest.mark.parametrize("end", ["STOP", "FINISHED", "FAILED"])
-def test_a_dead_query_processes_nothing(end: str) -> None:
-    trace = busy()
+def test_a_dead_query_processes_nothing(trace: Trace, end: str) -> None:
     assert trace.event.processed_rate == pytest.approx(50, rel=0.1)
     if end != "STOP":
         trace.say("terminated", exception="no space" if end == "FAILED" else None)
@@ -283,8 +273,7 @@ def test_what_is_allowed_can_be_reported(thresholds: Thresholds, reason: str) ->
     assert (trace.status, trace.event.reason) == ("WARN", reason)
 
 
-def test_a_warning_stays_until_something_moves() -> None:
-    trace = busy()
+def test_a_warning_stays_until_something_moves(trace: Trace) -> None:
     trace.steady(20, most=400)
     assert trace.status == "WARN"
     reason = trace.event.reason
@@ -295,8 +284,7 @@ def test_a_warning_stays_until_something_moves() -> None:
     assert trace.status == "OK"
 
 
-def test_a_held_query_does_not_stall_by_a_change_of_hands() -> None:
-    trace = busy()
+def test_a_held_query_does_not_stall_by_a_change_of_hands(trace: Trace) -> None:
     trace.idle()
     trace.produce = lambda _: [0]
     trace.ends[0] += 5

@@ -19,8 +19,7 @@ from tests.service.states import USUAL, Follower, moment
 
 
 class Trace:
-    """Query `orders` that reads all partitions of topic `orders`; it starts at 100 s, with nothing
-    to read unless there are `ends`. Measured each `refresh_s` while time passes."""
+    """Query `orders` on all partitions of `orders`, from 100 s on, measured each `refresh_s`."""
 
     def __init__(
         self,
@@ -34,8 +33,7 @@ class Trace:
         produce: Callable[[float], list[int]] | None = None,
         **fields: Any,
     ) -> None:
-        """`produce`: records that come up to a time, by partition. `burrow`: if it is a group,
-        Burrow's rules judge it. `fields`: of all observations."""
+        """`produce`: log ends by time. `burrow`: Burrow's rules. `fields`: of all observations."""
         self.now_s = 100.0
         self._refresh_s = refresh_s
         self.ends = ends or [0] * partitions
@@ -58,7 +56,6 @@ class Trace:
 
     @property
     def now_ms(self) -> int:
-        """Time of the machine's clock."""
         return self._moment.now_ms
 
     @property
@@ -106,7 +103,6 @@ class Trace:
         return event
 
     def sampled(self, number: int, timestamp_ms: int) -> None:
-        """The record at the query's position was read."""
         self._offsets.record_times[number] = RecordTime(self.at[number], timestamp_ms)
 
     def batch(self, duration_s: float = 1.0, *, most: int | None = None, **fields: Any) -> None:
@@ -131,7 +127,6 @@ class Trace:
         )
 
     def idle(self) -> None:
-        """The query reports that there is nothing to do."""
         self.say("idle")
 
     def say(self, cause: str, **fields: Any) -> None:

@@ -64,7 +64,7 @@ async def test_a_step_has_its_last_and_highest(live: LiveServer, http: httpx.Asy
     assert (second["max_time_lag_s"], second["status"]) == (None, "UNKNOWN")
 
 
-async def test_an_answer_has_a_thousand_points_at_most_however_fine_it_is_requested_for(
+async def test_an_answer_has_at_most_a_thousand_points_however_short_the_step(
     live: LiveServer, http: httpx.AsyncClient
 ) -> None:
     for ago_ms in range(24 * 60 * MINUTE_MS, 0, -MINUTE_MS):
@@ -77,9 +77,7 @@ async def test_an_answer_has_a_thousand_points_at_most_however_fine_it_is_reques
     assert 115 <= len(recent["points"]) <= 121
 
 
-async def test_it_reports_how_far_back_it_reaches(
-    live: LiveServer, http: httpx.AsyncClient
-) -> None:
+async def test_it_shows_how_far_back_it_reaches(live: LiveServer, http: httpx.AsyncClient) -> None:
     began_ms = epoch_ms()
     live.pipeline.view_reader.feed.begin({0: 0}, {0: 0})
     measured(live, 0)

@@ -21,7 +21,7 @@ from sparklag_service.view.feed import Feed, ViewReader
 from sparklag_service.view.view import View
 from tests.messages import lag_event
 from tests.second_client import SecondClient
-from tests.service.conftest import send
+from tests.service.conftest import LagLog
 from tests.waiting import DEADLINE_S, holds
 
 pytestmark = pytest.mark.kafka
@@ -29,8 +29,6 @@ S, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 
 
 class NewInstance:
-    """The parts of an instance that a history needs."""
-
     def __init__(self, settings: Settings) -> None:
         assert settings.bootstrap_servers is not None
         servers = settings.bootstrap_servers
@@ -60,7 +58,6 @@ class NewInstance:
 
 @asynccontextmanager
 async def refilled(settings: Settings) -> AsyncIterator[NewInstance]:
-    """Once it has read what there is."""
     instance = NewInstance(settings)
     tasks = [asyncio.create_task(instance.reader.run())]
     try:
@@ -76,29 +73,22 @@ async def refilled(settings: Settings) -> AsyncIterator[NewInstance]:
                 await task
 
 
-def write(client: SecondClient, settings: Settings, query_id: str, ages_ms: Iterable[int]) -> None:
-    """Events of those times, by the log's clock too; the lag is the age in seconds."""
+def write(log: LagLog, query_id: str, ages_ms: Iterable[int]) -> None:
+    """Events of those times; the lag is the age in seconds."""
     now_ms = epoch_ms()
     for ago_ms in ages_ms:
-        at_ms = now_ms - ago_ms
-        event = lag_event(
-            query_id=query_id, observed_at=at_ms, measured_at=at_ms, total_lag=ago_ms // S
-        )
-        send(client, settings.lag_topic, event, at_ms=at_ms)
+        log.write(query_id, now_ms - ago_ms, total_lag=ago_ms // S)
 
 
-def write_heartbeats(client: SecondClient, settings: Settings) -> None:
+def write_heartbeats(log: LagLog) -> None:
     """Events from which the view has the last minute, and nothing to read before."""
-    write(client, settings, "alive", range(5 * MINUTE, 0, -10 * S))
+    write(log, "alive", range(5 * MINUTE, 0, -10 * S))
 
 
-async def test_a_new_instance_knows_the_day_before_it_began(
-    service_settings: Settings, second_client: SecondClient
-) -> None:
-    second_client.create(service_settings.lag_topic)
-    write(second_client, service_settings, "a", range(30 * HOUR, 0, -10 * MINUTE))
-    write(second_client, service_settings, "a", range(5 * MINUTE, 0, -10 * S))
-    async with refilled(service_settings) as instance:
+async def test_a_new_instance_knows_the_day_before_it_began(log: LagLog) -> None:
+    write(log, "a", range(30 * HOUR, 0, -10 * MINUTE))
+    write(log, "a", range(5 * MINUTE, 0, -10 * S))
+    async with refilled(log.settings) as instance:
         ages = instance.ages("a", MINUTE)
         assert ages[0] >= 23 * 60 + 40
         assert sorted(ages, reverse=True) == ages
@@ -109,11 +99,8 @@ async def test_a_new_instance_knows_the_day_before_it_began(
         assert instance.complete_ago_ms() >= 24 * HOUR
 
 
-async def test_the_batches_and_the_runs_of_before_are_read_again_too(
-    service_settings: Settings, second_client: SecondClient
-) -> None:
-    second_client.create(service_settings.lag_topic)
-    topic, key, now_ms = service_settings.lag_topic, key_of("a"), epoch_ms()
+async def test_the_batches_and_the_runs_of_before_are_read_again_too(log: LagLog) -> None:
+    key, now_ms = key_of("a"), epoch_ms()
     # In three of the parts that are read one after the other, the newest first.
     for ago_ms, run_id, cause in (
         (8 * HOUR, "first", "started"),
@@ -123,7 +110,7 @@ async def test_the_batches_and_the_runs_of_before_are_read_again_too(
         (5 * S, "third", "refresh"),
     ):
         if run_id == "third":
-            write_heartbeats(second_client, service_settings)
+            write_heartbeats(log)
         at_ms = now_ms - ago_ms
         event = lag_event(
             query_id="a",
@@ -133,8 +120,8 @@ async def test_the_batches_and_the_runs_of_before_are_read_again_too(
             cause=cause,
             batch=Batch(started_at=0, rows=1, duration_ms=ago_ms // S, phases_ms={"addBatch": 9}),
         )
-        second_client.produce(topic, [encode(event)], key=key, at_ms=at_ms)
-    async with refilled(service_settings) as instance:
+        log.client.produce(log.topic, [encode(event)], key=key, at_ms=at_ms)
+    async with refilled(log.settings) as instance:
         wanted = TimeRange(now_ms - 9 * HOUR, now_ms + MINUTE, MINUTE)
         steps = points(instance.rows("a"), wanted)
     durations_s = [None, 7 * HOUR // S, 2 * HOUR // S, None, None]
@@ -144,14 +131,13 @@ async def test_the_batches_and_the_runs_of_before_are_read_again_too(
 
 
 async def test_where_retention_took_the_beginning_it_reports_since_when_nothing_is_missing(
-    service_settings: Settings, second_client: SecondClient
+    log: LagLog,
 ) -> None:
-    second_client.create(service_settings.lag_topic)
-    write(second_client, service_settings, "a", range(8 * HOUR, 4 * HOUR, -10 * MINUTE))
-    second_client.delete_records(service_settings.lag_topic, {0: 12})
-    write_heartbeats(second_client, service_settings)
-    write(second_client, service_settings, "a", [5 * S, 4 * S])
-    async with refilled(service_settings) as instance:
+    write(log, "a", range(8 * HOUR, 4 * HOUR, -10 * MINUTE))
+    log.client.delete_records(log.topic, {0: 12})
+    write_heartbeats(log)
+    write(log, "a", [5 * S, 4 * S])
+    async with refilled(log.settings) as instance:
         assert instance.ages("a", MINUTE)[0] == 6 * 60
         assert 6 * HOUR - MINUTE <= instance.complete_ago_ms() <= 6 * HOUR + MINUTE
 
@@ -159,59 +145,50 @@ async def test_where_retention_took_the_beginning_it_reports_since_when_nothing_
 async def test_where_compaction_left_holes_it_reports_since_when_nothing_is_missing(
     service_settings: Settings, second_client: SecondClient
 ) -> None:
-    topic = second_client.create(
-        service_settings.lag_topic,
+    log = LagLog(
+        service_settings,
+        second_client,
         cleanup_policy="compact",
         segment_ms="1",
         min_cleanable_dirty_ratio="0.001",
     )
-    write(second_client, service_settings, "rare", [7 * HOUR])
+    write(log, "rare", [7 * HOUR])
     for ago_ms in range(6 * HOUR, 4 * HOUR, -10 * MINUTE):
         for query in ("a", "b"):
-            write(second_client, service_settings, query, [ago_ms])
-    await holds(lambda: len(second_client.read_all(topic)) < 20, "the broker has compacted it")
-    write(second_client, service_settings, "a", [3 * HOUR, 2 * HOUR, 5 * S])
-    write(second_client, service_settings, "rare", [4 * S])
-    async with refilled(service_settings) as instance:
+            write(log, query, [ago_ms])
+    await holds(lambda: len(second_client.read_all(log.topic)) < 20, "the broker has compacted it")
+    write(log, "a", [3 * HOUR, 2 * HOUR, 5 * S])
+    write(log, "rare", [4 * S])
+    async with refilled(log.settings) as instance:
         # What is left from before the holes is shown, and not called complete.
         assert instance.ages("rare", HOUR) == [7, 0]
         assert 2 * HOUR <= instance.complete_ago_ms() <= 5 * HOUR
 
 
-async def test_what_a_query_was_before_its_tombstone_does_not_come_back(
-    service_settings: Settings, second_client: SecondClient
-) -> None:
-    second_client.create(service_settings.lag_topic)
-    write(second_client, service_settings, "forgotten", [6 * HOUR])
-    write(second_client, service_settings, "a", [5 * HOUR, 4 * HOUR, 2 * HOUR])
-    topic, hour_ago_ms = service_settings.lag_topic, epoch_ms() - HOUR
-    second_client.produce(topic, [None], key=key_of("a"), at_ms=hour_ago_ms)
-    write(second_client, service_settings, "a", [20 * MINUTE])
-    write_heartbeats(second_client, service_settings)
-    write(second_client, service_settings, "a", [5 * S])
-    async with refilled(service_settings) as instance:
+async def test_what_a_query_was_before_its_tombstone_does_not_come_back(log: LagLog) -> None:
+    write(log, "forgotten", [6 * HOUR])
+    write(log, "a", [5 * HOUR, 4 * HOUR, 2 * HOUR])
+    log.client.produce(log.topic, [None], key=key_of("a"), at_ms=epoch_ms() - HOUR)
+    write(log, "a", [20 * MINUTE])
+    write_heartbeats(log)
+    write(log, "a", [5 * S])
+    async with refilled(log.settings) as instance:
         assert instance.ages("a", MINUTE) == [20, 0]
         # The view does not know it: nobody could ask.
         assert instance.rows("forgotten") == []
 
 
-async def test_a_message_that_is_none_of_ours_is_counted_and_keeps_nothing_up(
-    service_settings: Settings, second_client: SecondClient
-) -> None:
-    second_client.create(service_settings.lag_topic)
-    write(second_client, service_settings, "a", [3 * HOUR])
-    second_client.produce(service_settings.lag_topic, [b"{"], key=b"a", at_ms=epoch_ms() - 2 * HOUR)
-    write(second_client, service_settings, "a", [HOUR])
-    write_heartbeats(second_client, service_settings)
-    write(second_client, service_settings, "a", [5 * S])
-    async with refilled(service_settings) as instance:
+async def test_a_message_that_is_none_of_ours_is_counted_and_keeps_nothing_up(log: LagLog) -> None:
+    write(log, "a", [3 * HOUR])
+    log.client.produce(log.topic, [b"{"], key=b"a", at_ms=epoch_ms() - 2 * HOUR)
+    write(log, "a", [HOUR])
+    write_heartbeats(log)
+    write(log, "a", [5 * S])
+    async with refilled(log.settings) as instance:
         assert instance.ages("a", HOUR) == [3, 1, 0]
         assert instance.counters.refusals.counts.total() == 1
 
 
-async def test_an_empty_topic_is_complete_at_once(
-    service_settings: Settings, second_client: SecondClient
-) -> None:
-    second_client.create(service_settings.lag_topic)
-    async with refilled(service_settings) as instance:
+async def test_an_empty_topic_is_complete_at_once(log: LagLog) -> None:
+    async with refilled(log.settings) as instance:
         assert instance.complete_ago_ms() >= 24 * HOUR

@@ -55,7 +55,6 @@ def test_what_is_packed_comes_back_and_what_is_not_known_is_not_0(lag: int | Non
 
 
 def completed(measured_at_ms: int, duration_ms: int | None, **phases_ms: int) -> Row:
-    """The row of an event that a completed batch caused."""
     batch = Batch(started_at=0, rows=1, duration_ms=duration_ms, phases_ms=phases_ms)
     return row_of(lag_event(measured_at=measured_at_ms, batch=batch, cause="progress"))
 

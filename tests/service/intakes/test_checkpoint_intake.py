@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from sparklag_service.counters import Counters
 from sparklag_service.intakes import SourceContext, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
 from sparklag_service.tracking.query_state import QueryState
+from tests.background_task import background
 from tests.offsets.checkpoints import folders
 from tests.service.states import source, state
 from tests.waiting import holds
@@ -27,8 +28,6 @@ INTERVAL_S = 0.05
 
 
 class Checkpoint(folders.Checkpoint):
-    """A checkpoint of a query that reads `orders`."""
-
     def begins(self, batch_id: int, offset: int, partition: int = 0) -> None:
         self.plan(batch_id, {"orders": {partition: offset}})
 
@@ -38,8 +37,6 @@ class Checkpoint(folders.Checkpoint):
 
 
 class Watching:
-    """An intake at work, and what it has put on the queue."""
-
     def __init__(self, **checkpoints: Any) -> None:
         clusters = checkpoints.pop("clusters", {})
         heartbeat_s = checkpoints.pop("heartbeat_s", 60.0)
@@ -66,13 +63,8 @@ class Watching:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Watching]:
-        task = asyncio.create_task(self.intake.run())
-        try:
+        async with background(self.intake.run()):
             yield self
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     @property
     def observed(self) -> list[Observation]:
@@ -83,7 +75,6 @@ class Watching:
         return self._observed
 
     def of(self, checkpoint: Checkpoint) -> list[Observation]:
-        """The observations of one query."""
         return [one for one in self.observed if one.query_id == checkpoint.query_id]
 
     async def reports(self, checkpoint: Checkpoint, batch_id: int, offset: int) -> Observation:
@@ -97,8 +88,6 @@ class Watching:
         return self.of(checkpoint)[-1]
 
     async def fails(self, *words: str) -> str:
-        """Wait for one line that has all of these."""
-
         def result() -> list[str]:
             lines = self.intake.failing.values()
             return [line for line in lines if all(word in line for word in words)]
@@ -108,11 +97,9 @@ class Watching:
         return result()[0]
 
     async def is_well(self) -> None:
-        """Wait until nothing fails."""
         await holds(lambda: not self.intake.failing, "nothing fails")
 
     async def looked(self, rounds: int = 4) -> None:
-        """Let some intervals pass."""
         await asyncio.sleep(rounds * INTERVAL_S)
 
 
@@ -156,18 +143,14 @@ async def test_a_batch_is_observed_when_it_begins_and_when_it_is_done(orders: Ch
         assert (await watching.reports(orders, 1, 25)).planned_batch_id is None
 
 
-async def test_what_has_not_changed_is_not_reported_before_the_heartbeat(
-    orders: Checkpoint,
-) -> None:
+async def test_an_unchanged_query_is_not_reported_before_the_heartbeat(orders: Checkpoint) -> None:
     async with Watching(locations=[str(orders.folder)]).running() as watching:
         await watching.reports(orders, 0, 10)
         await watching.looked(10)
         assert len(watching.of(orders)) == 1
 
 
-async def test_at_the_heartbeat_it_reports_that_the_query_still_is_there(
-    orders: Checkpoint,
-) -> None:
+async def test_at_the_heartbeat_it_reports_that_the_query_exists(orders: Checkpoint) -> None:
     settings = {"locations": [str(orders.folder)], "heartbeat_s": 0.2}
     async with Watching(**settings).running() as watching:
         await holds(lambda: len(watching.of(orders)) >= 3, "it is observed again")
@@ -211,7 +194,7 @@ async def test_a_query_is_named_by_its_folder(place: Path, folder: str, name: st
         assert (await watching.reports(orders, 0, 10)).query == name
 
 
-async def test_another_instances_checkpoint_is_not_reported_of_until_it_changes_hands(
+async def test_another_instances_checkpoint_is_not_reported(
     place: Path, orders: Checkpoint
 ) -> None:
     watching = Watching(locations=[f"{place}/*"])
@@ -400,10 +383,10 @@ async def test_partitions_beyond_the_limits_are_refused_until_they_are_gone(plac
         await watching.reports(checkpoint, 0, 5)
         checkpoint.begins(1, 9, partition=100_000)
         await watching.fails(str(checkpoint.folder), "partition 100000", "limits.partitions")
-        output = len(watching.of(checkpoint))
+        before = len(watching.of(checkpoint))
         await watching.looked()
         assert watching.intake.failing
-        assert len(watching.of(checkpoint)) == output
+        assert len(watching.of(checkpoint)) == before
         checkpoint.completes(1, 9)
         await watching.reports(checkpoint, 1, 9)
         await watching.is_well()

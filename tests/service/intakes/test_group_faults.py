@@ -43,7 +43,6 @@ class Two:
     topic: str
 
     async def groups(self, prefix: str) -> tuple[str, str]:
-        """A group that the first broker coordinates and one of the second."""
         results: dict[int, str] = {}
         for number in count():
             group = f"{prefix}-{number}"
@@ -53,7 +52,6 @@ class Two:
         return results[1], results[NODE_ID]
 
     async def committed_groups(self, prefix: str) -> tuple[str, str]:
-        """Two such groups with an offset of 5."""
         here, there = await self.groups(prefix)
         for group in (here, there):
             await commit(self.first.internal_servers, group, {self.topic: {0: 5}})
@@ -133,9 +131,7 @@ async def test_a_dead_coordinator_is_no_deletion_and_read_again(two: Two, topic_
         assert [o.cause for o in watch.of(there)] == ["group", "group"]
 
 
-async def test_a_coordinator_without_list_is_requested_again_at_once(
-    two: Two, topic_name: str
-) -> None:
+async def test_a_coordinator_without_list_is_retried_at_once(two: Two, topic_name: str) -> None:
     here, there = await two.committed_groups(topic_name)
     async with AsyncExitStack() as hangs:
         hangs.enter_context(frozen(two.second))

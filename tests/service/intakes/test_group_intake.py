@@ -26,7 +26,6 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def group(topic_name: str) -> str:
-    """A group that no other test has."""
     return f"group-of-{topic_name}"
 
 
@@ -153,9 +152,7 @@ async def test_a_group_is_observed_from_its_first_commit_on(
         await watch.at(group, {topic: {0: 1}})
 
 
-async def test_a_deleted_group_is_reported_to_have_ended_where_it_was_and_may_come_back(
-    kafka: LocalKafka, topic: str, group: str
-) -> None:
+async def test_a_deleted_group_may_come_back(kafka: LocalKafka, topic: str, group: str) -> None:
     await commit(kafka.bootstrap_servers, group, {topic: {0: 5}})
     async with watching(kafka.bootstrap_servers, re.escape(group)) as watch:
         await watch.at(group, {topic: {0: 5}})
@@ -170,9 +167,7 @@ async def test_a_deleted_group_is_reported_to_have_ended_where_it_was_and_may_co
         assert [o.cause for o in watch.of(group)] == ["group", "terminated", "group"]
 
 
-async def test_a_group_that_was_deleted_while_nobody_looked_is_reported_to_have_ended_once(
-    kafka: LocalKafka, topic: str, group: str
-) -> None:
+async def test_an_earlier_deletion_ends_a_group(kafka: LocalKafka, topic: str, group: str) -> None:
     query_ids = [f"group:default:{group}", f"group:west:{group}", "dd8b09d1"]
     queries = {query_id: state(query_id=query_id) for query_id in query_ids}
     async with watching(kafka.bootstrap_servers, f"{re.escape(group)}.*", queries=queries) as watch:

@@ -45,7 +45,6 @@ def test_the_partition_is_that_of_javas_hash(group: str, code: int | None) -> No
 
 
 def responses(number: int) -> Responses:
-    """Responses that differ by their number."""
     return {number: {"group": CommittedGroup(0, {})}}  # type: ignore[dict-item]
 
 

@@ -65,7 +65,6 @@ class LedgerWatcher:
 
 
 def write(ledger: Path, topic: str, offsets: dict[str, int]) -> None:
-    """Each query's next offset in partition 0 of the topic."""
     ledger.write_text(json.dumps({i: {topic: {"0": offset}} for i, offset in offsets.items()}))
 
 

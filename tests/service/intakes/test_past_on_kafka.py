@@ -42,8 +42,6 @@ def quick(kafka: LocalKafka, **fields: Any) -> Settings:
 
 
 class Query:
-    """The observations of a driver whose query reads one topic, batch by batch."""
-
     def __init__(self, service: RunningService, topic: str) -> None:
         self.id = str(uuid.uuid4())
         self.service = service
@@ -51,7 +49,6 @@ class Query:
         self._batch_id = 0
 
     def complete_batch(self, *offsets: int) -> None:
-        """Observe these offsets, in the order of the partitions."""
         self._batch_id += 1
         fields = {"query_id": self.id, "batch_id": self._batch_id, "processed_at": epoch_ms()}
         self.service.observe(seen(self._topic, dict(enumerate(offsets)), **fields))
@@ -94,7 +91,7 @@ async def test_a_record_that_waits_is_as_old_as_it_is(
 
 
 @pytest.mark.parametrize(("waits_s", "method"), [(600, "interpolated"), (200_000, "floor")])
-async def test_what_waited_before_anyone_looked_is_requested_of_kafka_by_time(
+async def test_a_backlog_from_before_the_start_is_looked_up_in_kafka_by_time(
     kafka: LocalKafka, second_client: SecondClient, topic: str, waits_s: int, method: TimeLagMethod
 ) -> None:
     """A day back; what is older is a day old at least."""

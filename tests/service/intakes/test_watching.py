@@ -21,14 +21,12 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def orders(second_client: SecondClient, topic: str) -> str:
-    """A topic with 100 records in its only partition."""
     second_client.produce(topic, [b"order"] * 100)
     return topic
 
 
 @pytest.fixture
 def watching(kafka: LocalKafka, tmp_path: Path) -> Settings:
-    """A service that watches all checkpoints in a folder."""
     return settings_for(
         kafka.bootstrap_servers,
         heartbeat_s=1.0,
@@ -93,14 +91,14 @@ async def test_two_instances_watch_each_checkpoint_once(
     for checkpoint in checkpoints:
         checkpoint.run(0, {orders: {0: 10}})
 
-    async def output(service: RunningService, batch_id: int) -> None:
+    async def all_show(service: RunningService, batch_id: int) -> None:
         for checkpoint in checkpoints:
             await service.shows(
                 checkpoint.query_id, lambda e: e.batch_id == batch_id, f"batch {batch_id}"
             )
 
     async with running(watching, second_client) as first:
-        await output(first, 0)
+        await all_show(first, 0)
         async with running(watching, second_client) as second:
 
             async def shared() -> bool:
@@ -110,11 +108,11 @@ async def test_two_instances_watch_each_checkpoint_once(
             await eventually(shared, "both have some")
             for checkpoint in checkpoints:
                 checkpoint.run(1, {orders: {0: 20}})
-            await output(first, 1)
-            await output(second, 1)
+            await all_show(first, 1)
+            await all_show(second, 1)
         for checkpoint in checkpoints:
             checkpoint.run(2, {orders: {0: 30}})
-        await output(first, 2)
+        await all_show(first, 2)
     for checkpoint in checkpoints:
         events = [event for event in first.published(checkpoint.query_id) if event is not None]
         versions = [event.version for event in events]

@@ -1,5 +1,4 @@
-"""The REST interface of a pipeline that is not running, on a real port, fed by hand; and readers of
-its live stream on bare sockets."""
+"""A REST interface on a real port without a pipeline, and readers of its live stream."""
 
 from __future__ import annotations
 
@@ -23,8 +22,6 @@ from tests.waiting import DEADLINE_S, holds
 
 
 class StreamEvent(NamedTuple):
-    """A Server-Sent Event as a reader parses it."""
-
     kind: str
     id: str
     """The last id: an event without one keeps that of the event before."""
@@ -32,8 +29,6 @@ class StreamEvent(NamedTuple):
 
 
 class StreamReader:
-    """Follows a live stream on a socket of its own."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
@@ -48,14 +43,12 @@ class StreamReader:
         return int(self.head.split()[1])
 
     async def open(self, path: str, last_id: str | None = None) -> None:
-        """Send a request, and read the head of the response."""
         resuming = "" if last_id is None else f"Last-Event-ID: {last_id}\r\n"
         self._writer.write(f"GET {path} HTTP/1.1\r\nHost: sparklag\r\n{resuming}\r\n".encode())
         async with deadline():
             self.head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
 
     async def next(self) -> StreamEvent | None:
-        """The next event; None at the stream's end."""
         kind, data = "message", ""
         async with deadline():
             while (line := await self._line()) is not None:
@@ -89,8 +82,6 @@ class StreamReader:
 
 
 class LiveServer:
-    """A service whose topic is this test."""
-
     def __init__(self, pipeline: Pipeline, port: int) -> None:
         self.pipeline = pipeline
         self.port = port
@@ -114,7 +105,6 @@ class LiveServer:
         return document
 
     def forget(self, query_id: str) -> None:
-        """Its tombstone is read."""
         self.pipeline.view.remove(query_id)
         self._arrive(query_id, 0, None, b"")
 
@@ -150,7 +140,6 @@ class LiveServer:
 
 @asynccontextmanager
 async def reading(port: int, path: str, last_id: str | None = None) -> AsyncIterator[StreamReader]:
-    """A reader that has its answer's head."""
     streams = await asyncio.open_connection("127.0.0.1", port)
     try:
         reader = StreamReader(*streams)

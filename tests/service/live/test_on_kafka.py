@@ -21,13 +21,11 @@ MINUTE, HOUR = 60_000, 3_600_000
 
 
 def move(client: SecondClient, settings: Settings, topic: str, query_id: str, to: int) -> None:
-    """Send the driver's observation of that position."""
     observed = seen(topic, {0: to}, query_id=query_id, observed_at=epoch_ms())
     send(client, settings.offsets_topic, observed)
 
 
 async def lag_of(reader: StreamReader, query_id: str, lag: int) -> None:
-    """Read until an event of the query has that lag."""
     async with deadline():
         while True:
             event = await reader.next()

@@ -28,7 +28,7 @@ def test_an_id_is_the_offsets_in_it() -> None:
     assert parse_id("-") == {}
 
 
-def test_what_is_no_id_is_reported_apart() -> None:
+def test_what_is_no_id_is_none() -> None:
     for text in ("", "x", "0", "0:", ":1", "0:1,", "0:-1", "0:1 ", "0:1\n", "9" * 40 + ":1"):
         assert parse_id(text) is None, text
 
@@ -99,8 +99,6 @@ def test_a_partition_that_is_read_anew_cannot_be_resumed_from_before() -> None:
 
 
 class Instance:
-    """The live stream of a service, and its view."""
-
     def __init__(self) -> None:
         self.view = View()
         counters = Counters()
@@ -110,7 +108,6 @@ class Instance:
         self._feed.begin(starts, starts)
 
     def take(self, arrival: Arrival) -> None:
-        """Take a record as the view's reader does."""
         if arrival.event is None:
             self.view.remove(arrival.query_id)
         else:
@@ -120,13 +117,10 @@ class Instance:
         self._feed.dispatch(arrival)
 
     def knows(self) -> dict[str, int | None]:
-        """Query id to lag."""
         return {entry.event.query_id: entry.event.total_lag for entry in self.view}
 
 
 class Client:
-    """Keeps what it receives, across connections."""
-
     def __init__(self) -> None:
         self.knows: dict[str, int | None] = {}
         self.last_id: str | None = None
@@ -157,7 +151,7 @@ steps = st.lists(
     steps, st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 12)), max_size=6)
 )
 @example([(0, "small")] * 3 + [(1, "small"), (0, "forget")], [(4, False, 2)])
-def test_who_reads_in_pieces_from_instance_to_instance_knows_in_the_end_what_they_know(
+def test_a_reader_of_several_instances_ends_with_what_they_know(
     steps: list[tuple[int, str]], visits: list[tuple[int, bool, int]]
 ) -> None:
     offsets = [0] * PARTITIONS

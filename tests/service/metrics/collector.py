@@ -14,8 +14,6 @@ _Export = TypeVar("_Export", ExportMetricsServiceRequest, ExportTraceServiceRequ
 
 
 class Point(NamedTuple):
-    """A data point with its attributes, its resource's too."""
-
     unit: str
     resource: dict[str, Any]
     attributes: dict[str, Any]
@@ -44,7 +42,6 @@ class _Receiver(HttpServer, Generic[_Export]):
 
     @property
     def endpoint(self) -> str:
-        """The URL for a setting."""
         return self.url_for(self._path)
 
     def _receive(self, request: Request) -> Response:

@@ -138,7 +138,6 @@ class Scrape:
         return {labels: value for (known, labels), value in self.samples.items() if known == name}
 
     def only(self, name: str) -> tuple[Labels, float]:
-        """The labels and the value of the only sample of that name."""
         ((labels, value),) = self.values(name).items()
         return dict(labels), value
 

@@ -127,7 +127,7 @@ def test_a_query_whose_name_another_has_goes_by_its_id_and_a_group_by_its_own() 
     assert groups == {"id-1", "id-2", "id-3", "billing"}
 
 
-def test_groups_of_one_name_in_two_clusters_are_reported_apart_by_the_cluster() -> None:
+def test_the_cluster_distinguishes_groups_of_one_name() -> None:
     events = [
         lag_event(
             query_id=f"group:{cluster}:billing",
@@ -188,7 +188,6 @@ def test_a_group_name_changes_with_its_neighbours_and_nothing_old_stays() -> Non
 
 
 def described(**topics: list[PartitionReplicas]) -> ClusterMetadata:
-    """A cluster of two brokers with these topics' partitions, from 0 on."""
     return ClusterMetadata(
         {1: ("b1", 9092), 2: ("b2", 9093)},
         {
@@ -239,7 +238,7 @@ def test_what_a_group_has_is_shown_under_the_names_of_both_tools() -> None:
     assert poll_time == ({"cluster_name": "default"}, 12.5)
 
 
-def test_metadata_of_several_clusters_is_reported_apart_by_a_label() -> None:
+def test_a_label_distinguishes_metadata_of_several_clusters() -> None:
     cluster = described(orders=[PartitionReplicas(1, 1, 1, 1)])
     series = QuerySeries(settings(["east"], compat=["kafka_exporter"]))
     event = lag_event(topics=[topic("orders"), topic("clicks", cluster="east")])

@@ -110,9 +110,7 @@ QUERIES = (
         (["orders.*"], ["id-2"], {"id-1"}),
     ],
 )
-def test_patterns_choose_queries_by_their_whole_name_or_id(
-    include: list[str], exclude: list[str], shown: set[str]
-) -> None:
+def test_patterns_match_in_full(include: list[str], exclude: list[str], shown: set[str]) -> None:
     result = scrape(*QUERIES, include=include, exclude=exclude, compat=COMPAT)
     ids = {dict(labels).get("query_id") for _, labels in result.samples} - {None}
     assert ids == shown

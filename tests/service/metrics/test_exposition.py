@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -30,7 +29,6 @@ from tests.service.metrics.scraped import (
     topic,
 )
 from tests.service.metrics.test_native import full_event
-from tests.service.rest_client import rest_client
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 COMPAT = ["kafka-lag-exporter", "kafka_exporter"]
@@ -46,7 +44,6 @@ PROMETHEUS_3 = (
 
 
 def promtool_reports(promtool: Path, text: bytes) -> list[str]:
-    """Objections to an exposition; empty where all is well."""
     done = subprocess.run(
         [promtool, "check", "metrics"],
         input=text,
@@ -55,10 +52,10 @@ def promtool_reports(promtool: Path, text: bytes) -> list[str]:
         timeout=240,
         check=False,
     )
-    message = done.stdout.decode().splitlines()
+    objections = done.stdout.decode().splitlines()
     # 3: it read all of it, and objects to names.
-    assert done.returncode in (0, 3), message
-    return message
+    assert done.returncode in (0, 3), objections
+    return objections
 
 
 @pytest.fixture
@@ -68,12 +65,6 @@ async def pipeline() -> Pipeline:
     for event in events:
         pipeline.tracked.adopt(event, 0.0)
     return pipeline
-
-
-@pytest.fixture
-async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
-    async with rest_client(pipeline) as client:
-        yield client
 
 
 async def test_both_formats_hold_the_series_of_service_and_queries(http: httpx.AsyncClient) -> None:
@@ -169,7 +160,7 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
     assert await scrape() == {(1_003, 3)}
 
 
-async def test_only_owned_queries_are_shown_where_that_is_requested_for() -> None:
+async def test_only_owned_queries_are_shown_where_that_is_requested() -> None:
     pipeline = showing(settings(queries="owned"), lag_event(), lag_event(query_id="b"))
     pipeline.tracked.adopt(lag_event(query_id="b"), 0.0)
     text = await exposed_by(pipeline)
@@ -194,8 +185,8 @@ async def test_promtool_has_nothing_to_say_of_our_own_names(programs: Programs) 
 @pytest.mark.packaging
 async def test_promtool_dislikes_what_the_other_tools_are_known_for(programs: Programs) -> None:
     text = await exposed(settings(compat=COMPAT), full_event())
-    message = await asyncio.to_thread(promtool_reports, programs.promtool, text.encode())
-    assert {line.partition(" ")[0] for line in message} <= {
+    objections = await asyncio.to_thread(promtool_reports, programs.promtool, text.encode())
+    assert {line.partition(" ")[0] for line in objections} <= {
         "kafka_consumergroup_lag_sum",
         "kafka_consumergroup_current_offset_sum",
     }

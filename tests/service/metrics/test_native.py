@@ -33,7 +33,6 @@ FAMILIES = (
 
 
 def full_event() -> LagEvent:
-    """An event in which everything is known."""
     return lag_event(
         status="STALL",
         status_since=NOW_MS - 2_500,
@@ -283,7 +282,7 @@ def test_a_query_without_a_name_goes_by_its_id() -> None:
     assert result.only("sparklag_query_lag")[0]["query"] == QUERY_ID
 
 
-def test_two_queries_of_one_name_are_reported_apart_by_their_ids() -> None:
+def test_ids_distinguish_two_queries_of_one_name() -> None:
     result = scrape(lag_event(query_id="a", total_lag=1), lag_event(query_id="b", total_lag=2))
     values = result.values("sparklag_query_lag").items()
     assert {dict(labels)["query_id"]: value for labels, value in values} == {"a": 1.0, "b": 2.0}

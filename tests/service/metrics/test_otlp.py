@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics import otlp
 from sparklag_service.metrics.otlp import MetricsPush, check_otlp
 from sparklag_service.pipeline import Pipeline
+from tests.background_task import background
 from tests.http_server import HttpServer
 from tests.logged import logged
 from tests.messages import lag_event, seen
@@ -49,13 +49,8 @@ def pushing_to(
 
 @asynccontextmanager
 async def pushing(pipeline: Pipeline) -> AsyncIterator[None]:
-    task = asyncio.create_task(MetricsPush(InstanceState(pipeline)).run())
-    try:
+    async with background(MetricsPush(InstanceState(pipeline)).run()):
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_sparklags_own_metrics_come_under_their_names_with_their_units() -> None:
@@ -135,7 +130,6 @@ async def test_only_what_this_instance_measures_is_pushed_and_only_while_it_does
 
 
 def ids(collector: Collector, since: int = 0) -> set[str]:
-    """Ids of the queries in all requests after the first `since`."""
     points = collector.points(since=since).get("sparklag.query.lag", ())
     return {point.attributes["query_id"] for point in points}
 
@@ -221,9 +215,7 @@ async def test_a_hanging_collector_does_not_delay_the_end(monkeypatch: pytest.Mo
         ),
     ],
 )
-def test_an_endpoint_that_is_no_otlp_over_http_is_named_in_a_line(
-    endpoint: str, message: str
-) -> None:
+def test_an_endpoint_that_is_no_otlp_over_http_is_named(endpoint: str, message: str) -> None:
     with pytest.raises(SettingsError) as refused:
         load_settings(environ={"SPARKLAG_OTLP__ENDPOINT": endpoint})
     assert message in str(refused.value)

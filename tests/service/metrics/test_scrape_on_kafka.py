@@ -21,7 +21,6 @@ pytestmark = pytest.mark.kafka
 
 
 async def series_of(exposition: Exposition, query_id: str) -> dict[str, float]:
-    """A query's samples, by their names; of partitions, 0's."""
     answer = await exposition.render("", "")
     return {
         sample.name: sample.value
@@ -94,7 +93,6 @@ async def test_no_series_of_another_tools_name_is_shown_twice_while_queries_chan
     observations = [seen(topic_name, {0: 0, 1: 0}) for _ in range(12)]
 
     async def shown(*services: RunningService) -> list[set[str]]:
-        """Series, of all services at one moment."""
         rendering = (Exposition(service.state).render("", "") for service in services)
         return [
             {

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -37,6 +37,7 @@ from sparklag_service.intakes.in_process import InProcessIntake
 from sparklag_service.metrics.otlp import TracesPush
 from sparklag_service.publishing import traces
 from sparklag_service.publishing.traces import PublishedTraces
+from tests.background_task import background
 from tests.messages import lag_event, observation, seen
 from tests.second_client import SecondClient
 from tests.service.instances import instance
@@ -57,15 +58,9 @@ def completed(topic: str, offset: int = 3, **fields: object) -> Observation:
 
 @asynccontextmanager
 async def driver(settings: Settings) -> AsyncIterator[NewestQueue[Observation]]:
-    """The publisher of a driver, on its own queue."""
     queue: NewestQueue[Observation] = NewestQueue(100, key=lambda each: each.query_id)
-    task = asyncio.create_task(publish_offsets(queue, settings.resolved(), Stats()))
-    try:
+    async with background(publish_offsets(queue, settings.resolved(), Stats())):
         yield queue
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def has_spans(collector: TraceCollector, count: int) -> bool:
@@ -183,16 +178,11 @@ async def test_in_a_driver_with_the_service_in_it_the_observation_has_the_same_t
 
     stats = Stats()
     intake = InProcessIntake(source, stats, deliveries, traced=True)
-    task = asyncio.create_task(intake.run(Handler()))
-    try:
+    async with background(intake.run(Handler())):
         batch = completed("orders")
         for each in (batch, completed("orders", cause="refresh")):
             source.put_nowait(each)
         first, second = [await deliveries.get(), await deliveries.get()]
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
     assert first.trace is not None
     assert first.trace.context == batch_trace(batch)
     assert second.trace is None
@@ -232,8 +222,6 @@ async def test_while_the_collector_is_away_the_newest_are_kept_and_the_others_co
     settings = tracing(Settings(), f"http://127.0.0.1:{port}/v1/traces")
 
     class State:
-        """What a push of traces reads of an instance."""
-
         counters = Counters()
 
     state = State()

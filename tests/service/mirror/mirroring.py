@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -14,6 +14,7 @@ from sparklag_schemas.settings.clusters import ClusterNames
 from sparklag_service.counters import Counters
 from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.view.view import Entry, View
+from tests.background_task import background
 from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.service.states import States
@@ -50,13 +51,11 @@ class Mirroring:
             self.show(observed)
 
     def show(self, observed: Observation, status: str = "OK") -> None:
-        """Put an event of the query into the view."""
         event = lag_event(query_id=observed.query_id, query=observed.query, status=status)
         self.view.remove(observed.query_id)
         self.view.put(Entry(event, encode(event), 0.0, 0, 0))
 
     async def fails(self, text: str) -> str:
-        """The reason with `text` in it."""
         received: dict[str, None] = {}
 
         def fails() -> bool:
@@ -82,17 +81,11 @@ class Mirroring:
 async def mirroring(
     bootstrap_servers: str, *, group: str = "spark-{query}", interval_s: float = 0.1, **fields: Any
 ) -> AsyncIterator[Mirroring]:
-    """A mirror that runs until the end of the block."""
     mirror = MirrorSettings(queries=[".*"], group=group, interval_s=interval_s)
     instance = Mirroring(Settings(mirror=mirror, **fields), bootstrap_servers)
-    running = asyncio.create_task(instance.mirror.run())
-    try:
+    async with background(instance.mirror.run()) as running:
         yield instance
         assert not running.done()
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
 
 
 async def committed(client: SecondClient, group: str, topic: str, offsets: dict[int, int]) -> None:

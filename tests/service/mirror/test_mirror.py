@@ -35,7 +35,6 @@ def group(topic: str) -> str:
 
 @pytest.fixture
 def reaches(second_client: SecondClient, group: str, topic: str) -> Reaches:
-    """Wait until the group is at these offsets."""
     return lambda offsets: committed(second_client, group, topic, offsets)
 
 
@@ -77,9 +76,7 @@ async def test_nothing_is_committed_twice_and_not_for_a_query_that_another_insta
     await reaches({0: 5})
 
 
-async def test_what_was_processed_last_is_committed_on_the_way_out(
-    kafka: LocalKafka, topic: str, reaches: Reaches
-) -> None:
+async def test_a_stop_commits_the_rest(kafka: LocalKafka, topic: str, reaches: Reaches) -> None:
     query = seen(topic, {0: 5}, query=topic)
     async with mirroring(kafka.bootstrap_servers, interval_s=600.0) as one:
         await asyncio.sleep(0)
@@ -87,9 +84,7 @@ async def test_what_was_processed_last_is_committed_on_the_way_out(
     await reaches({0: 5})
 
 
-async def test_an_instance_that_is_late_does_not_take_the_group_back(
-    kafka: LocalKafka, topic: str, reaches: Reaches
-) -> None:
+async def test_a_late_instance_is_ignored(kafka: LocalKafka, topic: str, reaches: Reaches) -> None:
     query = seen(topic, {0: 5}, query=topic)
     between = moved(query, {0: 6}, after_ms=500)
     newer = moved(query, {0: 8, 1: 2})
@@ -226,7 +221,7 @@ async def test_a_missing_topic_costs_only_itself(
 
 
 async def test_each_cluster_has_its_groups_and_one_that_is_away_costs_only_itself(
-    second_client: SecondClient, kafka: LocalKafka, topic: str, reaches: Reaches
+    second_client: SecondClient, kafka: LocalKafka, topic: str
 ) -> None:
     with LocalKafka() as east:
         far = SecondClient(east.bootstrap_servers)
@@ -255,7 +250,7 @@ async def test_each_cluster_has_its_groups_and_one_that_is_away_costs_only_itsel
             await one.fails_no_more()
 
 
-async def test_brokers_of_older_versions_are_requested_for_one_group_at_a_time(
+async def test_older_brokers_get_one_group_in_a_request(
     kafka: LocalKafka, second_client: SecondClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speaking(monkeypatch, {8: (0, 7), 9: (0, 5), 10: (0, 2)})

@@ -147,7 +147,6 @@ def is_observed_at(event: LagEvent, observed_at: int) -> bool:
 
 
 def at(observed: Observation, topic: str, offset: int) -> Observation:
-    """The next observation of the query."""
     return replace(
         observed,
         observed_at=observed.observed_at + offset,

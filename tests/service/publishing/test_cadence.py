@@ -1,5 +1,4 @@
-"""When an event is due: at once for news, once an interval for the clock, at every heartbeat. And
-when a query is measured that is as published."""
+"""When an event is due, and when a query that is as published is measured."""
 
 from __future__ import annotations
 

@@ -30,7 +30,6 @@ def event(*partitions: PartitionLag, **fields: object) -> LagEvent:
 
 
 def write(changes: PartitionChanges, of: LagEvent, now_s: float) -> list[Change]:
-    """What is due, and then acknowledged."""
     due = changes.due(of, now_s)
     for change in due:
         changes.written(change)

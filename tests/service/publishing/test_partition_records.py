@@ -29,8 +29,6 @@ def by_partition(service_settings: Settings) -> Settings:
 
 
 class Table:
-    """The topic as a table has it."""
-
     def __init__(self, settings: Settings, client: SecondClient) -> None:
         self._topic = settings.partition_topic
         self._client = client
@@ -47,8 +45,6 @@ class Table:
         ]
 
     async def comes_to(self, query_id: str, lags: dict[str, int]) -> None:
-        """Wait until that stands, by key."""
-
         async def remains() -> bool:
             newest = dict(await asyncio.to_thread(self.changes, query_id))
             result = {key: value["lag"] for key, value in newest.items() if value is not None}

@@ -71,7 +71,6 @@ async def serving(**limits: float) -> AsyncIterator[Serving]:
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
-    """What came before the connection was closed."""
     got = b""
     with suppress(ConnectionResetError):
         while part := await asyncio.wait_for(reader.read(65_536), DEADLINE_S):
@@ -130,9 +129,7 @@ def show_many(live: LiveServer) -> None:
     ],
     ids=["a scrape", "the last response", "a list", "many requests at once", "many headers"],
 )
-async def test_one_who_does_not_receive_a_response_is_cut_off(
-    path: str, head: str, repeated: int
-) -> None:
+async def test_a_client_that_does_not_read_is_cut_off(path: str, head: str, repeated: int) -> None:
     async with live_server(limits=LimitSettings(response_s=0.3)) as live:
         show_many(live)
         counters, connections = live.pipeline.counters, live.http.server_state.connections
@@ -159,13 +156,12 @@ async def test_what_waits_for_all_clients_is_bounded_and_others_get_theirs() -> 
 
 @pytest.mark.kafka
 async def test_a_warning_with_any_name_is_one_line_of_the_response(
-    kafka: LocalKafka, topic_name: str, second_client: SecondClient, tmp_path: Path
+    kafka: LocalKafka, topic: str, second_client: SecondClient, tmp_path: Path
 ) -> None:
-    second_client.create(topic_name)
-    second_client.produce(topic_name, [b"x"] * 10)
-    second_client.delete_records(topic_name, {0: 8})
+    second_client.produce(topic, [b"x"] * 10)
+    second_client.delete_records(topic, {0: 8})
     url = f"sqlite:///{tmp_path}/offsets.db"
-    at = source({topic_name: {0: 5}}, bootstrap_servers=kafka.bootstrap_servers)
+    at = source({topic: {0: 5}}, bootstrap_servers=kafka.bootstrap_servers)
     kept = open_store(url, create=True)
     names = ["a\nb", "a\r\nSet-Cookie: x", "\x1b[2J\x0b\x7f", " ends \t", "ü\u2028\x85", "x" * 999]
     reported_by = [output(0, at, query=name, query_id=f"id{n}") for n, name in enumerate(names)]

@@ -30,9 +30,7 @@ async def test_before_everything_is_there_it_is_live_and_not_ready() -> None:
     assert set(ready.json()["failing"]) == {"topics", "intake", "view"}
 
 
-async def test_the_list_of_queries_reports_what_fails_as_readiness_does(
-    incomplete: Pipeline,
-) -> None:
+async def test_the_list_of_queries_shows_what_fails_as_readiness_does(incomplete: Pipeline) -> None:
     for address in (HERE, ELSEWHERE):
         async with rest_client(incomplete, address) as http:
             ready, listed = (await http.get("/health/ready")).json(), await http.get("/lag")
@@ -41,7 +39,7 @@ async def test_the_list_of_queries_reports_what_fails_as_readiness_does(
             assert ready[kind] == listed.json()[kind] != {}
 
 
-async def test_strangers_are_reported_what_is_not_ready_and_not_why(incomplete: Pipeline) -> None:
+async def test_strangers_learn_what_is_not_ready_and_not_why(incomplete: Pipeline) -> None:
     async with rest_client(incomplete) as http:
         own = (await http.get("/lag")).json()
     assert own["failing"]["view"] == REASON

@@ -14,7 +14,7 @@ from tests.service.states import States, evaluated, offsets_at, only
 MINUTE_MS = 60_000
 
 
-def spoken(batch_id: int | None, offset: int, at_ms: int = 1_000, **fields: object) -> Observation:
+def driver(batch_id: int | None, offset: int, at_ms: int = 1_000, **fields: object) -> Observation:
     """A driver: batch `batch_id` ended at `offset` of `orders` 0."""
     return observation(
         **{
@@ -27,7 +27,7 @@ def spoken(batch_id: int | None, offset: int, at_ms: int = 1_000, **fields: obje
     )
 
 
-def received(
+def checkpoint(
     batch_id: int | None,
     offset: int | None,
     at_ms: int = 1_500,
@@ -61,7 +61,6 @@ def received(
 
 
 def taken(*observations: Observation) -> QueryState:
-    """What is known once these came, a driver's through the topic."""
     tracker = States()
     for number, one in enumerate(observations):
         offset = number if one.run_id is not None else None
@@ -78,26 +77,26 @@ def at(query: QueryState) -> tuple[int | None, object, str]:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param([received(4, 50)], (4, 50, "checkpoint"), id="it alone"),
+        pytest.param([checkpoint(4, 50)], (4, 50, "checkpoint"), id="it alone"),
         pytest.param(
-            [spoken(4, 50), received(5, 60)], (5, 60, "checkpoint"), id="an event was lost"
+            [driver(4, 50), checkpoint(5, 60)], (5, 60, "checkpoint"), id="an event was lost"
         ),
         # Asynchronous progress tracking: only some batches are written.
         pytest.param(
-            [spoken(7, 80), received(5, 60)], (7, 80, "listener"), id="the driver is ahead"
+            [driver(7, 80), checkpoint(5, 60)], (7, 80, "listener"), id="the driver is ahead"
         ),
         pytest.param(
-            [spoken(4, 50), received(6, 70), spoken(7, 80, 2_000)],
+            [driver(4, 50), checkpoint(6, 70), driver(7, 80, 2_000)],
             (7, 80, "listener"),
             id="the driver goes on",
         ),
         pytest.param(
-            [spoken(7, 80), received(7, 80), received(3, 40, 2_000)],
+            [driver(7, 80), checkpoint(7, 80), checkpoint(3, 40, 2_000)],
             (3, 40, "checkpoint"),
             id="somebody set it back",
         ),
         pytest.param(
-            [spoken(7, 80), received(None, None)], (7, 80, "listener"), id="it has no batch"
+            [driver(7, 80), checkpoint(None, None)], (7, 80, "listener"), id="it has no batch"
         ),
     ],
 )
@@ -112,14 +111,14 @@ def test_of_a_driver_and_a_checkpoint_the_newer_position_counts(
 
 
 def test_of_one_batch_the_driver_knows_more() -> None:
-    query = taken(spoken(4, 50), received(4, 50))
+    query = taken(driver(4, 50), checkpoint(4, 50))
     assert at(query) == (4, 50, "listener")
     assert query.batch is not None
 
 
 @pytest.mark.parametrize("cause", ["progress", "idle", "refresh", "terminated"])
 def test_a_driver_that_is_behind_its_checkpoint_does_not_take_the_query_back(cause: str) -> None:
-    query = taken(spoken(4, 50), received(6, 70), spoken(5, 60, 2_000, cause=cause))
+    query = taken(driver(4, 50), checkpoint(6, 70), driver(5, 60, 2_000, cause=cause))
     assert at(query) == (6, 70, "checkpoint")
     assert query.ended == (cause == "terminated")
     assert query.driver_written_at_ms == 2_000
@@ -136,7 +135,7 @@ def test_a_start_without_data_is_where_the_checkpoint_reports(is_first: bool) ->
         observed_at=1_000 if is_first else 3_000,
         sources=[SourcePosition(source=0, topics=["orders"], isolation_level="read_committed")],
     )
-    query = taken(begun, received(6, 70)) if is_first else taken(received(6, 70), begun)
+    query = taken(begun, checkpoint(6, 70)) if is_first else taken(checkpoint(6, 70), begun)
     assert at(query) == (6, 70, "checkpoint")
     assert query.run_id == OTHER_RUN
     assert query.sources[0].isolation_level == "read_committed"
@@ -144,7 +143,7 @@ def test_a_start_without_data_is_where_the_checkpoint_reports(is_first: bool) ->
     assert query.query == "orders"
 
 
-def test_sources_are_reported_apart_by_their_topics_where_a_plan_counts_otherwise() -> None:
+def test_topics_distinguish_sources_where_a_plan_counts_otherwise() -> None:
     begun = observation(
         cause="started",
         batch_id=None,
@@ -153,10 +152,10 @@ def test_sources_are_reported_apart_by_their_topics_where_a_plan_counts_otherwis
             SourcePosition(source=1, topics=["orders"]),
         ],
     )
-    checkpoint = received(
+    read = checkpoint(
         2, None, sources=[position({"orders": {0: 5}}), position({"fx": {0: 6}}, source=1)]
     )
-    query = taken(begun, checkpoint)
+    query = taken(begun, read)
     levels = {tuple(s.processed or ()): s.isolation_level for s in query.sources}
     assert levels == {("orders",): "read_uncommitted", ("fx",): "read_committed"}
 
@@ -164,18 +163,18 @@ def test_sources_are_reported_apart_by_their_topics_where_a_plan_counts_otherwis
 def test_a_source_without_data_in_the_last_batch_stays_where_it_was() -> None:
     both = [position({"orders": {0: 5}}), position({"fx": {0: 6}}, source=1)]
     one = [position({"orders": {0: 9}}), SourcePosition(source=1)]
-    query = taken(received(2, None, sources=both), received(3, None, 2_000, sources=one))
+    query = taken(checkpoint(2, None, sources=both), checkpoint(3, None, 2_000, sources=one))
     assert [s.processed for s in query.sources] == [{"orders": {0: 9}}, {"fx": {0: 6}}]
 
 
-def test_a_batch_long_after_the_drivers_last_word_is_of_a_run_that_does_not_speak() -> None:
-    query = taken(spoken(4, 50, cause="terminated"), received(9, 90, 5 * MINUTE_MS))
+def test_a_batch_long_after_the_drivers_last_message_is_of_another_run() -> None:
+    query = taken(driver(4, 50, cause="terminated"), checkpoint(9, 90, 5 * MINUTE_MS))
     assert query.run_id is None
     assert not query.ended
 
 
 def test_a_batch_just_before_the_drivers_end_is_its_own() -> None:
-    query = taken(spoken(4, 50, cause="terminated"), received(5, 60, 1_200))
+    query = taken(driver(4, 50, cause="terminated"), checkpoint(5, 60, 1_200))
     assert at(query) == (5, 60, "checkpoint")
     assert query.run_id == RUN_ID
     assert query.ended
@@ -183,7 +182,7 @@ def test_a_batch_just_before_the_drivers_end_is_its_own() -> None:
 
 def test_a_driver_that_speaks_again_is_the_run_it_was() -> None:
     # Kafka was away: the checkpoint went on without a word.
-    query = taken(spoken(4, 50), received(9, 90, 5 * MINUTE_MS), spoken(10, 99, 6 * MINUTE_MS))
+    query = taken(driver(4, 50), checkpoint(9, 90, 5 * MINUTE_MS), driver(10, 99, 6 * MINUTE_MS))
     assert at(query) == (10, 99, "listener")
     assert query.run_id == RUN_ID
     assert query.other_run_id is None
@@ -191,16 +190,16 @@ def test_a_driver_that_speaks_again_is_the_run_it_was() -> None:
 
 def test_clocks_that_differ_do_not_silence_a_driver() -> None:
     # The service's clock is an hour ahead of the driver's.
-    query = taken(received(4, 50, 60 * MINUTE_MS), spoken(5, 60, 1_000), spoken(6, 70, 2_000))
+    query = taken(checkpoint(4, 50, 60 * MINUTE_MS), driver(5, 60, 1_000), driver(6, 70, 2_000))
     assert at(query) == (6, 70, "listener")
     assert query.driver_written_at_ms == 2_000
 
 
 def test_an_observation_read_again_after_the_checkpoint_spoke_is_still_old() -> None:
     tracker = States()
-    tracker.observe(spoken(4, 50, 1_000), offset=7)
-    tracker.observe(received(4, 50, 1_500))
-    assert not tracker.observe(spoken(4, 50, 1_000), offset=7)
+    tracker.observe(driver(4, 50, 1_000), offset=7)
+    tracker.observe(checkpoint(4, 50, 1_500))
+    assert not tracker.observe(driver(4, 50, 1_000), offset=7)
     assert tracker.queries[QUERY_ID].observation_offset == 7
 
 
@@ -208,17 +207,17 @@ def test_an_observation_read_again_after_the_checkpoint_spoke_is_still_old() -> 
     ("then", "in_flight", "planned", "lag"),
     [
         ([], 8, 58, 20),
-        ([spoken(4, 50, 2_000, cause="idle")], 8, 58, 20),
-        ([spoken(4, 50, 2_000, cause="refresh")], 8, 58, 20),
-        ([spoken(5, 58, 2_000)], None, None, 12),
-        ([spoken(4, 50, 2_000, cause="terminated")], None, 58, 20),
+        ([driver(4, 50, 2_000, cause="idle")], 8, 58, 20),
+        ([driver(4, 50, 2_000, cause="refresh")], 8, 58, 20),
+        ([driver(5, 58, 2_000)], None, None, 12),
+        ([driver(4, 50, 2_000, cause="terminated")], None, 58, 20),
     ],
     ids=["planned", "idle", "refreshed", "completed", "ended"],
 )
 def test_what_is_in_flight_is_what_is_planned_and_not_processed(
     then: list[Observation], in_flight: int | None, planned: int | None, lag: int
 ) -> None:
-    query = taken(spoken(4, 50), received(4, 50, planned=(5, 58)), *then)
+    query = taken(driver(4, 50), checkpoint(4, 50, planned=(5, 58)), *then)
     event = evaluated(query, offsets_at({0: 70}))
     result = (event.in_flight, only(event).planned_offset, event.total_lag)
     assert result == (in_flight, planned, lag)
@@ -226,7 +225,7 @@ def test_what_is_in_flight_is_what_is_planned_and_not_processed(
 
 
 def test_the_first_batch_is_in_flight_before_any_has_completed() -> None:
-    query = taken(received(None, None, planned=(0, 58)))
+    query = taken(checkpoint(None, None, planned=(0, 58)))
     event = evaluated(query, offsets_at({0: 70}, {0: 0}))
     assert event.total_lag is None
     assert event.planned_batch_id == 0
@@ -234,13 +233,13 @@ def test_the_first_batch_is_in_flight_before_any_has_completed() -> None:
 
 
 def test_what_cannot_be_looked_at_any_more_is_not_called_dead() -> None:
-    event = evaluated(taken(received(4, 50)), offsets_at({0: 70}), silent=True)
+    event = evaluated(taken(checkpoint(4, 50)), offsets_at({0: 70}), silent=True)
     assert (event.status, event.total_lag) == ("UNKNOWN", 20)
     assert "cannot read its checkpoint" in (event.reason or "")
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_in_any_order_the_query_is_at_the_newest_batch_that_anybody_reported_of(seed: int) -> None:
+def test_in_any_order_the_query_is_at_the_newest_reported_batch(seed: int) -> None:
     dice = random.Random(seed)
     tracker = States()
     spoken_batch, observed_batch, number = -1, -1, 0
@@ -249,13 +248,13 @@ def test_in_any_order_the_query_is_at_the_newest_batch_that_anybody_reported_of(
         # The driver leads or lags; its events are dropped now and then.
         spoken_batch = max(spoken_batch, dice.randint(0, step))
         if dice.random() < 0.5:
-            tracker.observe(spoken(spoken_batch, 10 * spoken_batch, at_ms), offset=number)
+            tracker.observe(driver(spoken_batch, 10 * spoken_batch, at_ms), offset=number)
             number += 1
         else:
             observed_batch = max(observed_batch, dice.randint(0, step))
-            tracker.observe(received(observed_batch, 10 * observed_batch, at_ms))
-        output = tracker.queries[QUERY_ID]
-        assert output.batch_id is not None
-        assert at(output)[1] == 10 * output.batch_id
-        assert output.batch_id >= observed_batch
-        assert output.batch_id in (spoken_batch, observed_batch) or output.origin == "listener"
+            tracker.observe(checkpoint(observed_batch, 10 * observed_batch, at_ms))
+        query = tracker.queries[QUERY_ID]
+        assert query.batch_id is not None
+        assert at(query)[1] == 10 * query.batch_id
+        assert query.batch_id >= observed_batch
+        assert query.batch_id in (spoken_batch, observed_batch) or query.origin == "listener"

@@ -38,7 +38,6 @@ class Table(TrackedQueries):
         super().__init__(Settings(limits=limits).resolved("home:9092"), self.queue, self.counters)
 
     def let(self, query_id: str, partitions: int) -> None:
-        """A query has so many partitions."""
         self.track(state(query_id=query_id), partitions)
 
     def has(self, query_id: str) -> TrackedQuery:
@@ -47,13 +46,11 @@ class Table(TrackedQueries):
         return record
 
     def taken(self, name: str, *, by_driver: bool = True) -> Delivery:
-        """One that was put on the queue and taken from it."""
         observed = observation(observation_id=name, run_id="run" if by_driver else None)
         self.queue.put_nowait(Delivery(observed, lambda: self.done.append(name)))
         return self.queue.get_nowait()
 
     def deliver(self, name: str, newest: QueryState, *, by_driver: bool = True) -> None:
-        """Take a delivery: `newest` is the state of its query from then on."""
         self.add_pending(self.track(newest), self.taken(name, by_driver=by_driver))
 
     def covered(self, of: QueryState) -> str | None:
@@ -103,9 +100,7 @@ async def test_a_watchers_delivery_is_pending_where_no_driver_reports(table: Tab
     assert table.covered(SECOND) == "look again"
 
 
-async def test_a_delivery_that_was_not_published_is_pending_for_the_newest_state(
-    table: Table,
-) -> None:
+async def test_a_delivery_not_published_is_pending_for_the_newest_state(table: Table) -> None:
     table.deliver("driver", FIRST)
     failed = table.take(FIRST)
     assert table.unpublished == 0
@@ -150,9 +145,7 @@ async def test_a_query_beyond_the_limit_is_refused_until_another_goes() -> None:
     assert full.record("b") is None
 
 
-async def test_a_query_that_grows_beyond_the_limit_is_refused_and_keeps_what_it_had(
-    table: Table,
-) -> None:
+async def test_a_query_that_outgrows_the_limit_is_refused_and_keeps_its_state(table: Table) -> None:
     table.let("a", 6)
     table.let("b", 4)
     with pytest.raises(OverLimit, match=r"its 7 partitions exceed the 10 .*watched_partitions"):
@@ -168,17 +161,13 @@ async def test_a_query_that_grows_beyond_the_limit_is_refused_and_keeps_what_it_
     assert table.partitions == 3
 
 
-async def test_a_query_of_no_partitions_is_admitted_where_there_is_no_room_for_more(
-    table: Table,
-) -> None:
+async def test_a_query_without_partitions_is_admitted_where_there_is_no_room(table: Table) -> None:
     table.let("a", 10)
     table.let("b", 0)
     assert table.shares == {"queries": (2, 3), "watched_partitions": (10, 10)}
 
 
-async def test_a_query_that_was_adopted_keeps_its_first_state_until_it_is_released(
-    table: Table,
-) -> None:
+async def test_an_adopted_query_keeps_its_first_state_until_it_is_released(table: Table) -> None:
     table.adopt(lag_event(observed_at=1_000), 0.0)
     table.adopt(lag_event(observed_at=2_000), 0.0)
     assert table[QUERY_ID].observed_at == 1_000
@@ -219,9 +208,7 @@ def test_of_a_query_every_partition_that_its_topics_have_counts() -> None:
     assert measured_partitions(measured, {}) == 3
 
 
-async def test_a_failure_remains_until_its_stage_is_well(
-    table: Table, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failures_stay_until_recovery(table: Table, caplog: pytest.LogCaptureFixture) -> None:
     failing = lag_event(query_id="q\n1")
     table.let("q\n1", 1)
     with caplog.at_level(logging.ERROR, logger=tracked_queries.__name__):

@@ -45,13 +45,13 @@ def processed(tracker: States) -> list[object]:
 
 
 def tracked(*observations: Observation) -> States:
-    """These were the first of the topic."""
     tracker = States()
     for offset, observed in enumerate(observations):
         tracker.observe(observed, offset=offset)
     return tracker
 
 
+@pytest.fixture(name="tracker")
 def two_runs() -> States:
     """Run 1 was at 9, at 1 s; then run 2 began, at 2 s, and is at 20."""
     return tracked(
@@ -155,7 +155,7 @@ def test_a_subscription_watches_every_partition_and_an_assignment_its_own() -> N
     assert assigned.watched_partitions("returns", (0, 1)) == [1]
 
 
-def test_a_pattern_watches_the_topics_it_has_detected() -> None:
+def test_a_pattern_watches_the_topics_it_has_matched() -> None:
     assert source({"b": {0: 5}, "a": {0: 1}}, topics=None).watched_topics() == ["a", "b"]
 
 
@@ -171,16 +171,14 @@ def test_each_source_is_of_the_cluster_its_brokers_are_of() -> None:
     assert [source.cluster for source in known(tracker).sources] == ["default", "east", None]
 
 
-def test_a_run_that_speaks_beside_a_newer_one_is_named_and_moves_nothing() -> None:
-    tracker = two_runs()
+def test_a_run_that_speaks_beside_a_newer_one_is_named_and_moves_nothing(tracker: States) -> None:
     assert tracker.observe(at(12, observed_at=4_000), offset=3)
     assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, RUN_ID)
     assert processed(tracker) == [{"orders": {0: 20}}]
     assert known(tracker).observation_offset == 3
 
 
-def test_the_late_words_of_a_run_that_is_dead_are_not_taken() -> None:
-    tracker = two_runs()
+def test_late_messages_of_a_dead_run_are_ignored(tracker: States) -> None:
     assert not tracker.observe(at(9, observed_at=1_999), offset=3)
     assert not tracker.observe(at(9, observed_at=5_000, cause="terminated"), offset=4)
     assert not tracker.observe(started(observed_at=5_000), offset=5)
@@ -195,7 +193,6 @@ def test_a_start_that_is_written_again_after_the_end_in_its_millisecond_is_not_t
 
 
 def behind(tracker: States, *, now_ms: int, behind_ms: int, cause: str = "started") -> bool:
-    """A driver whose clock is behind writes."""
     written = at(9, run_id=OTHER_RUN, observed_at=now_ms - behind_ms, cause=cause)
     return tracker.observe(written, offset=now_ms, now_ms=now_ms)
 
@@ -264,8 +261,7 @@ def test_a_checkpoint_that_moves_long_after_a_forged_batch_is_the_position() -> 
     assert (known(tracker).run_id, known(tracker).batch_id) == (None, 43)
 
 
-def test_two_runs_are_over_when_one_of_them_is_terminated() -> None:
-    tracker = two_runs()
+def test_two_runs_are_over_when_one_of_them_is_terminated(tracker: States) -> None:
     tracker.observe(at(12, observed_at=4_000), offset=3)
     assert tracker.observe(at(12, observed_at=5_000, cause="terminated", exception="x"), offset=4)
     assert known(tracker).other_run_id is None
@@ -274,8 +270,7 @@ def test_two_runs_are_over_when_one_of_them_is_terminated() -> None:
     assert processed(tracker) == [{"orders": {0: 20}}]
 
 
-def test_two_runs_are_over_when_one_is_silent_for_a_minute() -> None:
-    tracker = two_runs()
+def test_two_runs_are_over_when_one_is_silent_for_a_minute(tracker: States) -> None:
     tracker.observe(at(12, observed_at=4_000), offset=3)
     tracker.observe(at(21, run_id=OTHER_RUN, observed_at=63_999), offset=4)
     assert known(tracker).other_run_id == RUN_ID
@@ -283,8 +278,7 @@ def test_two_runs_are_over_when_one_is_silent_for_a_minute() -> None:
     assert known(tracker).other_run_id is None
 
 
-def test_two_runs_are_reported_apart_from_one_whatever_their_clocks_say() -> None:
-    tracker = two_runs()
+def test_two_runs_are_distinguished_from_one_whatever_their_clocks_say(tracker: States) -> None:
     ahead_ms = 3_600_000
     tracker.observe(at(12, observed_at=ahead_ms), offset=3, now_ms=4_000)
     assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, RUN_ID)
@@ -304,8 +298,7 @@ def test_what_an_earlier_run_wrote_is_late_also_where_another_instance_knew_that
     assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, None)
 
 
-def test_when_the_newer_of_two_runs_ends_the_older_that_goes_on_is_the_query() -> None:
-    tracker = two_runs()
+def test_when_the_newer_of_two_runs_ends_the_older_one_is_the_query(tracker: States) -> None:
     tracker.observe(at(12, observed_at=4_000), offset=3)
     failed = at(20, run_id=OTHER_RUN, observed_at=5_000, cause="terminated", exception="x")
     tracker.observe(failed, offset=4)
@@ -318,8 +311,7 @@ def test_when_the_newer_of_two_runs_ends_the_older_that_goes_on_is_the_query() -
     assert processed(tracker) == [{"orders": {0: 14}}]
 
 
-def test_when_the_newer_of_two_runs_falls_silent_the_older_that_goes_on_is_the_query() -> None:
-    tracker = two_runs()
+def test_when_the_newer_of_two_runs_is_silent_the_older_one_is_the_query(tracker: States) -> None:
     for second in range(4, 64, 10):
         tracker.observe(at(10 + second, observed_at=second * 1_000), offset=second)
     assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, RUN_ID)
@@ -344,8 +336,7 @@ def test_two_runs_are_remembered_by_another_instance() -> None:
     assert known(tracker).other_run_id is None
 
 
-def test_a_third_run_ends_the_quarrel_of_two() -> None:
-    tracker = two_runs()
+def test_a_third_run_ends_the_quarrel_of_two(tracker: States) -> None:
     tracker.observe(at(12, observed_at=4_000), offset=3)
     tracker.observe(started(run_id=THIRD_RUN, observed_at=5_000), offset=4)
     assert (known(tracker).run_id, known(tracker).other_run_id) == (THIRD_RUN, None)
@@ -431,7 +422,7 @@ def observations(dice: random.Random) -> Iterator[tuple[Observation, int | None]
     """What a topic may hold of one query, told in any order, by clocks that are wrong."""
     for number in range(dice.randint(1, 40)):
         cause = dice.choice(["started", "progress", "progress", "idle", "refresh", "terminated"])
-        output = started if cause == "started" else observation
+        make = started if cause == "started" else observation
         fields: dict[str, object] = {
             "cause": cause,
             "run_id": dice.choice([RUN_ID, OTHER_RUN, THIRD_RUN]),
@@ -444,7 +435,7 @@ def observations(dice: random.Random) -> Iterator[tuple[Observation, int | None]
                     [SourcePosition(source=0), position({"orders": {0: dice.randint(0, 99)}})]
                 )
             ]
-        yield output(**fields), dice.choice([None, number, number, dice.randint(0, 40)])
+        yield make(**fields), dice.choice([None, number, number, dice.randint(0, 40)])
 
 
 def test_over_any_sequence_the_time_of_a_query_only_rises_and_its_position_stays() -> None:

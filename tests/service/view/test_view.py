@@ -49,7 +49,7 @@ def view_of(*entries: Entry, limits: LimitSettings | None = None) -> View:
     return view
 
 
-def test_a_query_is_detected_by_id_and_by_name() -> None:
+def test_a_query_is_selected_by_id_and_by_name() -> None:
     view = view_of(entry())
     assert view.find(QUERY_ID) == view.find("orders") == [view.get(QUERY_ID)]
     assert view.find("other") == []
@@ -93,7 +93,7 @@ def test_a_name_means_the_live_query_and_without_one_the_newest() -> None:
     assert result(view, "orders") == ["new"]
 
 
-def test_an_id_is_detected_by_its_first_four_characters_if_no_name_is_equal() -> None:
+def test_four_characters_select_an_id_if_no_name_is_equal() -> None:
     view = View()
     for query_id in ("dd8b09d1", "dd8b7777", "ee8b"):
         view.put(entry(query_id=query_id, query=None))
@@ -142,7 +142,7 @@ def test_one_without_a_name_or_a_driver_is_followed_by_none(fields: dict[str, An
     assert view.successor(lag_event(query_id="old", status="STOP", **fields)) is None
 
 
-def test_a_nameless_query_is_detected_by_its_id() -> None:
+def test_a_nameless_query_is_selected_by_its_id() -> None:
     view = view_of(entry(query=None))
     view.remove("unknown")
     assert len(view.find(QUERY_ID)) == 1

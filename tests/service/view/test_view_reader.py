@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -15,9 +15,9 @@ from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.view.feed import Feed, Follower, ViewReader
 from sparklag_service.view.view import View
+from tests.background_task import background
 from tests.messages import lag_event
-from tests.second_client import SecondClient
-from tests.service.conftest import send
+from tests.service.conftest import LagLog
 from tests.service.view.recorder import Recorder
 from tests.waiting import DEADLINE_S, holds
 
@@ -36,77 +36,53 @@ async def read(settings: Settings, *followers: Follower) -> AsyncIterator[tuple[
         MessageFormats(settings),
         Feed(counters, *followers),
     )
-    reading = asyncio.create_task(reader.run())
-    try:
+    async with background(reader.run()):
         await asyncio.wait_for(reader.caught_up.wait(), DEADLINE_S)
         yield view, counters
-    finally:
-        reading.cancel()
-        with suppress(asyncio.CancelledError):
-            await reading
 
 
-def write(client: SecondClient, settings: Settings, query_id: str, at_ms: int) -> None:
-    """An event of that time, by the log's clock too."""
-    event = lag_event(query_id=query_id, observed_at=at_ms, measured_at=at_ms)
-    send(client, settings.lag_topic, event, at_ms=at_ms)
-
-
-async def test_it_reads_the_last_minute_before_the_logs_end_and_no_more(
-    service_settings: Settings, second_client: SecondClient
-) -> None:
-    second_client.create(service_settings.lag_topic)
+async def test_it_reads_the_last_minute_before_the_logs_end_and_no_more(log: LagLog) -> None:
     now_ms = epoch_ms()
     for ago_ms in range(180 * MINUTE_MS, 120 * MINUTE_MS, -10_000):
-        write(second_client, service_settings, f"forgotten-{ago_ms}", now_ms - ago_ms)
-        write(second_client, service_settings, "alive", now_ms - ago_ms)
-    async with read(service_settings) as (view, _):
+        log.write(f"forgotten-{ago_ms}", now_ms - ago_ms)
+        log.write("alive", now_ms - ago_ms)
+    async with read(log.settings) as (view, _):
         assert view.get("alive") is not None
         # One event each ten seconds: a minute, and the rest of the last step.
         assert 7 <= len(view) <= 9
 
 
-async def test_a_query_that_only_spoke_before_an_outage_is_known(
-    service_settings: Settings, second_client: SecondClient
-) -> None:
-    second_client.create(service_settings.lag_topic)
+async def test_a_query_that_only_spoke_before_an_outage_is_known(log: LagLog) -> None:
     now_ms = epoch_ms()
     for ago_ms in range(20 * MINUTE_MS, 15 * MINUTE_MS, -10_000):
-        write(second_client, service_settings, "dead", now_ms - ago_ms)
-        write(second_client, service_settings, "alive", now_ms - ago_ms)
+        log.write("dead", now_ms - ago_ms)
+        log.write("alive", now_ms - ago_ms)
     # Nobody published for ten minutes; then an instance did, once, and was killed. So was the next.
-    write(second_client, service_settings, "alive", now_ms - 5 * MINUTE_MS)
-    write(second_client, service_settings, "alive", now_ms - 1_000)
-    async with read(service_settings) as (view, _):
+    log.write("alive", now_ms - 5 * MINUTE_MS)
+    log.write("alive", now_ms - 1_000)
+    async with read(log.settings) as (view, _):
         assert {entry.event.query_id for entry in view} == {"dead", "alive"}
 
 
-async def test_an_outage_in_the_last_minute_does_not_count(
-    service_settings: Settings, second_client: SecondClient
-) -> None:
-    second_client.create(service_settings.lag_topic)
+async def test_an_outage_in_the_last_minute_does_not_count(log: LagLog) -> None:
     now_ms = epoch_ms()
-    write(second_client, service_settings, "dead", now_ms - 90_000)
+    log.write("dead", now_ms - 90_000)
     for ago_ms in range(80_000, 50_000, -5_000):
-        write(second_client, service_settings, "alive", now_ms - ago_ms)
-    write(second_client, service_settings, "alive", now_ms - 1_000)
-    async with read(service_settings) as (view, _):
+        log.write("alive", now_ms - ago_ms)
+    log.write("alive", now_ms - 1_000)
+    async with read(log.settings) as (view, _):
         assert {entry.event.query_id for entry in view} == {"dead", "alive"}
 
 
-async def test_of_a_long_minute_the_feed_gets_the_last_records_alone(
-    service_settings: Settings, second_client: SecondClient
-) -> None:
-    topic = service_settings.lag_topic
-    second_client.create(topic)
+async def test_of_a_long_minute_the_feed_gets_the_last_records_alone(log: LagLog) -> None:
     now_ms = epoch_ms()
-    write(second_client, service_settings, "early", now_ms - 30_000)
-    write(second_client, service_settings, "forgotten", now_ms - 30_000)
-    second_client.produce(topic, [None], key=key_of("forgotten"), at_ms=now_ms - 20_000)
+    log.write("early", now_ms - 30_000)
+    log.write("forgotten", now_ms - 30_000)
+    log.client.produce(log.topic, [None], key=key_of("forgotten"), at_ms=now_ms - 20_000)
     events = [lag_event(query_id="busy", observed_at=at, measured_at=at) for at in range(1, 1_001)]
-    second_client.produce(topic, [encode(e) for e in events], key=key_of("busy"), at_ms=now_ms)
+    log.client.produce(log.topic, [encode(e) for e in events], key=key_of("busy"), at_ms=now_ms)
     followed = Recorder()
-    async with read(service_settings, followed) as (view, counters):
+    async with read(log.settings, followed) as (view, counters):
         assert {entry.event.query_id: entry.event.observed_at for entry in view} == {
             "early": now_ms - 30_000,
             "busy": 1_000,
@@ -115,32 +91,26 @@ async def test_of_a_long_minute_the_feed_gets_the_last_records_alone(
         assert 0 < end - start < 1_000
         assert followed.offsets == list(range(start, end))
         assert counters.outdated_events == 0
-        write(second_client, service_settings, "busy", now_ms)
+        log.write("busy", now_ms)
         await holds(lambda: followed.offsets[-1] == end, "what is written later is handed on")
 
 
-async def test_an_empty_topic_is_read_at_once(
-    service_settings: Settings, second_client: SecondClient
-) -> None:
-    second_client.create(service_settings.lag_topic, partitions=2)
-    async with read(service_settings) as (view, _):
+async def test_an_empty_topic_is_read_at_once(log: LagLog) -> None:
+    log.client.add_partitions(log.topic, 2)
+    async with read(log.settings) as (view, _):
         assert len(view) == 0
-        write(second_client, service_settings, "first", epoch_ms())
+        log.write("first", epoch_ms())
         await holds(lambda: view.get("first") is not None, "what is written later is seen")
 
 
-async def test_a_key_that_is_no_query_id_is_refused_and_not_remembered(
-    service_settings: Settings, second_client: SecondClient
-) -> None:
+async def test_a_key_that_is_no_query_id_is_refused_and_not_remembered(log: LagLog) -> None:
     """Keys are as long as their writers like, and thousands are remembered."""
-    topic = service_settings.lag_topic
-    second_client.create(topic)
     long = b"k" * 500_000
-    second_client.produce(topic, [None], key=long)
-    second_client.produce(topic, [b"nothing"], key=long)
-    second_client.produce(topic, [encode(lag_event())], key=None)
-    write(second_client, service_settings, "mine", epoch_ms())
-    async with read(service_settings) as (view, counters):
+    log.client.produce(log.topic, [None], key=long)
+    log.client.produce(log.topic, [b"nothing"], key=long)
+    log.client.produce(log.topic, [encode(lag_event())], key=None)
+    log.write("mine", epoch_ms())
+    async with read(log.settings) as (view, counters):
         assert [entry.event.query_id for entry in view] == ["mine"]
-        assert counters.refusals.counts[topic, "place"] == 3
+        assert counters.refusals.counts[log.topic, "place"] == 3
         assert counters.refusals.of_query(long.decode(), 0.0) is None

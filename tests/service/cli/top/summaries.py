@@ -27,5 +27,4 @@ def summary(query: str = "orders", **fields: Any) -> Summary:
 
 
 def page(*queries: Summary, **fields: Any) -> LagPage:
-    """The response with these queries."""
     return LagPage(queries=list(queries), **fields)

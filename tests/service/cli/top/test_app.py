@@ -66,15 +66,12 @@ _QUICK_KINDS = ("erases the screen", "NUL", "markup", "written from the right")
 
 
 class Top:
-    """The application, and who looks at it and presses keys."""
-
     def __init__(self, app: TopApp, pilot: Pilot[None]) -> None:
         self.app = app
         self.pilot = pilot
 
     @property
     def lines(self) -> list[str]:
-        """What a person sees."""
         strips = self.app.screen._compositor.render_strips(self.app.size)
         return [strip.text.rstrip() for strip in strips]
 
@@ -84,13 +81,11 @@ class Top:
 
     @property
     def age_s(self) -> int:
-        """Seconds since the last response."""
         shown = re.search(r"read (\d+) s ago", self.text)
         assert shown is not None
         return int(shown[1])
 
     def row(self, name: str) -> int:
-        """The line of a query in the table: its first, since the sentence names one too."""
         return next(number for number, line in enumerate(self.lines) if f" {name} " in line)
 
     async def shows(self, *texts: str) -> None:
@@ -134,7 +129,6 @@ STALLED = {
 
 @pytest.fixture
 async def fleet(live: LiveServer) -> LiveServer:
-    """Three queries: healthy, warned and stalled."""
     live.show(event("clicks", total_lag=7_000))
     live.show(event("orders", status="WARN", reason="the lag grows", total_lag=300))
     live.show(event("payments", **STALLED, total_lag=1_234_567))
@@ -312,15 +306,12 @@ async def test_a_thousand_queries_are_read_and_scrolled_through(live: LiveServer
 
 
 class FakeService:
-    """Answers `GET /lag` with `page`, and nothing else."""
-
     def __init__(self) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.page: LagPage | None = page(summary("payments", measured_at=epoch_ms()))
 
     def serving(self) -> HttpServer:
-        """A context manager."""
         return HttpServer(self._respond, self.port)
 
     def _respond(self, request: Request) -> Response:

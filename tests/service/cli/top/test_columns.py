@@ -138,7 +138,6 @@ STEP_MS = STEP_S * 1000
 
 
 def history(*lags: int | None) -> LagHistory:
-    """One measurement in each of the last steps."""
     made = LagHistory()
     for number, lag in enumerate(reversed(lags)):
         made.add(NOW_MS - number * STEP_MS, lag)

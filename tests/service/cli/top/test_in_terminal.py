@@ -36,8 +36,6 @@ FAILURE = "java.lang.IllegalStateException: the warehouse refuses every row of t
 
 
 class RunningService(NamedTuple):
-    """The service in a process of its own."""
-
     process: subprocess.Popen[str]
     url: str
 
@@ -100,7 +98,6 @@ def repeated(report: Callable[[], None]) -> Iterator[None]:
 
 
 def terminal(width: int, height: int, *arguments: str, **variables: str) -> Terminal:
-    """It runs `sparklag` with these arguments."""
     own = {name: value for name, value in environment(None).items() if name != "TERM"}
     try:
         return Terminal([*PROGRAM, *arguments], width, height, own | variables)
