@@ -103,7 +103,7 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """As in aiokafka, which decompresses `max_records` of any size; this returns fewer large
+        """Like aiokafka, which decompresses `max_records` of any size; this returns fewer large
         records."""
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         count = size = 0
