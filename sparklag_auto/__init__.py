@@ -1,1 +1,1 @@
-"""Started before sparklag is imported, and when it cannot be: imports nothing of it."""
+"""Runs before sparklag is imported, or where it cannot be; imports nothing of sparklag."""

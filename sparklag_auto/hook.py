@@ -1,10 +1,10 @@
-"""Observes every Spark session of this process without a line in it: SPARKLAG_AUTO=1.
+"""Observes every Spark session of this process without a change to its code: SPARKLAG_AUTO=1.
 
 `sparklag-auto.pth`, which Python reads when it starts, loads this file by its path and calls
 `install` just before `pyspark.sql` is imported; in a process without Spark nothing of sparklag is
-imported. From then on a session is observed as its builder returns it, and one that was made
-otherwise before its first query. A sparklag that is broken is one line in the log, and the job runs
-as without it: this file imports the standard library only until there is a session.
+imported. From then on a session is observed when its builder returns it, or, if it was created
+otherwise, before its first query. A broken sparklag causes one line in the log, and the job runs as
+without it: this file imports the standard library only until there is a session.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger("sparklag")
 
 
 def install() -> None:
-    """Observe each session that is made after this, once; none in a process of Spark's own."""
+    """Observe each session that is created from now on; none in a process of Spark itself."""
     if any(a == "-m" and b.startswith("pyspark.") for a, b in pairwise(sys.orig_argv)):
         return
     sys.meta_path[:0] = (_Finder(), _JobFolderRefused())
@@ -49,7 +49,7 @@ def _patch(module: ModuleType) -> None:
 
 @contextmanager
 def _guest(what: str) -> Iterator[None]:
-    """Logs an error inside as one warning: the driver runs as it would without sparklag."""
+    """Logs an error in the block as one warning: the driver runs as it would without sparklag."""
     try:
         yield
     except KeyboardInterrupt:
@@ -71,8 +71,8 @@ _PATCHES: dict[str, tuple[str, tuple[str, ...], Callable[..., Any]]] = {
     "pyspark.sql.streaming.readwriter": _CLASSIC,
     "pyspark.sql.connect.streaming.readwriter": _CONNECT,
 }
-"""The class of each module of PySpark whose methods are patched once it is imported, and what gets
-the session from their result and arguments."""
+"""The patched class of each module of PySpark, with its methods and functions that get the session
+from their result and arguments."""
 
 
 def _after(owner: type, name: str, session_of: Callable[..., Any]) -> None:
@@ -88,7 +88,7 @@ def _after(owner: type, name: str, session_of: Callable[..., Any]) -> None:
 
 
 _observed: WeakSet[Any] = WeakSet()
-"""Sessions that are observed, or cannot be: each is tried once."""
+"""Sessions that are observed, or cannot be: `observe` is called once for each."""
 
 
 def _observe(session_of: Callable[[], Any]) -> None:
@@ -112,7 +112,7 @@ _importing: set[int] = set()
 
 
 class _JobFolderRefused(MetaPathFinder):
-    """Refuses to import a file beside the job, which may be another job, for sparklag."""
+    """Refuses sparklag an import of a file in the job's folder, which may be another job."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -134,13 +134,13 @@ def _job_folders() -> set[str]:
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main is not None:
         folders.add(os.path.dirname(os.path.abspath(main)))
-    # A job may be installed itself, or be started by a module of Python's: `python -m pdb`.
+    # A job may itself be installed, or be started by a module of Python: `python -m pdb`.
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return folders - {own, os.path.dirname(os.__file__), *site.getsitepackages()}
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of `_PATCHES` where Python would, and patches them once they are run."""
+    """Finds the modules of `_PATCHES` as Python does, and patches them after they are executed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -157,7 +157,7 @@ class _Finder(MetaPathFinder):
 
 
 class _PatchingLoader(Loader):
-    """Another loader, whose module is patched."""
+    """Wraps a loader, and patches the module that it loads."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader

@@ -1,4 +1,4 @@
-"""`sparklag-run COMMAND ...`: runs it with every Spark session in it observed."""
+"""`sparklag-run COMMAND ...`: runs the command, and observes every Spark session in it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _warn_without_hook(command: Sequence[str], environ: Mapping[str, str]) -> No
     path = shutil.which(python)
     if path is None or any("pyspark.driver.python" in part for part in command):
         return
-    # Its errors are shown: the driver would have them too.
+    # Errors of this Python are shown: the driver would have them too.
     done = subprocess.run(
         [path, "-c", _HAS_HOOK], env=environ, stdin=subprocess.DEVNULL, check=False
     )

@@ -1,1 +1,1 @@
-"""All that speaks Kafka: the protocol, the brokers' connections, and aiokafka's clients."""
+"""Everything that uses Kafka's protocol: bytes, connections to brokers, and aiokafka's clients."""

@@ -1,4 +1,4 @@
-"""Options of every connection to Kafka, which brokers are trusted, and why connecting fails."""
+"""Options of every connection to Kafka, trusted brokers, and the causes of failed connections."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _REMEDIES: Final = {9: _RENEW, 10: _RENEW, 62: _NAME, 64: _NAME}
 
 
 class TrustedBrokers:
-    """The brokers that may see the password: those that the settings name, and those that TLS
-    authenticates. A cluster's metadata may name any host."""
+    """The brokers that may get the password: those that the settings name or TLS authenticates. A
+    cluster's metadata may name any host."""
 
     def __init__(self, access: ClusterAccess) -> None:
         kafka = access.kafka
@@ -82,7 +82,7 @@ def client_options(access: ClusterAccess) -> dict[str, Any]:
 
 
 def connection_options(access: ClusterAccess) -> dict[str, Any]:
-    """These options without the addresses: for aiokafka's `create_conn`."""
+    """The options of `client_options` without the addresses: for aiokafka's `create_conn`."""
     try:
         check_addresses(access.bootstrap_servers)
         collect_hosts(access.bootstrap_servers)
@@ -122,10 +122,10 @@ def _ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
 
 
 async def connection_problem(access: ClusterAccess) -> str | None:
-    """Why no broker of `bootstrap_servers` takes a connection; None when one does.
+    """Why no broker of `bootstrap_servers` accepts a connection; None: a broker does.
 
-    aiokafka raises the same error whatever the cause, so each broker is connected to anew.
-    Raises SettingsError as `client_options` does.
+    aiokafka raises the same error whatever the cause, so this connects to each broker again. Raises
+    SettingsError as `client_options` does.
     """
     causes = []
     options = connection_options(access)
@@ -134,7 +134,7 @@ async def connection_problem(access: ClusterAccess) -> str | None:
         try:
             connection = await create_conn(host, port, **options)
             try:
-                # A broker answers this one only after authentication.
+                # A broker answers this request only after authentication.
                 await connection.send(MetadataRequest([]))
             finally:
                 connection.close()
@@ -147,7 +147,7 @@ async def connection_problem(access: ClusterAccess) -> str | None:
 
 async def explain_error(error: BaseException, access: ClusterAccess) -> str:
     """Why a call to Kafka failed with `error`: the `connection_problem`, or else the error's own
-    text. A schema registry's error is complete: no request goes to Kafka.
+    text. An error of a schema registry is returned as it is, without a request to Kafka.
 
     Raises SettingsError as `client_options` does.
     """
@@ -186,6 +186,6 @@ def _cause(error: BaseException, kafka: KafkaSettings) -> str:
 
 
 def quiet_client_logs() -> None:
-    """aiokafka logs each failed attempt as an error; sparklag logs the first of a series."""
+    """Silence aiokafka, which logs each failed attempt; sparklag logs the first of a series."""
     for name in ("aiokafka", "aiokafka.client", "aiokafka.conn", "aiokafka.cluster"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -13,7 +13,7 @@ OSError
     UntrustedBroker      the cluster names a broker that must not see the password
 
 A call to Kafka fails with one of KAFKA_FAILURES. `access.explain_error` finds the cause by
-connecting anew; `error_text` and `broker_error_text` take the error as it is.
+connecting anew; `error_text` and `broker_error_text` describe the error alone.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def error_text(error: BaseException) -> str:
 
 
 def broker_error_text(node_id: int, error: BaseException, timeout_s: float) -> str:
-    """Why a request to a broker failed, in one sentence."""
+    """A sentence about why a request to a broker failed."""
     if isinstance(error, asyncio.TimeoutError):
         return f"broker {node_id} did not answer within {timeout_s:g} s"
     return f"broker {node_id}: {error_text(error)}"

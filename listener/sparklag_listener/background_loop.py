@@ -1,4 +1,4 @@
-"""An event loop on a daemon thread of the user's process, and the closing of handles at its end."""
+"""An event loop on a daemon thread of the user's process, and closing handles at process exit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BackgroundLoop:
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(DaemonThreads())
         self._stopping = asyncio.Event()
-        # A call as the loop stops would never run. Reentrant: a signal handler may close in a call.
+        # A call while the loop stops would never run. Reentrant: a signal handler may close.
         self._lock = threading.RLock()
         self._is_open = True
         self._thread = threading.Thread(target=self._run, name="sparklag", daemon=True)
@@ -59,7 +59,7 @@ class BackgroundLoop:
 
     def stop(self, timeout_s: float) -> bool:
         """Cancel all tasks and stop the loop. Returns whether it ended in time. Idempotent."""
-        # RuntimeError: stopped before. Its thread may still be running.
+        # RuntimeError: already stopped. The thread may still be running.
         with suppress(RuntimeError):
             self.call(self._stopping.set)
         if threading.current_thread() is not self._thread:
@@ -83,7 +83,7 @@ class BackgroundLoop:
             self._is_open = False
         # Coroutines submitted before this become tasks.
         await asyncio.sleep(0)
-        # asyncio would log each task that is left, for example a client's, as an error.
+        # asyncio would log each remaining task, for example a client's, as an error.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
@@ -94,7 +94,7 @@ class BackgroundLoop:
 def run_on_own_loop(
     coroutine: Coroutine[Any, Any, _Result], timeout_s: float | None = None
 ) -> _Result:
-    """The result of `coroutine`, run on a loop of its own: a notebook's thread runs one already.
+    """The result of `coroutine`, run on a new loop: a notebook's thread already runs a loop.
 
     Raises what the coroutine raises, TimeoutError of `concurrent.futures`.
     """
@@ -106,8 +106,8 @@ def run_on_own_loop(
 
 
 def unhandled_error() -> str | None:
-    """The exception that ends this program, without its frames. None: there is none, or it is
-    Ctrl-C, or the program is a prompt, which continues after its errors."""
+    """The exception that ends this program, without its frames. None: no exception, Ctrl-C, or an
+    interactive prompt, which continues after errors."""
     error = getattr(sys, "last_value", None)
     if hasattr(sys, "ps1") or not isinstance(error, Exception):
         return None
@@ -122,8 +122,8 @@ while it runs on the same thread."""
 class ProcessExit:
     """Closes handles when the process ends, by the interpreter's exit or by SIGTERM.
 
-    By default SIGTERM ends Python at once, without `atexit`. So it is handled while a handle is
-    open, unless the user handles it; only the main thread can set a handler.
+    By default SIGTERM ends Python at once, without `atexit`. So SIGTERM is handled while a handle
+    is open, unless the user handles it; only the main thread can set a signal handler.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -170,4 +170,4 @@ def _in_main_thread() -> bool:
 
 
 process_exit: Final = ProcessExit(CLOSE_TIMEOUT_S)
-"""One for the process, as there is one SIGTERM."""
+"""One for the process, as signal handlers are per process."""

@@ -48,7 +48,7 @@ _log = logging.getLogger("sparklag")
 _DESCRIBE_TIMEOUT_S = 5.0
 _RESTART_PAUSE_S = 5.0
 _LOSS_LOG_INTERVAL_S = 600.0
-"""A lost event is logged again after so long without one."""
+"""A lost event is logged again after this time without one."""
 NO_BROKERS = "no query names its brokers: pass bootstrap_servers to observe()"
 _MAX_QUERY_IDS = 200
 _LOST_BY_BUS = (
@@ -58,8 +58,8 @@ _LOST_BY_BUS = (
 _LOST_BY_CLIENT = ("Spark Connect's client", "the stream of its events was interrupted")
 
 Sink = Callable[[NewestQueue[Observation], ResolvedSettings, Stats], Awaitable[None]]
-"""The destination of observations. Marks each as done on the queue once it is safe; runs until
-cancelled."""
+"""The destination of observations. Marks each observation as done on the queue once it is
+delivered; runs until cancelled."""
 
 Record = Callable[[NewestQueue[Observation], Stats], Awaitable[None]]
 """Writes observations to the offset store, and marks each as done on the queue; runs until
@@ -75,7 +75,7 @@ class DriverEnding(NamedTuple):
 
 
 class DriverPipeline:
-    """Everything that runs on the loop. Create it there."""
+    """Everything that runs on the loop. Create it on the loop."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class DriverPipeline:
         self._polling = self._start("query poller", self._poll)
         tasks.append(self._polling)
         try:
-            # Not `gather`: it cancels them too, and the second cancellation, below, would
+            # Not `gather`: it also cancels the tasks, and the second cancellation, below, would
             # interrupt the publisher while it disconnects.
             await asyncio.wait(tasks)
         finally:
@@ -154,12 +154,12 @@ class DriverPipeline:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def first_poll(self) -> None:
-        """Wait until the events of queries that run already are polled, or Spark did not answer."""
+        """Wait until the queries that already run are polled, or Spark did not respond."""
         await self._poller.first_poll.wait()
 
     async def shut_down(self, deadline_s: float, ending: Callable[[], DriverEnding]) -> None:
-        """Poll a last time, unregister the listener, publish what has come, and end `run`, each in
-        its share of the time until `deadline_s` (monotonic). Counts and logs what is lost.
+        """Poll a last time, unregister the listener, publish the queued events, and end `run`, each
+        in its share of the time until `deadline_s` (monotonic). Counts and logs lost events.
 
         `ending` is called when it is needed: the process may end while the handle is closed.
         """
@@ -184,7 +184,7 @@ class DriverPipeline:
 
     def _end_runs(self, ending: DriverEnding) -> None:
         driver_end, exception, by_sigterm = ending
-        # SIGTERM to both processes ends the JVM too, just before this one.
+        # SIGTERM to both processes also ends the JVM, just before this process.
         is_killed = self._poller.is_lost if by_sigterm else self._poller.lost_connections > 0
         if is_killed and exception is None:
             return
@@ -193,7 +193,7 @@ class DriverPipeline:
             self._events.put(PolledEvent(end, lost=False))
 
     async def flush(self) -> None:
-        """Wait until all observations are safe. Without brokers it does not wait for those."""
+        """Wait until all observations are delivered, or, without brokers, recorded."""
         await self._events.join()
         pending = [self._to_record.join()]
         if self._resolved.done():
@@ -201,7 +201,7 @@ class DriverPipeline:
         await asyncio.gather(*pending)
 
     def drop_remaining(self) -> None:
-        """Count and log what is not published or recorded. Events are dropped from now on."""
+        """Count and log the observations that are not published or recorded. Drops later events."""
         lost = self._unfinished()
         if lost:
             self._stats.dropped += lost
@@ -211,12 +211,12 @@ class DriverPipeline:
         self._is_closed = True
 
     def query_ids(self) -> list[str]:
-        """The observed queries, those that have ended too. Thread-safe."""
+        """The observed queries, including ended ones. Thread-safe."""
         return list(self._query_ids)
 
     @property
     def resolved_settings(self) -> ResolvedSettings | None:
-        """None while no query has named the brokers. Thread-safe."""
+        """None: no query has named the brokers yet. Thread-safe."""
         return self._resolved.result() if self._resolved.done() else None
 
     def stats(self) -> Stats:
@@ -251,7 +251,7 @@ class DriverPipeline:
         is_from_spark = not isinstance(event, ActiveQuery) and not (self._has_events and polled)
         self._stats.observed += is_from_spark
         if isinstance(event, Started):
-            # A listener's own start counts also where another was observed.
+            # A start from the listener counts even after a polled start.
             if polled and self._observer.has_start(event.query_id, event.run_id):
                 return
             await self._load_description(event)
@@ -292,7 +292,7 @@ class DriverPipeline:
         self._last_loss_at_s = now_s
 
     async def _load_description(self, event: Started | ActiveQuery) -> None:
-        """Request what the query reads: here, as the query's start must not wait for it."""
+        """Request the query's sources: here, since the query's start must not wait for this."""
         query_id, run_id = event.query_id, event.run_id
         if isinstance(event, Started) and self._observer.has_start(query_id, run_id):
             return
@@ -349,7 +349,7 @@ class DriverPipeline:
         return asyncio.create_task(self._restart_on_error(name, run))
 
     async def _restart_on_error(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Runs again after an unexpected error, and does not flood the driver's log."""
+        """Restarts `run` after an unexpected error, without flooding the driver's log."""
         logged = ""
         while True:
             try:

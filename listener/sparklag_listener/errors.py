@@ -31,7 +31,7 @@ class SessionStopped(ListenerError):
 
 
 class UnsupportedSession(ListenerError):
-    """The object is no Spark session, or not of the kind that `method` needs."""
+    """The object is not a Spark session, or not of the kind that `method` needs."""
 
 
 class UnsupportedSpark(ListenerError):
@@ -39,7 +39,7 @@ class UnsupportedSpark(ListenerError):
 
 
 class NoListener(ListenerError):
-    """Spark does not take our listener; polling may work."""
+    """Spark does not accept our listener; polling may work."""
 
 
 class NoBrokers(ListenerError):
@@ -67,12 +67,12 @@ class HandleClosed(ListenerError):
 
 
 class LagUnavailable(ListenerError):
-    """Lag cannot be read now: service or Kafka away, or too slow; the text has the reason."""
+    """Lag cannot be read now, or not in time, from service or Kafka; the text has the reason."""
 
 
 class QueryNotFound(ListenerError):
-    """No query has this name or id, or nothing is published of it yet."""
+    """No query has this name or id, or no lag of it is published yet."""
 
 
 class AmbiguousQueryName(ListenerError):
-    """Several queries have this name, or ids that begin so; the text lists them."""
+    """Several queries have this name, or ids that begin with it; the text lists them."""

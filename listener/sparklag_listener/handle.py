@@ -61,7 +61,7 @@ class ObserverHandle:
     ) -> None:
         """`sink`, `record`: see DriverPipeline. `method`: the session's listener or "poll". None:
         polls only where Spark takes no listener. `embedded`: the service that `sink` runs.
-        `destination`: where observations go, for people.
+        `destination`: text about where observations go.
 
         Raises ListenerError where Spark takes no listener and `method` requires it.
         """
@@ -87,7 +87,7 @@ class ObserverHandle:
             self._loop.stop(_START_TIMEOUT_S)
             raise
         if self._method != "poll":
-            # A query that ends from now on has its position. After a timeout, a later poll adds it.
+            # A query that ends from now on has a position. After a timeout, a later poll adds it.
             with suppress(FutureTimeoutError):
                 self._on_loop(self._pipeline.first_poll())
         process_exit.register(self._exit)
@@ -118,17 +118,17 @@ class ObserverHandle:
     def lag(self, query: str, *, timeout_s: float = LAG_TIMEOUT_S) -> LagEvent:
         """The newest lag of a query, by its name, its id or the first characters of the id.
 
-        A name means its one live query, else its newest. It may also be a query of another driver.
+        A name means the one live query with that name, else the newest. It may be another driver's.
         From the embedded service; else from the service at `service_url`; else from the topic
-        `consumer-lag`, which a service writes. Blocks, for at most `timeout_s`.
-        Raises QueryNotFound, AmbiguousQueryName, LagUnavailable, HandleClosed.
+        `consumer-lag`, which a service writes. Blocks, for at most `timeout_s`. Raises
+        QueryNotFound, AmbiguousQueryName, LagUnavailable, HandleClosed.
         """
         require_name(query)
         return self._source().find(query, timeout_s)
 
     def lags(self, *, timeout_s: float = LAG_TIMEOUT_S) -> Lags:
-        """The newest lag of each query that this handle observes, or has observed until it ended
-        (the last 200), sorted by name. Queries without a lag yet are left out.
+        """The newest lag of each query that this handle observes or observed (the last 200), sorted
+        by name. Queries without a lag yet are left out.
 
         The source is that of `lag`. Raises LagUnavailable, HandleClosed.
         """
@@ -150,7 +150,7 @@ class ObserverHandle:
         try:
             shutdown = self._loop.submit(self._await_shutdown(deadline_s))
         except RuntimeError:
-            # Closed before.
+            # Already closed.
             return
         try:
             shutdown.result(max(0.0, deadline_s - time.monotonic()))
@@ -217,7 +217,7 @@ class ObserverHandle:
         return self._lag_source
 
     def _make_source(self) -> LagSource:
-        # Not with the module: a driver that only observes imports no client of HTTP.
+        # Imported here: a driver that only observes imports no HTTP client.
         from sparklag_listener.lag.rest_source import RestSource
         from sparklag_listener.lag.topic_source import TopicSource
 
@@ -265,7 +265,7 @@ class ObserverHandle:
         return DriverEnding(self._driver_end, self._exception, process_exit.by_sigterm)
 
     async def _await_shutdown(self, deadline_s: float) -> None:
-        """Shut down once. It continues when a signal interrupts the caller."""
+        """Shut down once; the shutdown continues when a signal interrupts the caller."""
         if self._shutdown is None:
             shutdown = self._pipeline.shut_down(deadline_s, self._ending)
             self._shutdown = asyncio.create_task(shutdown)

@@ -78,7 +78,7 @@ def observe(
     config: str | Path | None = None,
     **settings: Any,
 ) -> ObserverHandle:
-    """Observe every streaming query of `spark`, those already running too.
+    """Observe every streaming query of `spark`, including those already running.
 
     `bootstrap_servers`: the Kafka that carries sparklag's topics; without it (and without
     SPARKLAG_BOOTSTRAP_SERVERS) that of the first query with a Kafka source.
@@ -120,7 +120,7 @@ def observe(
 
 
 def observe_automatically(spark: Any) -> None:
-    """`observe(spark)`, unless it is observed already. Raises as `observe` does."""
+    """`observe(spark)`, unless `spark` is already observed. Raises as `observe` does."""
     with _handles_lock:
         _require_observable(spark, None)
         if _existing(spark) is None:
@@ -128,7 +128,7 @@ def observe_automatically(spark: Any) -> None:
 
 
 def newest_handle() -> ObserverHandle | None:
-    """The open handle that was made last in this process."""
+    """The newest open handle of this process."""
     handles = (observed.handle for observed in tuple(_observed))
     return next((handle for handle in handles if not handle.closed), None)
 
@@ -173,14 +173,14 @@ def _observe_anew(
         sink = service.run if service is not None else partial(_call_publishing, "publish_offsets")
     destination = _destination(settings, publish=publish, embedded=embedded)
     handle = ObserverHandle(session, settings, sink, arguments.method, record, service, destination)
-    others = (other for other in _observed if not other.handle.closed)
-    _observed[:] = [_Observed(handle, arguments, is_automatic), *others]
+    still_open = (item for item in _observed if not item.handle.closed)
+    _observed[:] = [_Observed(handle, arguments, is_automatic), *still_open]
     _log.info("sparklag: observing %s, method %s; %s", handle.label, handle.method, destination)
     return handle
 
 
 async def _call_publishing(function: str, *arguments: Any) -> None:
-    # Imported when it is needed, on a thread: aiokafka takes as long as the rest of this package.
+    # Imported on demand, on a thread: aiokafka takes as long to import as the rest of this package.
     publishing = await asyncio.to_thread(import_module, "sparklag_listener.publishing")
     await getattr(publishing, function)(*arguments)
 

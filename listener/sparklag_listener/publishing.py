@@ -31,8 +31,8 @@ _FAILURES = (*KAFKA_FAILURES, SparklagError)
 async def record_offsets(
     store: OffsetStore, settings: Settings, queue: NewestQueue[Observation], stats: Stats
 ) -> None:
-    """Record until cancelled: all waiting observations at once. While the store is away the queue
-    retains the newest of each query; the dropped batches are recorded as one with the next."""
+    """Record all queued observations at once, until cancelled. While the store fails, the queue
+    retains the newest of each query; dropped batches are recorded in one record with the next."""
     quiet_client_logs()
     writer = StoreWriter(store, settings, stats.fail)
     pruning = asyncio.create_task(writer.prune_regularly())
@@ -60,11 +60,11 @@ async def publish_offsets(
 
 
 class OffsetsPublisher:
-    """Takes observations off the queue in rounds, one of each query. A query's next observation is
-    sent after its last is acknowledged.
+    """Takes observations off the queue in rounds, one for each query. A query's next observation is
+    sent after its previous observation is acknowledged.
 
-    Each is repeated until Kafka acknowledges it: at least once. While Kafka is away the queue
-    retains the newest of each query; afterwards no query waits for another's backlog.
+    Each is retried until Kafka acknowledges it: at least once. While Kafka fails, the queue retains
+    the newest of each query, so that no query later waits for another's backlog.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class OffsetsPublisher:
         self._causes: dict[type[BaseException], str] = {}
         """The cause of each kind of failure since the last success."""
         self._next: Observation | None = None
-        """Taken off the queue already, for the next round."""
+        """An observation for the next round, already taken off the queue."""
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -94,7 +94,7 @@ class OffsetsPublisher:
                 await self._producer.aclose()
 
     async def _next_round(self) -> list[Observation]:
-        """The oldest observation of each query that has one, in order."""
+        """The oldest queued observation of each query, in order."""
         observation = self._next or await self._queue.get()
         self._next = None
         by_query = {observation.query_id: observation}
@@ -121,7 +121,7 @@ class OffsetsPublisher:
             if not failed:
                 return
             if any(isinstance(error, MessageTooLarge) for error in errors):
-                # Kafka refuses a whole batch: send each alone.
+                # Kafka refuses a whole batch: send each observation alone.
                 for observation in failed:
                     await self._deliver([observation])
                 return

@@ -12,7 +12,7 @@ class Stats:
     observed: int = 0
     """Events from Spark, or polled without a listener."""
     published: int = 0
-    """Observations that Kafka acknowledged, or, embedded, the service took."""
+    """Observations that Kafka acknowledged, or that the embedded service took."""
     recorded: int = 0
     """Batches written to the offset store."""
     dropped: int = 0
@@ -25,7 +25,7 @@ class Stats:
     reregistered: int = 0
     """Times that Spark Connect's client had dropped its listeners and took ours again."""
     failed: int = 0
-    """Events that could not be parsed, and attempts to publish that failed (they are repeated)."""
+    """Events that could not be parsed, and failed attempts to publish (they are retried)."""
     queued: int = 0
     """Observations that are neither published nor dropped yet."""
     last_error: str | None = None
@@ -33,7 +33,7 @@ class Stats:
     last_published_at_ms: int | None = None
     """Epoch milliseconds. Standalone only."""
     url: str | None = None
-    """Embedded only: of the service, once it answers."""
+    """Embedded only: the URL of the service, once it responds."""
 
     def fail(self, error: str) -> None:
         """Count a failure, and set `last_error`."""

@@ -1,4 +1,4 @@
-"""Positions in the offset store: starts a query at one, and records one in a transaction."""
+"""Positions in the offset store: starts a query at one, or records one in a transaction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 At = str | int | datetime | timedelta
 _log = logging.getLogger("sparklag")
 _TOPIC_IDS_S: Final = 1.0
-"""A batch waits so long for Kafka, at most every `metadata_interval_s`."""
+"""A batch waits this long for Kafka, at most every `metadata_interval_s`."""
 _CANCEL_S: Final = 0.2
 
 
@@ -152,7 +152,7 @@ def _at_ms(name: str, at: At | None) -> int | None:
     if isinstance(at, datetime):
         return datetime_ms(at)
     if isinstance(at, timedelta):
-        # Either sign: it cannot be in the future.
+        # Either sign: the time cannot be in the future.
         return epoch_ms() - abs(round(at.total_seconds() * 1000))
     try:
         return timestamp_ms(at, epoch_ms())
@@ -184,7 +184,7 @@ def keep_offsets(transaction: Connection, batch: DataFrame, batch_id: int) -> bo
     settings, topic_ids = _process_settings()
     observation = observe_batch(batch, batch_id, settings.cluster)
     if topic_ids.needs_refresh([observation]):
-        # The batch is recorded without ids that come too late.
+        # The batch is recorded without ids that arrive too late.
         with suppress(FutureTimeoutError):
             run_on_own_loop(topic_ids.refresh([observation]), _TOPIC_IDS_S + _CANCEL_S)
     is_new: bool = sql.record_batch(transaction, observation, topic_ids.get)

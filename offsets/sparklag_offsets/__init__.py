@@ -1,2 +1,1 @@
-"""Stored offsets: in Kafka's logs, Spark's checkpoints and the offset store; and how a query is
-restored to them."""
+"""Stored offsets, in Spark's checkpoints and the offset store, and restoring a query to them."""

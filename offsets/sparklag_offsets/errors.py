@@ -14,7 +14,7 @@ class StoreError(OffsetsError):
 
 
 class UnusableStore(StoreError):
-    """The URL is invalid, of an unknown kind, or its package is not installed."""
+    """The URL is invalid or of an unknown kind, or the package for it is not installed."""
 
 
 class StoreMissing(UnusableStore):
@@ -22,7 +22,7 @@ class StoreMissing(UnusableStore):
 
 
 class StoreAway(StoreError):
-    """The database cannot be reached, does not answer, refuses, or is full."""
+    """The database cannot be reached, does not respond, refuses access, or is full."""
 
 
 class Deadlock(StoreAway):
@@ -30,7 +30,7 @@ class Deadlock(StoreAway):
 
 
 class RecordRefused(StoreError):
-    """The database will never take this record: it is too long, or not valid text."""
+    """The database never accepts this record: it is too long, or not valid text."""
 
 
 class NewerSchema(StoreError):
@@ -61,7 +61,7 @@ class UnknownQuery(RestoreError):
 
 
 class AmbiguousQuery(RestoreError):
-    """Several queries of that name completed batches at the same time, or several ids begin so."""
+    """Several queries had that name at the same time, or several ids begin with it."""
 
     def __init__(self, text: str, query_ids: list[str]) -> None:
         super().__init__(text)
@@ -69,7 +69,7 @@ class AmbiguousQuery(RestoreError):
 
 
 class BeforeFirstBatch(RestoreError):
-    """No batch is recorded that had completed by then."""
+    """No recorded batch had completed by the requested time."""
 
 
 class SourceNotNamed(RestoreError):
@@ -81,7 +81,7 @@ class PositionDeleted(RestoreError):
 
 
 class TopicChanged(RestoreError):
-    """The topic is gone, or was created anew: the offsets are of the earlier topic."""
+    """The topic was deleted or recreated: the offsets are of the earlier topic."""
 
 
 class CheckpointError(OffsetsError):
@@ -89,7 +89,7 @@ class CheckpointError(OffsetsError):
 
 
 class CheckpointNotFound(CheckpointError):
-    """There is no checkpoint there."""
+    """There is no checkpoint at the location."""
 
 
 class CheckpointGone(CheckpointError):

@@ -1,5 +1,5 @@
-"""Kafka's ids of topics, which tell a topic from a later one of the same name, and the ends of
-their logs, beyond which no query has read: cached."""
+"""A cache of topic ids, which distinguish a topic from a recreated one, and of log ends, beyond
+which no query can have read."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from sparklag_schemas.text.printable import printable
 
 _log = logging.getLogger("sparklag.offsets")
 _TIMEOUT_S: Final = 3.0
-"""A batch is recorded without ids after this."""
+"""After this time a batch is recorded without ids."""
 
 
 class TopicIds:
-    """Requested from Kafka at most every `metadata_interval_s`, in one request for each cluster.
-
-    With `log_ends` also where a position is beyond the cached end.
+    """Requests Kafka at most every `metadata_interval_s`, with one request for each cluster; with
+    `log_ends` also where a position is beyond the cached end.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class TopicIds:
         return self._ids[access.bootstrap_servers].get(topic) if access is not None else None
 
     def check(self, observation: Observation) -> None:
-        """Raises RecordRefused where a position is beyond the end of its log, if that is known."""
+        """Raises RecordRefused where a position is beyond the known end of its log."""
         for access, topic, offsets in self._positions(observation):
             for number, end in self._beyond(access, topic, offsets):
                 where = f"its offset {offsets[number]:,} of {printable(topic)}[{number}]"
@@ -79,7 +78,7 @@ class TopicIds:
     def _positions(
         self, observation: Observation
     ) -> Iterator[tuple[ClusterAccess, str, Mapping[int, int]]]:
-        """Topics on clusters that the settings name, and where the query is there."""
+        """The topics on clusters that the settings name, with the query's offsets."""
         for source in observation.sources:
             access = self._clusters.access_to(source.bootstrap_servers)
             if access is not None:
@@ -89,7 +88,7 @@ class TopicIds:
     def _beyond(
         self, access: ClusterAccess, topic: str, offsets: Mapping[int, int]
     ) -> Iterator[tuple[int, int]]:
-        """Partitions of which the offset is beyond the cached end, and that end."""
+        """The partitions whose offset is beyond the cached end, each with that end."""
         ends = self._ends.get((access.bootstrap_servers, topic), {})
         return ((n, ends[n]) for n, offset in offsets.items() if offset > ends.get(n, offset))
 

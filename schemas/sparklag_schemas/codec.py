@@ -45,7 +45,7 @@ class JsonDecoder(Generic[Message]):
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Message]:
-        # Made with the first message: else the import of this module would take twice as long.
+        # Built at the first message: at import it would double the time that the import takes.
         return msgspec.json.Decoder(self._type)
 
     def decode(self, data: bytes) -> Message:
@@ -54,7 +54,7 @@ class JsonDecoder(Generic[Message]):
         try:
             message = self._decoder.decode(data)
         except NOT_JSON as error:
-            # A newer major version may have another shape too: then that is the reason to give.
+            # A newer major version may have another shape: then the version is the reason.
             with suppress(*NOT_JSON):
                 _refuse_newer(_versions.decode(data).schema_version)
             raise MalformedMessage(printable(str(error))) from error
@@ -63,7 +63,7 @@ class JsonDecoder(Generic[Message]):
 
 
 def bounded_json(data: bytes) -> bytes:
-    """Returns `data`. Brackets in texts count too. Raises OutOfBounds."""
+    """Returns `data` if it is small enough; brackets in strings count too. Raises OutOfBounds."""
     if len(data) > MAX_MESSAGE_BYTES:
         raise OutOfBounds(f"{len(data)} bytes, at most {MAX_MESSAGE_BYTES} are read")
     containers = data.count(b"{") + data.count(b"[")
@@ -94,18 +94,18 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 class MessageWriter:
-    """Writes messages of one type to one topic: as JSON, or as a subclass does."""
+    """Writes messages of one type to one topic: as JSON, or in the format of a subclass."""
 
     content_type: ClassVar[str] = JSON
 
     async def prepare(self) -> None:
-        """Return once `encode` needs no registry any more.
+        """Wait until `encode` no longer needs the registry.
 
         Raises RegistryUnavailable, RegistryRefused.
         """
 
     async def encode(self, message: msgspec.Struct) -> bytes:
-        """The record's value. Raises what `prepare` does, unless that has returned before."""
+        """The record's value. Raises as `prepare` does, unless `prepare` has returned."""
         return encode(message)
 
 

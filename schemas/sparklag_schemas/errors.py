@@ -34,23 +34,23 @@ class ContractError(SparklagError):
 
 
 class MalformedMessage(ContractError):
-    """It is not the document of the contract; the text names the error and its place."""
+    """The message has the wrong shape; the text names the error and its place."""
 
 
 class UnsupportedVersion(ContractError):
-    """It is of a newer major version than this one reads."""
+    """The message has a newer major version than this sparklag reads."""
 
     kind = "version"
 
 
 class OutOfBounds(ContractError):
-    """It is larger, or has more parts, than the settings allow."""
+    """The message is larger, or has more parts, than the settings allow."""
 
     kind = "bounds"
 
 
 class FutureTime(OutOfBounds):
-    """A time in it is later than the time at which it was written."""
+    """A time in the message is later than the time at which the message was written."""
 
     kind = "future"
 
@@ -62,23 +62,23 @@ class OverLimit(ContractError):
 
 
 class WrongSignature(ContractError):
-    """It was not signed with an accepted key."""
+    """The message is not signed with an accepted key."""
 
     kind = "signature"
 
 
 class WrongPlace(ContractError):
-    """Its record has the key of another query, or is in the wrong partition."""
+    """The record has the key of another query, or is in the wrong partition."""
 
     kind = "place"
 
 
 class SettingsError(SparklagError):
-    """Names the setting, its value and what it takes. Never shows a secret."""
+    """A setting is wrong; the text names it, its value and what it takes, without secrets."""
 
 
 class MissingPackage(SparklagError):
-    """Names the package and the extra that brings it."""
+    """A package is not installed; the text names it and the extra that installs it."""
 
 
 class RegistryError(SparklagError):
@@ -86,7 +86,7 @@ class RegistryError(SparklagError):
 
 
 class RegistryUnavailable(RegistryError):
-    """The registry does not answer, or not with these credentials."""
+    """The registry does not answer, or refuses these credentials."""
 
 
 class RegistryRefused(RegistryError):
@@ -94,4 +94,4 @@ class RegistryRefused(RegistryError):
 
 
 class IncompatibleSchema(RegistryRefused):
-    """Our schema is incompatible with those registered under the subject."""
+    """Our schema is incompatible with the schemas registered under the subject."""

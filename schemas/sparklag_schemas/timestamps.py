@@ -1,4 +1,4 @@
-"""Timestamps: now, and timestamps and durations in the ways people write them."""
+"""Timestamps: now, and parsers of timestamps and durations."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _MOST_MS: Final = 1 << 53
 
 
 def timestamp_ms(text: str, now_ms: int) -> int:
-    """The time in epoch milliseconds, from that, ISO 8601 (without a zone: UTC), or a duration
-    before now, with or without a minus: `-2h`. Raises ValueError that lists these forms."""
+    """The time in epoch milliseconds. `text`: the same, ISO 8601 (without a zone: UTC), or a
+    duration before now: `2h`, `-2h`. Raises ValueError that lists these forms."""
     if re.fullmatch(r"\d{1,16}", text):
         return min(int(text), _MOST_MS)
     ago = text.removeprefix("-")
@@ -47,7 +47,7 @@ def datetime_ms(at: datetime) -> int:
 
 
 def duration_s(text: str) -> float:
-    """The duration in seconds, from a number of them or numbers with units: 90, 90s, 1h30m. Raises
+    """The duration in seconds. `text`: seconds, or numbers with units: 90, 90s, 1h30m. Raises
     ValueError that lists these forms."""
     if re.fullmatch(r"\d+(\.\d+)?", text):
         seconds = float(text)

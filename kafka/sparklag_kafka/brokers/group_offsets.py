@@ -36,14 +36,14 @@ _NO_MEMBER: Final = ""
 
 
 async def list_groups(connection: BrokerConnection) -> tuple[int, Sequence[tuple[str, str]]]:
-    """An error code, and the ids and protocol types of the groups that one broker coordinates;
-    with an error code some may be missing. Raises one of KAFKA_FAILURES."""
+    """The error code, and the ids and protocol types of the groups that this broker coordinates.
+    With an error some groups may be missing. Raises one of KAFKA_FAILURES."""
     response = await connection.send(ListGroupsRequest())
     return response.error_code, response.groups or ()
 
 
 class Coordinator(NamedTuple):
-    """The node id of a group's coordinator, or the error code why it has none."""
+    """The node id of a group's coordinator, or the error code of the lookup."""
 
     group: str
     node_id: int
@@ -53,7 +53,7 @@ class Coordinator(NamedTuple):
 async def find_coordinators(
     brokers: BrokerPool, groups: Sequence[str]
 ) -> AsyncIterator[Coordinator]:
-    """The coordinator of each group. Ends where no broker responds, or the one that did fails."""
+    """The coordinator of each group. Ends where no broker responds, or the responder fails."""
     for chunk in by_count(groups, _IN_FLIGHT):
         requests = [FindCoordinatorRequest(group, _CONSUMER_GROUP) for group in chunk]
         first = await brokers.first_response(requests[0])
@@ -61,10 +61,10 @@ async def find_coordinators(
             return
         responder = brokers.connections()[0]
         try:
-            others = await asyncio.gather(*(responder.send(request) for request in requests[1:]))
+            further = await asyncio.gather(*(responder.send(request) for request in requests[1:]))
         except KAFKA_FAILURES:
             return
-        for group, response in zip(chunk, (first, *others), strict=True):
+        for group, response in zip(chunk, (first, *further), strict=True):
             yield Coordinator(group, response.coordinator_id, response.error_code)
 
 
@@ -73,10 +73,8 @@ async def fetch_offsets(
     groups: Sequence[str],
     decoded: Mapping[OffsetFetchResponse, Mapping[str, CommittedGroup]] | None = None,
 ) -> dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]:
-    """All that these groups, at most GROUPS_PER_REQUEST, have committed, from their coordinator.
-
-    A response that is the same as one in `decoded` is not decoded again. Raises one of
-    KAFKA_FAILURES.
+    """The committed offsets of these groups, at most GROUPS_PER_REQUEST, from their coordinator. A
+    response that equals one in `decoded` is not decoded again. Raises one of KAFKA_FAILURES.
     """
     try:
         responses = [await connection.send(OffsetFetchRequest(groups))]
@@ -87,7 +85,7 @@ async def fetch_offsets(
     contents = {r: decoded[r] for r in responses if decoded is not None and r in decoded}
     new = [response for response in responses if response not in contents]
     if new:
-        # In a thread: a response may have many thousand partitions.
+        # In a thread: a response may have thousands of partitions.
         contents |= await asyncio.to_thread(
             lambda: {response: response.decode() for response in new}
         )
@@ -116,7 +114,7 @@ async def describe_groups(
 async def commit_offsets(
     connection: BrokerConnection, group: str, offsets: Offsets, metadata: str
 ) -> dict[str, dict[int, int]]:
-    """Commit to a group without joining it, which its coordinator refuses while it has members.
+    """Commit to a group without joining it; the coordinator refuses that while it has members.
 
     Returns the error code of each partition. Raises one of KAFKA_FAILURES.
     """
@@ -140,7 +138,7 @@ def commit_request(group: str, topics: Sequence[tuple[str, Sequence[tuple[int, i
 
 
 class CoordinatorTasks:
-    """At most one task for each coordinator: one that hangs delays only its own groups.
+    """At most one task for each coordinator: a coordinator that hangs delays only its own groups.
 
     `action` is what a task does, in log lines.
     """

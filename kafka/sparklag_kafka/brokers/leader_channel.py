@@ -1,5 +1,5 @@
-"""Requests the offsets of one leader's partitions in rounds: what is requested during a round goes
-together into the next one. No round is waited for much longer than that leader usually takes.
+"""Requests the offsets of one leader's partitions in rounds: partitions requested during a round go
+together into the next round. Callers wait for a round little longer than the leader usually takes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEWEST_SHARE: Final = 0.25
 
 
 class AdaptiveTimeout:
-    """The timeout of a leader: a multiple of what its rounds usually take."""
+    """The timeout of a leader: a multiple of the usual duration of its rounds."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
@@ -37,7 +37,7 @@ class AdaptiveTimeout:
         return min(self._longest_s, max(_SHORTEST_TIMEOUT_S, _TIMES_USUAL * (self._usual_s or 0)))
 
     def record(self, elapsed_s: float) -> bool:
-        """Take a round into account; returns whether it kept within the timeout before it."""
+        """Add the duration of a round; returns whether it was within the previous timeout."""
         in_time = elapsed_s <= self.seconds
         usual_s = elapsed_s if self._usual_s is None else self._usual_s
         self._usual_s = usual_s + _NEWEST_SHARE * (elapsed_s - usual_s)
@@ -61,15 +61,15 @@ class WaitGroup:
 
 
 class OffsetsReceiver:
-    """Takes a leader's responses. The parts of a round come back in several."""
+    """Receives a leader's responses. The parts of one round may come in several responses."""
 
     def part(self, topic: str, numbers: tuple[int, ...]) -> TopicPart:
-        """The part for several parts of a topic that are requested together."""
+        """Merge the parts of a topic that are requested together."""
         return TopicPart(topic, numbers)
 
     def received(self, level: IsolationLevel, response: bytes, requested_s: float) -> set[str]:
-        """The topics that may have been recreated since the last response: their metadata is
-        requested from the leader."""
+        """Take a response. Returns the topics that may have been recreated since the last response:
+        the channel requests their metadata from the leader."""
         raise NotImplementedError
 
     def confirmed(
@@ -80,13 +80,13 @@ class OffsetsReceiver:
         requested_s: float,
         metadata: MetadataResponse,
     ) -> None:
-        """Take the leader's metadata of those, read after the offsets in `response`."""
+        """Take the leader's metadata of these topics, read after the offsets in `response`."""
 
     def failed(self, parts: list[TopicPart], reason: str, requested_s: float) -> None:
-        """Report that there is no response."""
+        """Report that the leader did not respond."""
 
     def late(self, parts: Iterable[TopicPart]) -> None:
-        """Report that the leader is not waited for any longer; it may yet respond."""
+        """Report that callers no longer wait for the leader, which may still respond."""
 
 
 class _Round:
@@ -106,7 +106,7 @@ class _Round:
 class LeaderChannel:
     """Requests the latest, or the earliest, offsets of broker `node_id`.
 
-    Channels that share `reading` read one response at a time.
+    Channels that share the lock `reading` decode one response at a time.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class LeaderChannel:
     ) -> None:
         self.connection = connection
         self.slow = False
-        """The last round took too long: nobody waits until one is in time again."""
+        """The last round took too long: callers do not wait until a round is in time again."""
         self._node_id = node_id
         self._spec = spec
         self._receiver = receiver
@@ -130,7 +130,7 @@ class LeaderChannel:
         self._task: asyncio.Task[None] | None = None
 
     def request(self, level: IsolationLevel, part: TopicPart) -> None:
-        """Put `part` into the next round, merged with what is there of its topic."""
+        """Put `part` into the next round, merged with the round's part of the same topic."""
         by_topic = self._next.parts.setdefault(level, {})
         other = by_topic.get(part.topic)
         if other is not None and other.numbers != part.numbers:
@@ -141,7 +141,7 @@ class LeaderChannel:
             self._task = asyncio.create_task(self._run_rounds())
 
     def join(self, wait_group: WaitGroup) -> None:
-        """Add to `wait_group` until the next round is over, or is not waited for any longer."""
+        """Hold `wait_group` until the next round is over or late."""
         if not self.slow:
             wait_group.add()
             self._next.waiting.append(wait_group)
@@ -178,7 +178,7 @@ class LeaderChannel:
             self._fail(in_flight.every_part(), error, began_s)
             return
         requested_s = time.monotonic()
-        # All are sent before the first response.
+        # All requests are sent before the first response.
         errors = await asyncio.gather(
             *(
                 self._send(connection, level, parts, requested_s)
@@ -198,15 +198,15 @@ class LeaderChannel:
         awaited = parts
         try:
             response = await connection.send(OffsetsRequest(level, parts, self._spec))
-            # Responses that arrive together are not read together: others run in between.
+            # Responses that arrive together are read one by one: other tasks run in between.
             async with self._reading:
                 doubtful = self._receiver.received(level, response, requested_s)
                 await asyncio.sleep(0)
             if not doubtful:
                 return None
             awaited = [part for part in parts if part.topic in doubtful]
-            # A broker handles the requests of a connection in order: once its log is the new
-            # topic's, it does not name the old topic's id any more.
+            # A broker handles the requests of a connection in order: once it has the new topic's
+            # log, it no longer returns the old topic's id.
             metadata = await connection.send(MetadataRequest(sorted(doubtful)))
         except KAFKA_FAILURES as error:
             self._fail(awaited, error, requested_s)

@@ -1,8 +1,7 @@
-"""Logs on the brokers: their bounds (for one call, not for a service), records at an offset, and
+"""Partition logs: their bounds (for a single call, not for a service), records at an offset, and
 offsets by timestamp.
 
-aiokafka encodes fetches and decodes them, and its consumer's parser decides which records a
-consumer gets.
+aiokafka encodes and decodes fetches; its parser decides which records a consumer gets.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ _REASONS: Final = {
 
 @dataclass
 class TopicBounds:
-    """The ends of one topic's partitions, as they are now."""
+    """The current bounds of one topic's partitions."""
 
     absence: str | None = None
-    """Why nothing is known of it. None: it exists."""
+    """Why the topic cannot be read. None: it exists."""
     topic_id: str | None = None
     partitions: list[int] = field(default_factory=list)
     earliest: dict[int, int] = field(default_factory=dict)
@@ -70,7 +69,7 @@ class TopicBounds:
     latest: dict[int, int] = field(default_factory=dict)
     """High watermark."""
     unknown: dict[int, str] = field(default_factory=dict)
-    """Why a partition is missing in one of these, or in both."""
+    """Why a partition is missing in `earliest`, `latest` or both."""
 
     def reason(self, partition: int) -> str:
         """Why an offset of a partition is unknown."""
@@ -79,7 +78,7 @@ class TopicBounds:
 
 
 async def read_bounds(topics: Collection[str], access: ClusterAccess) -> dict[str, TopicBounds]:
-    """The bounds of each topic, with all of its partitions. No topic is created by it.
+    """The bounds of all partitions of each topic. Does not create topics.
 
     Raises KafkaUnavailable where no broker answers, SettingsError for malformed addresses.
     """
@@ -103,17 +102,17 @@ async def read_bounds(topics: Collection[str], access: ClusterAccess) -> dict[st
 
 
 async def read_topic_ids(topics: Collection[str], access: ClusterAccess) -> dict[str, str]:
-    """Kafka's ids of those topics that exist. Raises as `read_bounds` does."""
+    """The topic ids of the existing topics. Raises as `read_bounds` does."""
     async with BrokerPool(access) as pool:
         described = await _describe(pool, topics, access)
         return {topic.name: topic.topic_id for topic in described if topic.topic_id is not None}
 
 
 async def read_partitions(topics: Collection[str], access: ClusterAccess) -> dict[str, list[int]]:
-    """The partitions of those topics that exist and are visible. Raises as `read_bounds` does.
+    """The partitions of the existing, visible topics. Raises as `read_bounds` does.
 
-    aiokafka reads all topics of the cluster for that, which holds the loop for seconds where there
-    are 100,000 partitions; or it lets the broker create those that are missing.
+    aiokafka would read all topics of the cluster, which blocks the loop for seconds with 100,000
+    partitions, or would let the broker create missing topics.
     """
     async with BrokerPool(access) as pool:
         described = await _describe(pool, topics, access)
@@ -162,10 +161,10 @@ _MAX_OFFSETS: Final = 1_000
 """The limit of one request."""
 _MAX_DECODED_BYTES: Final = 4 * 1024 * 1024
 _CLOSE_MS: Final = 1_000
-"""The records of a batch that cannot be decoded get the first one's timestamp if they are no
-further apart."""
+"""The records of a batch that cannot be decoded get the first timestamp if all are this close to
+it."""
 _DELETE_HORIZON: Final = 0x40
-"""The first timestamp is not a record's: the cleaner stores there when it may delete the batch."""
+"""With this flag the first timestamp is the time at which the cleaner may delete the batch."""
 _MALFORMED: Final = (KafkaError, StructError, ValueError, TypeError, IndexError, OverflowError)
 """The errors of aiokafka's parser, in C and in Python, for bytes that are not records."""
 
@@ -173,11 +172,11 @@ _MAGIC: Final = 2
 _PREFIX = Struct(">qiib")
 """Base offset, length, leader epoch and magic of a batch."""
 _UNCOUNTED_BYTES: Final = 12
-"""Bytes that the length does not count."""
+"""Bytes before and including the length, which it does not count."""
 
 FetchPosition = tuple[int, int, int]
-"""Partition, the offset to fetch from, and the maximum size in bytes. A larger batch is left out of
-the response, except the first one of the request."""
+"""Partition, fetch offset, and maximum bytes. The response leaves out a larger batch, except the
+first one of the request."""
 
 
 class FetchedPartition(NamedTuple):
@@ -194,19 +193,19 @@ class FetchedPartition(NamedTuple):
 
     @property
     def first_batch_bytes(self) -> int:
-        """0 where there is none."""
+        """The size of the first batch; 0: there is none."""
         if len(self.records) < _PREFIX.size:
             return 0
         return _UNCOUNTED_BYTES + int(_PREFIX.unpack_from(self.records)[1])
 
     def end_offset(self, level: IsolationLevel) -> int:
-        """The offset at which a consumer of that isolation level reaches the end."""
+        """The offset at which a consumer with that isolation level reaches the end."""
         return self.last_stable_offset if level == "read_committed" else self.high_watermark
 
     def first_record(self, offset: int, level: IsolationLevel) -> tuple[int | None, int]:
-        """The timestamp of the first record at `offset` or after it that a consumer gets: epoch
-        milliseconds, -1 where the record has none, None where there is no record; and the offset
-        from which on there may be one. Raises RecordsUnreadable."""
+        """The timestamp of the first record that a consumer gets at or after `offset` (epoch
+        milliseconds, -1: the record has none, None: no record), and the first offset at which there
+        may be a record. Raises RecordsUnreadable."""
         _require_current_format(self.records)
 
         def refuse(base_offset: int, next_offset: int, reason: str) -> None:
@@ -237,8 +236,8 @@ async def fetch(
     positions: Mapping[str, Sequence[FetchPosition]],
     max_bytes: int,
 ) -> list[FetchedPartition]:
-    """Fetch what there is at these positions of each topic, without waiting for more. Partitions
-    that the leader holds back (a quota) are missing. Raises one of KAFKA_FAILURES."""
+    """Fetch the available records at these positions of each topic, without waiting for more.
+    Partitions that the leader throttles are missing. Raises one of KAFKA_FAILURES."""
     request = FetchRequest(
         _NO_WAIT, _NO_WAIT, max_bytes, ISOLATION_CODES[level], list(positions.items())
     )
@@ -257,9 +256,8 @@ async def fetch(
 async def offsets_at(
     connection: BrokerConnection, level: IsolationLevel, times_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The first offset whose record has that timestamp (epoch milliseconds) or a later one, -1
-    where there is none. Partitions that the broker does not lead are missing. Raises one of
-    KAFKA_FAILURES."""
+    """The offset of the first record with that timestamp (epoch milliseconds) or a later one; -1:
+    none. Partitions that the broker does not lead are missing. Raises one of KAFKA_FAILURES."""
     offsets = {}
     for chunk in by_count(times_ms.items(), _MAX_OFFSETS):
         by_topic: dict[str, list[tuple[int, int]]] = {}
@@ -285,8 +283,8 @@ def _require_current_format(records: bytes) -> None:
 
 
 def _header_timestamp_ms(batch: Any, offset: int) -> int | None:
-    """The timestamp of the first record at `offset` or after it in a batch that cannot be decoded,
-    as far as its header has it."""
+    """The timestamp of the first record at or after `offset` in a batch that cannot be decoded, if
+    its header has the timestamp."""
     first_ms, max_ms = int(batch.first_timestamp), int(batch.max_timestamp)
     if batch.timestamp_type:
         return max_ms

@@ -25,10 +25,10 @@ _MAX_IDLE_MS: Final = 540_000
 
 
 class BrokerConnection:
-    """`timeout_s` bounds each response, and each step of connecting. `BrokerPool` creates them.
+    """A connection to one broker. `timeout_s` bounds each response and each step of connecting.
 
-    Not aiokafka's client: it connects to one broker at a time, so that a broker which hangs blocks
-    the others, and it reads the whole cluster's metadata whenever a connection breaks.
+    aiokafka's client is not used: it connects to one broker at a time, so a broker that hangs
+    blocks the others, and it reads the metadata of the whole cluster whenever a connection breaks.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class BrokerConnection:
         connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
 
     async def aclose(self) -> None:
-        """Close it for good; bounded in time."""
+        """Close the connection for good; bounded in time."""
         self._closed = True
         if self._connection is not None:
             closed = self._connection.close(reason=CloseReason.SHUTDOWN)
@@ -94,11 +94,11 @@ class BrokerConnection:
 
 
 _HEDGE_S: Final = 1.0
-"""The delay before a request goes to the next broker too."""
+"""The delay before a request is also sent to the next broker."""
 
 
 class BrokerPool:
-    """One shared connection to each broker. `refresh` learns which brokers there are.
+    """One shared connection to each broker. `refresh` updates the brokers from the metadata.
 
     Create it on its loop. Raises SettingsError as `client_options` does.
     """
@@ -107,7 +107,7 @@ class BrokerPool:
         """`timeout_s` bounds each response; None: `kafka.request_timeout_s`."""
         self.timeout_s = access.kafka.request_timeout_s if timeout_s is None else timeout_s
         self.brokers: dict[int, Address] = {}
-        """Addresses by node id, of the newest metadata."""
+        """Addresses by node id, from the newest metadata."""
         self._access = access
         self._options = connection_options(access)
         self._trusted = TrustedBrokers(access)
@@ -124,7 +124,7 @@ class BrokerPool:
         await self.aclose()
 
     def connection(self, node_id: int) -> BrokerConnection | None:
-        """The shared connection to a broker. None: the metadata names no such broker."""
+        """The shared connection to a broker. None: it is not in the metadata."""
         address = self.brokers.get(node_id)
         return None if address is None else self._shared(address)
 
@@ -135,18 +135,18 @@ class BrokerPool:
         return [self._shared(address) for address in addresses]
 
     def dedicated(self, address: Address) -> BrokerConnection:
-        """A connection of the caller's own, who closes it: requests on a connection are answered
-        in order, so a slow one delays those behind it."""
+        """A new connection, which the caller closes: a broker answers the requests of a connection
+        in order, so a slow request delays those behind it."""
         return BrokerConnection(address, self._options, self._trusted, self.timeout_s)
 
     async def refresh(self, topics: Sequence[str] = ()) -> Iterator[TopicMetadata] | None:
-        """Fetch metadata: the brokers are updated, and `topics`, none of which is created, are
-        returned. None: no broker responds. Raises ResponseUnreadable, also while iterated."""
+        """Update the brokers from the metadata, and return that of `topics`; creates no topic.
+        None: no broker responds. Raises ResponseUnreadable, also during the iteration."""
         response = await self.first_response(MetadataRequest(topics))
         if response is None:
             return None
         brokers, described = response.read()
-        # A broker that has just started may name none.
+        # A broker that has just started may return no brokers.
         self.brokers = brokers or self.brokers
         wanted = {*self.brokers.values(), *self._seeds}
         if self._last_responder not in wanted:
@@ -157,8 +157,8 @@ class BrokerPool:
         return topics_described
 
     async def first_response(self, request: Any) -> Any:
-        """The response of the first broker to respond; one more is requested each second. None: no
-        broker responds."""
+        """The first response; the request goes to one more broker each second. None: no broker
+        responds."""
         pending: dict[asyncio.Task[Any], Address] = {}
         rest = iter(self.connections())
         try:
@@ -190,7 +190,7 @@ class BrokerPool:
                 task.cancel()
 
     async def explain_unreachable(self) -> str:
-        """A sentence that no broker responds, with the cause if connecting anew has one."""
+        """A sentence that no broker responds, with the cause if a new connection shows it."""
         cause = await connection_problem(self._access)
         return f"no broker answers: {cause}" if cause else "no broker answers"
 

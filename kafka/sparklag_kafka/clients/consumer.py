@@ -1,4 +1,4 @@
-"""aiokafka's consumer for topics to which anybody may write, and how it reads the end of a log."""
+"""aiokafka's consumer, for topics to which anybody may write; and reads of the end of a log."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _MAX_BYTES: Final = 16 * 1024 * 1024
 _CHUNK_RECORDS: Final = 8
 _MIN_STEP_TIMEOUT_S: Final = 0.2
 _OFFSETS_GROUP: Final = "offsets"
-"""A group of aiokafka's connections to a broker; another is for the coordinator."""
+"""The name of a group of aiokafka's connections to a broker, as for its coordinator."""
 
 
 class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
-    """Skips batches that are larger than `limits.batch_mb`, decompressed, or cannot be read.
+    """Skips batches that cannot be read, or decompress to more than `limits.batch_mb`.
 
-    It connects only to brokers that may see its password, and commits nothing by itself.
+    Connects only to brokers that may get the password. Does not commit by itself.
     """
 
     _closed: bool
@@ -63,8 +63,8 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
             await super().start()
 
     async def leave_group(self, timeout_s: float, *first: Callable[[], Awaitable[None]]) -> None:
-        """Take the steps in `first`, then stop: together in `timeout_s`, though each gets a short
-        time at least. Failures are logged."""
+        """Run the steps in `first`, then stop, in `timeout_s` together; each step gets at least a
+        short time. Failures are logged."""
         deadline_s = time.monotonic() + timeout_s
         for step in (*first, self.stop):
             task = asyncio.ensure_future(run_in_task(step()))
@@ -80,10 +80,10 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
                 await cancel_and_wait(task)
 
     async def stop(self) -> None:
-        """Close it, and leave its group, also where a part of it fails to close.
+        """Close the consumer and leave its group, even where a part of it fails to close.
 
-        aiokafka's own awaits tasks that it has cancelled and raises their CancelledError, which
-        would end whoever awaits it; and after a failure it leaves tasks that reconnect.
+        aiokafka's `stop` raises the CancelledError of tasks that it has cancelled, which would end
+        the caller; and after a failure it leaves tasks that reconnect.
         """
         if self._closed:
             return
@@ -103,8 +103,8 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """See aiokafka, which decompresses `max_records` of any size; this returns fewer large
-        ones."""
+        """Like aiokafka, which decompresses `max_records` of any size; this returns fewer large
+        records."""
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         count = size = 0
         while count < max_records and size < _MAX_BYTES:
@@ -118,7 +118,7 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
                 size += sum(len(record.value or b"") for record in records)
             if not chunk or self._subscription.reassignment_in_progress:
                 break
-            # From here on it does not wait: what was taken stays this member's.
+            # No waiting from here on: no rebalance may revoke the partitions of taken records.
             timeout_ms = 0
         return taken
 
@@ -126,8 +126,8 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
 async def _send(
     send: Callable[..., Awaitable[Any]], node_id: int, request: Any, **options: Any
 ) -> Any:
-    """Offsets are requested on a connection of their own: a broker answers in order, and a fetch at
-    the log end waits for half a second."""
+    """Requests offsets on a separate connection: a broker answers in order, and a fetch at the log
+    end waits for half a second."""
     if isinstance(request, OffsetRequest):
         options = {"group": _OFFSETS_GROUP}
     return await send(node_id, request, **options)
@@ -144,25 +144,23 @@ def _tasks_of(parts: Iterable[object]) -> Iterator[asyncio.Task[object]]:
 _POLL_MS = 500
 _LAST_RECORD_TIMEOUT_S = 5.0
 _HEARTBEATS_READ_BACK = 6
-"""Three are too few, as the simulation shows: a killed instance's queries are published again after
-up to 35 s, and others may write into the same partition meanwhile."""
+"""The simulation shows that three are too few: the queries of a killed instance are published again
+after up to 35 s, and others may write to the same partition meanwhile."""
 _STEPS_BACK = 26
-"""The limit of steps, each of a heartbeat: outages may lie between them, with few events after
-each."""
+"""The limit of steps of a heartbeat each: there may be several outages with few events between."""
 
 
 class RecentRecords:
-    """Moves a consumer that partitions are assigned to."""
+    """Seeks a consumer, with assigned partitions, to the recent records."""
 
     def __init__(self, consumer: AIOKafkaConsumer, heartbeat_s: float) -> None:
         self._consumer = consumer
         self._heartbeat_s = heartbeat_s
 
     async def seek(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Seek in each partition; where it ends, of those that hold anything to read.
+        """Seek in each partition. Returns the ends of the partitions that have records to read.
 
-        Time in which nothing was published does not count: queries from before an outage were
-        perhaps not published after it.
+        Time without any record does not count: a query may not have been published since an outage.
         """
         consumer = self._consumer
         begins = await consumer.beginning_offsets(list(ends))
@@ -184,7 +182,7 @@ class RecentRecords:
             for p, offset in before.items():
                 first = firsts.get(p)
                 if first is None:
-                    # Without a timestamp it is read from its beginning: slower, not wrong.
+                    # Without a timestamp: from the partition's beginning, slower, not wrong.
                     starts[p] = begins[p]
                     continue
                 newest_ms = starts_ms.get(p, times_ms[p])
@@ -205,7 +203,7 @@ class RecentRecords:
 
         async def read() -> None:
             while missing := offsets.keys() - times.keys():
-                # One each: `getmany` would decompress all that was fetched.
+                # One record each: `getmany` would decompress everything fetched.
                 record = await self._consumer.getone(*missing)
                 # A producer may write any timestamp: one in the future would hide all before it.
                 at_ms = min(record.timestamp, now_ms)
@@ -219,8 +217,8 @@ class RecentRecords:
 async def read_to(
     consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int], deadline_s: float = inf
 ) -> AsyncIterator[list[ConsumerRecord]]:
-    """Records of one partition at a time, until each is at its end, or `time.monotonic()` is at
-    `deadline_s`."""
+    """Records, of one partition at a time, until each partition is at its end, or until
+    `deadline_s` (`time.monotonic()`)."""
     while time.monotonic() < deadline_s:
         # By position: the log may end with records that are not delivered.
         left = [p for p, end in ends.items() if await consumer.position(p) < end]

@@ -1,4 +1,4 @@
-"""Records of sparklag's topics, decoded, whatever is written there."""
+"""Decodes the records of sparklag's topics, to which anybody may write."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from sparklag_schemas.timestamps import epoch_ms
 _CHUNK_BYTES = 256 * 1024
 _LOG_APPEND_TIME: Final = 1
 _MAX_KEY_BYTES: Final = 4 * MAX_NAME
-"""UTF-8 takes up to 4 for a character."""
+"""UTF-8 takes up to 4 bytes for a character."""
 
 Message = TypeVar("Message")
 SafeMessage = TypeVar("SafeMessage", Observation, LagEvent)
 
 
 class Refusals(Protocol):
-    """Takes the messages that break the contract."""
+    """Receives the messages that break the contract."""
 
     def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
         """`kind`: see ContractError. `what`: which message, and why."""
 
 
 class ContractRecords(Generic[Message]):
-    """Decodes the records of one topic. Those that break the contract go to `refusals`."""
+    """Decodes the records of one topic. Records that break the contract go to `refusals`."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class ContractRecords(Generic[Message]):
             yield chunk
 
     async def learn(self, records: Iterable[ConsumerRecord]) -> None:
-        """Fetch the schemas of those records that have an accepted signature.
+        """Fetch the schemas of the records with an accepted signature.
 
-        Raises RegistryError where they cannot be read yet.
+        Raises RegistryError where the schemas cannot be fetched yet.
         """
         await self._reader.learn(
             record.value
@@ -97,7 +97,7 @@ class ContractRecords(Generic[Message]):
         return message
 
     def is_genuine(self, record: ConsumerRecord) -> bool:
-        """Return whether a tombstone, which forgets a query, is accepted."""
+        """Return whether the signature of a tombstone, which forgets a query, is accepted."""
         try:
             self._check_signature(record)
         except ContractError as error:
@@ -128,7 +128,7 @@ class ContractRecords(Generic[Message]):
 
 
 def safe(message: SafeMessage, record: ConsumerRecord) -> SafeMessage:
-    """The message of `record` without secrets, and not from the future: see `in_time`."""
+    """The message of `record` without secrets, with its version limited by `in_time`."""
     return redacted(in_time(message, _written_at_ms(record)))
 
 
@@ -140,7 +140,7 @@ def shown(event: LagEvent, record: ConsumerRecord) -> tuple[LagEvent, bytes]:
 
 
 def _written_at_ms(record: ConsumerRecord) -> int:
-    """The broker's timestamp where the topic has one; else now: a producer may write any."""
+    """The broker's timestamp if the topic has it; else now: a producer may set any timestamp."""
     if record.timestamp_type == _LOG_APPEND_TIME and record.timestamp is not None:
         return int(record.timestamp)
     return epoch_ms()

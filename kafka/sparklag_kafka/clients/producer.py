@@ -1,4 +1,4 @@
-"""The producer of both halves: a message is acknowledged within a deadline, or fails."""
+"""The producer of driver and service: a message is acknowledged within a deadline, or fails."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from sparklag_schemas.messages.topics import partition_of_key
 from sparklag_schemas.settings import ResolvedSettings
 
 Partitioner = Callable[[int], int]
-"""The partition of a record, from how many the topic has."""
+"""The partition of a record, from the topic's number of partitions."""
 
 _log = logging.getLogger("sparklag.kafka")
 _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
-"""The limit that our topics are created with."""
+"""`max.message.bytes` of the topics that sparklag creates."""
 _BATCH_BYTES = 256 * 1024
-"""Room for several events, and less than any topic refuses. A larger event is sent by itself."""
+"""Holds several events, and no topic refuses it. A larger event is sent by itself."""
 _ABANDON_TIMEOUT_S = 2.0
 
 
 class AcknowledgedProducer:
     """An idempotent producer that is replaced whenever it fails.
 
-    aiokafka's retries for ever without an error; after a message that is refused for its size the
-    next one is out of order for ever. So each message has a deadline, and a producer that failed
-    is abandoned, with all that it has not sent.
+    aiokafka's producer retries for ever without an error; after a message is refused for its size,
+    the next one stays out of sequence. So each message has a deadline, and a failed producer is
+    abandoned with its unsent messages.
     """
 
     def __init__(self, settings: ResolvedSettings) -> None:
@@ -54,7 +54,7 @@ class AcknowledgedProducer:
 
     @property
     def started(self) -> bool:
-        """Return whether the next message goes out without connecting first."""
+        """Return whether the next message is sent without connecting first."""
         return self._outbox is not None
 
     async def send(
@@ -100,12 +100,12 @@ class AcknowledgedProducer:
                 producer = AIOKafkaProducer(
                     **self._options,
                     enable_idempotence=True,
-                    # aiokafka's lz4 takes eight times as long, and leaves twice as much.
+                    # aiokafka's lz4 takes eight times as long, for twice the size.
                     compression_type="zstd",
                     max_batch_size=_BATCH_BYTES,
                 )
                 self._trusted.guard(producer.client)
-                # Without one it begins with the metadata of every topic of the cluster.
+                # Without a topic it first reads the metadata of every topic of the cluster.
                 producer.client.add_topic(topic)
                 try:
                     await producer.start()
@@ -116,7 +116,7 @@ class AcknowledgedProducer:
             return self._outbox
 
     async def _replace(self, outbox: Outbox, reason: str) -> None:
-        # Several messages may fail with one producer: only the first of them ends it.
+        # Several messages may fail with one producer: only the first failure ends it.
         if self._outbox is outbox:
             self._outbox = None
             outbox.end(reason)
@@ -126,14 +126,14 @@ class AcknowledgedProducer:
 async def _abandon(producer: AIOKafkaProducer) -> None:
     """Disconnect, in a bounded time. Never raises.
 
-    `stop` waits until all is sent, which may be never; cancelled, it leaves a running producer
-    behind, which may send outdated messages later.
+    `stop` waits until everything is sent, perhaps for ever. Cancelled, it leaves a running
+    producer, which may send outdated messages later.
     """
-    # There is no public way. Connections are closed first, which ends waiting for responses, and
-    # again at the end, for those that were reopened. A step that takes too long is cancelled.
+    # There is no public API. Connections are closed first, to end requests that wait, and again at
+    # the end, as some may be reopened. A step that takes too long is cancelled.
     end_sender = [producer._sender.close] if producer._sender is not None else []
     for step in (producer.client.close, *end_sender, producer.client.close):
-        # Gathered: aiokafka's own cancelled tasks must not look like a cancellation of this one.
+        # Gathered: a cancellation of aiokafka's own tasks must not look like one of this task.
         ended = asyncio.gather(step(), return_exceptions=True)
         try:
             (error,) = await asyncio.wait_for(ended, _ABANDON_TIMEOUT_S / 3)
@@ -157,8 +157,8 @@ class _Message(NamedTuple):
 class Outbox:
     """The messages of one producer that are not acknowledged yet.
 
-    It passes them to `producer` in batches, those of a partition in order. Given single messages,
-    aiokafka wakes all that wait for a full batch whenever it was sent, and each tries again.
+    It passes the messages to `producer` in batches, in order for each partition. With single
+    messages, aiokafka would wake all tasks that wait for a full batch whenever it is sent.
 
     A message that is not acknowledged after `timeout_s` ends the outbox, and fails all of them.
     """
@@ -188,7 +188,8 @@ class Outbox:
     async def send(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers
     ) -> None:
-        """Return once it is acknowledged. Cancelled before it is in a batch, it is not sent.
+        """Return once the message is acknowledged. Cancelled before its batch is built, it is not
+        sent.
 
         Raises KafkaUnavailable when the outbox ends, and what aiokafka raises.
         """
@@ -224,7 +225,7 @@ class Outbox:
             batch, pending = self._next_batch(lane)
             try:
                 sent = await self.producer.send_batch(batch, topic, partition=partition)
-            # Whatever it is, those who wait for the messages must get it.
+            # Any error must reach the tasks that wait for the messages.
             except Exception as error:
                 _fail(pending, error)
             else:
@@ -246,7 +247,7 @@ class Outbox:
 
 
 def _acknowledge(pending: list[_Acknowledgement], sent: asyncio.Future[object]) -> None:
-    # aiokafka cancels what a closed producer leaves behind.
+    # aiokafka cancels the pending messages of a closed producer.
     closed = KafkaUnavailable("its producer was closed")
     error = closed if sent.cancelled() else sent.exception()
     if error is not None:

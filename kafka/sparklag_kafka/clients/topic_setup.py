@@ -1,4 +1,4 @@
-"""Rights on topics, their creation, and problems of their settings."""
+"""Checks rights on topics, creates topics, and finds problems of their settings."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def may_read(pool: BrokerPool, topic: str) -> bool:
 
 
 async def may_use_group(pool: BrokerPool, group_id: str, topic: str) -> bool:
-    """Return whether `group_id` may commit offsets; `topic` is any that exists. Raises
+    """Return whether `group_id` may commit offsets; `topic` is any existing topic. Raises
     KafkaUnavailable."""
     request = commit_request(group_id, [(topic, [(_NO_SUCH_PARTITION, 0, "")])])
     return await _error_code(pool, request) != GROUP_FORBIDDEN
@@ -69,7 +69,7 @@ async def _error_code(pool: BrokerPool, request: Any) -> int:
 
 
 async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> list[str]:
-    """Create those of `specs` that are missing; returns the names of those created.
+    """Create the missing topics of `specs`; returns the names of the created topics.
 
     Raises TopicUnavailable where the broker refuses, one of KAFKA_FAILURES where none responds, and
     SettingsError as `client_options` does.
@@ -86,7 +86,7 @@ async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> l
 
 
 async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> dict[str, list[str]]:
-    """Topic → sentences about its settings that would lose data.
+    """Sentences about settings that would lose data, by topic.
 
     Topics that are missing, or whose settings may not be described, are left out. Raises one of
     KAFKA_FAILURES, and SettingsError as `client_options` does.

@@ -40,7 +40,7 @@ class PreparedRequest(RequestStruct):  # type: ignore[misc]  # aiokafka has no t
         self.API_KEY = key
         self.API_VERSION = version
         self.FLEXIBLE_VERSION = flexible
-        # In the place of aiokafka's response class.
+        # In place of aiokafka's response class.
         self.RESPONSE_TYPE = SimpleNamespace(decode=lambda data: make_response(data.read()))
         self._body = body
 

@@ -1,8 +1,8 @@
 """Requests about many consumer groups, in aiokafka's types (ADR 0017). Pure.
 
-OffsetFetch of aiokafka is for one group. A coordinator describes a group in the request of its
-protocol, DescribeGroups or ConsumerGroupDescribe (KIP-848): to DescribeGroups a group of KIP-848 is
-Dead, as is a group that the coordinator does not know.
+aiokafka's OffsetFetch takes one group. A coordinator describes a group only by the request of the
+group's protocol, DescribeGroups or ConsumerGroupDescribe (KIP-848): DescribeGroups returns Dead for
+a group of KIP-848, as for an unknown group.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _MANY_GROUPS: Final = 8
 """The version of OffsetFetch of Kafka 3.0."""
 _ALL_TOPICS: Final = None
 _REQUIRE_STABLE: Final = False
-"""Open transactions do not delay the response: it has the offsets before them."""
+"""Open transactions do not delay the response: it has the offsets committed before them."""
 DEAD: Final = "Dead"
 _STABLE: Final = "Stable"
 _CONSUMER: Final = "consumer"
 _MAX_STATE: Final = 100
-"""Characters: Kafka's longest has 19."""
+"""Characters; Kafka's longest state has 19."""
 
 _NAME: Final = CompactString("utf-8")
 _TAGS: Final = ("", TaggedFields)
@@ -58,7 +58,7 @@ _DESCRIBE_REQUEST: Final = Schema(
     ("groups", CompactArray(_NAME)), ("authorized_operations", Boolean), _TAGS
 )
 _PLAIN: Final = struct.Struct(">iqiBhB")
-"""A partition whose metadata is empty: the bytes behind its epoch are the length of that, the error
+"""A partition with empty metadata: after the epoch follow the length of the metadata, the error
 code and the number of tags."""
 
 
@@ -106,11 +106,11 @@ _DESCRIBED: Final = Schema(("throttle_time_ms", Int32), ("groups", CompactArray(
 _CLASSIC_ASSIGNMENT: Final = Schema(
     ("version", Int16), ("topics", Array(("topic", String()), ("partitions", Array(Int32))))
 )
-"""The beginning of an assignment: the rest is the assignor's own."""
+"""The beginning of an assignment; the rest depends on the assignor."""
 
 
 class CommittedTopic(NamedTuple):
-    """Values by partition; partitions without a commit are in none of them."""
+    """Values by partition, without partitions that have no commit."""
 
     offsets: dict[int, int]
     metadata: dict[int, str]
@@ -132,7 +132,7 @@ class GroupDescription(NamedTuple):
     state: str
     members: int
     members_without_partitions: int | None
-    """None: not known, as while a classic group rebalances, or where it is not of consumers."""
+    """None: not known: a classic group rebalances, or its protocol type is not `consumer`."""
 
 
 Group = TypeVar("Group", CommittedGroup, GroupDescription)
@@ -160,9 +160,9 @@ DescribeGroupsResponse = GroupsResponse[GroupDescription]
 
 
 class OffsetFetchRequest:
-    """All that these groups have committed. The response is an `OffsetFetchResponse`.
+    """The committed offsets of these groups. The response is an `OffsetFetchResponse`.
 
-    `prepare` raises OneGroupPerRequest where the broker takes no more than one.
+    `prepare` raises OneGroupPerRequest where the broker takes only one group.
     """
 
     def __init__(self, groups: Sequence[str]) -> None:
@@ -192,7 +192,7 @@ class OffsetFetchRequest:
 class DescribeGroupsRequest:
     """Groups of the classic protocol, or of KIP-848's. The response is a `DescribeGroupsResponse`.
 
-    `prepare` raises IncompatibleBrokerVersion where a broker has no such groups.
+    `prepare` raises IncompatibleBrokerVersion where the broker lacks the protocol.
     """
 
     def __init__(self, groups: Sequence[str], *, classic: bool) -> None:
@@ -214,7 +214,7 @@ class DescribeGroupsRequest:
 
 
 def committed_groups(data: BytesIO) -> dict[str, CommittedGroup]:
-    """The groups in a response of OffsetFetch about many."""
+    """The groups in a response of OffsetFetch about several groups."""
     _, groups, _ = _COMMITTED.decode(data)
     return {
         group: _committed(((t, map(_without_epoch, rows or ())) for t, rows, _ in topics or ()), c)
@@ -258,7 +258,7 @@ def _classic_groups(data: BytesIO) -> dict[str, GroupDescription]:
         DescribeGroupsResponse_v0.decode(data).groups or ()
     ):
         assignments = [assignment for *_, assignment in members or ()]
-        # A coordinator has no assignments before all members have theirs.
+        # A coordinator has no assignments until the leader has assigned all members.
         is_known = not assignments or (state == _STABLE and protocol_type == _CONSUMER)
         idle = _without_partitions(assignments) if is_known else None
         described[group] = _description(code, state, len(assignments), idle)
@@ -266,7 +266,7 @@ def _classic_groups(data: BytesIO) -> dict[str, GroupDescription]:
 
 
 def _without_partitions(assignments: Sequence[bytes | None]) -> int | None:
-    """The members that have none. None: an assignment is not of the consumer protocol."""
+    """The number of members without partitions. None: another protocol than `consumer`."""
     idle = 0
     for assignment in assignments:
         try:

@@ -1,6 +1,6 @@
 """Kafka's ListOffsets, encoded and decoded by hand. Pure.
 
-aiokafka decodes a response field by field and whole, which holds the loop ten times as long.
+aiokafka decodes a whole response field by field, which blocks the loop ten times as long.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TopicPart:
 
 
 def slices(parts: Iterable[TopicPart], size: int) -> Iterator[list[TopicPart]]:
-    """The parts in requests of at most `size` partitions; a topic is in each at most once."""
+    """The parts for each request: at most `size` partitions, and each topic at most once."""
     filling: list[TopicPart] = []
     room = size
     for part in parts:

@@ -1,4 +1,4 @@
-"""Metadata with topic ids, which aiokafka's has not, in aiokafka's types (ADR 0017). Pure."""
+"""Metadata with topic ids, which aiokafka lacks, in aiokafka's types (ADR 0017). Pure."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _METADATA: Final = 3
 _IDS_VERSION: Final = 11
 """The version of Kafka 2.8, with topic ids."""
 _OLD_VERSION: Final = 4
-"""The first that can leave topics uncreated, of Kafka 0.11."""
+"""The first version that can leave topics uncreated, of Kafka 0.11."""
 
 _PARTITION: Final = Struct(">hiii")
 _INT32: Final = Struct(">i")
 _NO_ID: Final = bytes(16)
 _SHARED_REPLICAS: Final = 4_096
-"""Partitions whose replicas are alike share one object, of so many that were read last."""
+"""Partitions with equal replicas share one object; a cache holds this many."""
 _MALFORMED: Final = (ValueError, IndexError, error)
 
 Address = tuple[str, int]
@@ -75,7 +75,7 @@ class _Partitions(CompactArray):  # type: ignore[misc]
             _, number, leader, _ = _PARTITION.unpack_from(raw, at)
             leaders[number] = leader
             replicas_at = in_sync_at = offline_at = end = at + _PARTITION.size
-            # The fast path: short arrays of replicas, in sync and offline ones, and no tags.
+            # The fast path: short arrays of replicas, in-sync and offline replicas, and no tags.
             for _ in range(3):
                 in_sync_at, offline_at = offline_at, end
                 length = raw[end]
@@ -125,7 +125,7 @@ _TOPIC: Final = Schema(
 
 
 class MetadataRequest:
-    """Metadata of these topics alone, none of which is created. See `MetadataResponse`."""
+    """Metadata of these topics alone; creates no topic. See `MetadataResponse`."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         self._topics = topics
@@ -154,13 +154,13 @@ class TopicMetadata(NamedTuple):
 
 
 class MetadataResponse(NamedTuple):
-    """A response, not decoded yet; `flexible` is its newer form."""
+    """A response, not decoded yet; `flexible`: in a flexible version."""
 
     data: bytes
     flexible: bool
 
     def read(self) -> tuple[dict[int, Address], Iterator[TopicMetadata]]:
-        """Decode the brokers, by node id, and the topics, each when it is iterated: both may raise
+        """Decode the brokers, by node id, and each topic when it is iterated. Both raise
         ResponseUnreadable."""
         data = BytesIO(self.data)
         try:

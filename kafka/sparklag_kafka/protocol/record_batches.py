@@ -1,5 +1,5 @@
-"""Record batches that anybody may have written: bounded in size, and readable up to their first
-error. aiokafka's own decompression has no bound: some kilobytes may become gigabytes.
+"""Record batches of untrusted producers: bounded in size, and readable up to their first error.
+aiokafka's own decompression is unbounded: some kilobytes may become gigabytes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def decompress(codec: int, data: bytes, max_bytes: int) -> bytearray:
 def _decompress_growing(
     decompress_into: Callable[[bytes, bytearray], int], data: bytes, max_bytes: int
 ) -> bytearray:
-    """The decompressed size is not known before, and a buffer of `max_bytes` costs too much."""
+    """Grows the buffer: the size is unknown in advance, and `max_bytes` at once is too much."""
     size = min(max_bytes, _MIN_BUFFER_BYTES + _USUAL_RATIO * len(data))
     while True:
         buffer = bytearray(size)
@@ -78,7 +78,7 @@ def _decompress_snappy(data: bytes, max_bytes: int) -> bytearray:
 
 
 def _snappy_blocks(data: bytes) -> Iterator[bytes]:
-    """Java's producers cut the data in blocks, others do not."""
+    """Java's producers write the data in blocks, others do not."""
     if not data.startswith(_XERIAL_MAGIC):
         yield data
         return
@@ -108,8 +108,8 @@ _reader: ContextVar[tuple[int, OnUnreadable] | None] = ContextVar("_reader", def
 
 @contextmanager
 def reading_untrusted(most_bytes: int, on_unreadable: OnUnreadable) -> Iterator[None]:
-    """A consumer that is started here takes no batch of more than `most_bytes`, decompressed, and
-    passes over what it cannot read. The tasks it starts inherit that."""
+    """A consumer that is started in this context takes no batch of more than `most_bytes`,
+    decompressed, and skips what it cannot read. The tasks that it starts inherit the context."""
     _install()
     token = _reader.set((most_bytes, on_unreadable))
     try:
@@ -119,8 +119,8 @@ def reading_untrusted(most_bytes: int, on_unreadable: OnUnreadable) -> Iterator[
 
 
 class BoundedRecords:
-    """aiokafka's MemoryRecords, of which no batch decompresses to more than `most_bytes`, and each
-    ends before what cannot be read."""
+    """aiokafka's MemoryRecords, with batches that decompress to at most `most_bytes` and end before
+    anything unreadable."""
 
     def __init__(self, data: bytes, most_bytes: int, on_unreadable: OnUnreadable) -> None:
         _install()
@@ -130,7 +130,7 @@ class BoundedRecords:
         self.has_next = self._records.has_next
         self.size_in_bytes = self._records.size_in_bytes
         self.last_batch: Any = None
-        """The batch that was taken last, aiokafka's own."""
+        """The last batch that was taken, as aiokafka's object."""
 
     def next_batch(self) -> Any:
         batch = self.last_batch = self._records.next_batch()
@@ -138,7 +138,7 @@ class BoundedRecords:
 
 
 class _Batch:
-    """A batch of aiokafka's that ends before what cannot be read."""
+    """A batch of aiokafka's that ends before anything unreadable."""
 
     def __init__(self, batch: Any, most_bytes: int, on_unreadable: OnUnreadable) -> None:
         self._batch = batch

@@ -64,14 +64,14 @@ class Stage(Struct, frozen=True, rename="camel"):
     def remaining_s(self, now_ms: int) -> float | None:
         """The time until its tasks end, by the pace of the completed ones. None: unknown."""
         mean_s, running = self.mean_task_s, self.num_active_tasks
-        # Spark counts wrongly where it dropped events: below 0 too.
+        # Spark's counts are wrong after it dropped events, and may be negative.
         if mean_s is None or running <= 0:
             return None
         elapsed_s, done = self.elapsed_s(now_ms), self.num_complete_tasks
-        # The run time is without what Spark needs between tasks, which counts for short ones.
+        # The run time excludes Spark's overhead between tasks, which matters for short tasks.
         task_s = max(mean_s, elapsed_s * running / (done + running))
         open_tasks = max(0, self.num_tasks - done)
-        # At the least the running tasks are about to end, at the most they have just begun.
+        # Lower bound: the running tasks are about to end. Upper bound: they have just begun.
         least_s = max(0, open_tasks - running) * task_s / running
         most_s = open_tasks * task_s / running
         return min(max(self.num_tasks * task_s / running - elapsed_s, least_s), most_s)
@@ -93,10 +93,10 @@ launched first, whether it is a straggler or not."""
 
 @dataclass
 class BatchTasks:
-    """One batch of a run, as far as it was observed."""
+    """The observed jobs and tasks of one batch of a run."""
 
     completed_batch_id: int | None
-    """The batch before it, in this run."""
+    """The previous batch in this run."""
     started_at_ms: int
     batch_id: int | None = None
     """None: not planned yet."""
@@ -114,7 +114,7 @@ class BatchTasks:
         newest_job: int = -1,
     ) -> RunningBatch:
         """`jobs`: the active ones of this run. `stages`: the active ones of all runs. `newest_job`:
-        the id of the last job of this run, also where that has ended."""
+        the id of this run's last job, active or ended."""
         if not self._job_tasks and jobs:
             submitted = [job.submission_time for job in jobs if job.submission_time is not None]
             self.started_at_ms = min([self.started_at_ms, *submitted])
@@ -123,7 +123,7 @@ class BatchTasks:
         ended = sum(tasks for job, tasks in self._job_tasks.items() if job not in active)
         stages = [s for s in stages if any(s.stage_id in job.stage_ids for job in jobs)]
         done = ended + sum(min(job.num_completed_indices, job.num_tasks) for job in jobs)
-        # Executors report what running tasks have read and written each 10 s.
+        # Executors report the records that running tasks have read and written every 10 s.
         counts = (
             newest_job,
             len(jobs),
@@ -155,7 +155,7 @@ class BatchTasks:
 def _remaining_s(jobs: Sequence[Job], stages: Sequence[Stage], now_ms: int) -> float | None:
     for job in jobs:
         active = [stage.stage_id for stage in stages if stage.stage_id in job.stage_ids]
-        # A stage has a higher id than those it waits for.
+        # A stage has a higher id than the stages it waits for.
         if not active or max(job.stage_ids) > max(active):
             return None
     remaining_s = [stage.remaining_s(now_ms) for stage in stages]
@@ -185,7 +185,7 @@ _stages = msgspec.json.Decoder(list[Stage])
 
 
 class ActiveJobs:
-    """Reads those of a SparkContext. Raises what Py4J, PySpark and msgspec raise."""
+    """Reads the active jobs of a SparkContext. Raises what Py4J, PySpark and msgspec raise."""
 
     def __init__(self, jvm: Any, context: Any) -> None:
         self._store = context.statusStore()
@@ -197,18 +197,18 @@ class ActiveJobs:
         self._json = _mapper(jvm).writeValueAsString
 
     def read(self) -> tuple[list[Job], list[Stage]]:
-        """4 Py4J commands. Not in chunks: above 8 KiB, some ten stages, this thread waits 40 ms for
-        the rest, which costs nothing and holds up nobody."""
+        """4 Py4J commands. Not read in chunks: above 8 KiB, about ten stages, this thread waits 40
+        ms for the rest, which uses no CPU and delays no other thread."""
         jobs = _jobs.decode(self._json(self._store.jobsList(self._running)))
         stages = _stages.decode(self._json(self._store.activeStages())) if jobs else []
         return jobs, stages
 
     def newest_job(self, run_id: str) -> int:
-        """The id of the run's last job, also where that has ended. 4 Py4J commands. -1: none."""
+        """The id of the run's last job, active or ended. 4 Py4J commands. -1: none."""
         return int(self._stream(self._job_ids(run_id)).max().orElse(-1))
 
     def oldest_task(self, stage: Stage, now_ms: int) -> Straggler | None:
-        """See FindOldestTask. 11 Py4J commands. None where it has just ended, or not known."""
+        """See FindOldestTask. 11 Py4J commands. None: the task has just ended, or is not known."""
         try:
             tasks = self._scheduler.taskSetManagerForAttempt(stage.stage_id, stage.attempt_id).get()
             # Task ids rise with the launches.
@@ -223,7 +223,7 @@ class ActiveJobs:
                 mean_task_s=stage.mean_task_s or 0.0,
             )
         except Exception:
-            # Read beside the scheduler, without its lock. PySpark has own types of Java's errors.
+            # Read without the scheduler's lock. PySpark has its own types for Java's errors.
             return None
 
 

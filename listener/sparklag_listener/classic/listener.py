@@ -1,4 +1,4 @@
-"""Spark's listener in Python, composed inside the JVM where it can be; and text that is read from
+"""Spark's listener in Python, composed inside the JVM where that is allowed; and reading text from
 the JVM in chunks."""
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from sparklag_schemas.text.redaction import redact
 from sparklag_schemas.timestamps import epoch_ms
 
 UNAVAILABLE: Final = (Py4JError, OSError, AttributeError, TypeError)
-"""Py4J's errors where the JVM is gone, Spark is stopping, or this Spark has other internals."""
+"""The errors where the JVM is gone, Spark is stopping, or this Spark has other internals."""
 STOPPED: Final = re.compile(
     "stopped SparkContext|SparkContext (?:was|is|has been) (?:already )?(?:shut ?down|stopped)"
 )
-"""The text of an exception where Spark was stopped while a batch ran, which then failed."""
+"""The text of the exception of a batch that failed because Spark was stopped."""
 _CHUNK_CHARS: Final = 7_500
 """A Py4J reply above 8 KiB leaves in two packets and waits some 40 ms between them (Nagle's
 algorithm on one side, delayed acknowledgement on the other)."""
 
 
 class ProgressReader:
-    """Reads the JSON of Spark's progress objects, in chunks where it is long."""
+    """Reads the JSON of Spark's progress objects; long JSON in chunks."""
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
@@ -43,7 +43,7 @@ class ProgressReader:
         self._can_chunk = True
 
     def read(self, progress: Any) -> str:
-        """The text. A Py4J command, or 3 and one for each chunk."""
+        """The JSON. One Py4J command, or 3 and one for each chunk."""
         text = self._read_chunks(progress) if self._is_long and self._can_chunk else None
         if text is None:
             text = str(progress.json())
@@ -78,8 +78,8 @@ class ProgressReader:
 
 
 def read_text(builder: Any) -> str:
-    """The text in Java's StringBuilder or StringBuffer: a Py4J command, and one for each chunk. A
-    String is text already."""
+    """The text in Java's StringBuilder or StringBuffer, by one Py4J command and one for each chunk.
+    A String is already text in Python."""
     if isinstance(builder, str):
         return builder
     length = builder.length()
@@ -115,7 +115,7 @@ class Py4jListener:
         self._dispatch(lambda at_ms: Progressed(read_text(progress), at_ms))
 
     def onQueryProgress(self, event: Any) -> None:
-        """Called where `text_listener` is not allowed."""
+        """Called where this JVM or Spark does not allow `text_listener`."""
         self._dispatch(
             lambda at_ms: Progressed(self._progress_reader.read(event.progress()), at_ms)
         )
@@ -128,7 +128,7 @@ class Py4jListener:
             exception = event.exception()
             text = str(exception.get()) if exception.isDefined() else None
             if text and STOPPED.search(text):
-                # A poll reports it, and knows who stopped Spark.
+                # A poll reports this end, and knows what stopped Spark.
                 return None
             return Terminated(*_ids(event), text and text[:MAX_EXCEPTION_CHARS], at_ms)
 
@@ -140,7 +140,7 @@ class Py4jListener:
             if event is not None:
                 self._on_event(event)
         except Exception as error:
-            # Raised, Spark would log a stack trace for each event.
+            # If this raised, Spark would log a stack trace for each event.
             self._on_error(error)
 
     class Java:
@@ -198,11 +198,11 @@ def text_listener(gateway: Any, listener: Any) -> Any:
         find(takes[1], "getName", method_type(string)),
         equals.asType(method_type(boolean, string)),
     )
-    others = find(handler, "invoke", method_type(anything, takes))
+    forward = find(handler, "invoke", method_type(anything, takes))
     handle = handles.guardWithTest(
         handles.dropArguments(is_progress, 0, [takes[0]]),
         handles.dropArguments(deliver, 0, [takes[0], takes[1]]),
-        others.bindTo(lang.reflect.Proxy.getInvocationHandler(listener)),
+        forward.bindTo(lang.reflect.Proxy.getInvocationHandler(listener)),
     )
     interface = load(f"{spark}.PythonStreamingQueryListener")
     return lang.reflect.Proxy.newProxyInstance(

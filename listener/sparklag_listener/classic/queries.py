@@ -1,4 +1,4 @@
-"""The queries of a classic session: their state and what they read, by requests to the JVM."""
+"""The queries of a classic session: their state and their sources, by requests to the JVM."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _Run:
     name: str | None
     java: Any
     progress_at: str | None = None
-    """The timestamp of the last progress that was read. Each trigger has its own."""
+    """The timestamp of the last progress that was read. It differs for each trigger."""
     batch_id: int | None = None
     """The last completed batch, by that progress."""
     tasks: BatchTasks | None = None
@@ -65,7 +65,7 @@ class _Run:
 class ClassicQueries:
     """See Queries.
 
-    Holds the Java objects of the queries, so that the end of a query can be read after it. They
+    Holds the Java objects of the queries, so that the end of a query can be read afterwards. They
     never leave this class.
     """
 
@@ -87,13 +87,13 @@ class ClassicQueries:
     def list_active(
         self, retain: Collection[str] = (), with_activity: Collection[str] = ()
     ) -> ActiveQueries:
-        """3 Py4J commands, and 2 for each query; where queries were started or have ended 2 more
-        for each, where it has completed a batch 3 more, with its activity 2 more; those of
-        ActiveJobs where any of these runs a batch."""
+        """Py4J commands: 3, and 2 for each query. For each query, 2 more after a query started or
+        ended, 3 more after a completed batch, 2 more for the activity. Those of ActiveJobs where a
+        query of `with_activity` runs a batch."""
         with _errors_translated():
             is_stopped = bool(self._context.isStopped())
             is_stopping = is_stopped and not self._is_stopped_by_driver
-            # Without a context a query runs no batch any more, but is listed as active.
+            # Without a context no batch runs any more, but the queries are still listed as active.
             runs = [] if is_stopped else self._list_runs()
             active = tuple(self._active_query(run, with_activity) for run in runs)
         active = self._with_running_batches(active)
@@ -113,7 +113,7 @@ class ClassicQueries:
             return QueryDescription()
 
     def await_events(self, timeout_s: float) -> bool | None:
-        """None where this Spark has no such method: it is not public.
+        """None: this Spark lacks the method, which is not public.
 
         A query's end is visible before its last events have reached the listener.
         """
@@ -122,7 +122,7 @@ class ClassicQueries:
                 self._context.listenerBus().waitUntilEmpty(int(timeout_s * 1000))
             return True
         except Py4JJavaError:
-            # Too many events, or one that takes too long.
+            # Too many events, or an event that takes too long.
             return False
         except UNAVAILABLE:
             return None
@@ -172,7 +172,7 @@ class ClassicQueries:
             # Cached: each part of a class's name costs a command.
             self._equals = self._jvm.java.util.Objects.deepEquals
         active = self._streams.active()
-        # The Java objects are the same as long as the queries are.
+        # The Java objects are the same while the queries are the same.
         if self._active is None or not self._equals(active, self._active):
             self._active_runs = [self._track(query) for query in active]
             self._active = active
@@ -202,13 +202,13 @@ class ClassicQueries:
             jobs, stages = self._active_jobs.read()
             look = partial(self._running_batch, self._active_jobs, jobs, stages)
             return tuple(
-                replace(each, running_batch=look(each.run_id))
-                if each.activity == "running"
-                else each
-                for each in queries
+                replace(query, running_batch=look(query.run_id))
+                if query.activity == "running"
+                else query
+                for query in queries
             )
         except Exception as error:
-            # PySpark has own types of Java's errors.
+            # PySpark has its own types for Java's errors.
             if not self._are_tasks_unknown:
                 self._are_tasks_unknown = True
                 _log.debug("sparklag: cannot read Spark's active jobs: %s", brief(error))
@@ -238,7 +238,7 @@ class ClassicQueries:
 
     def _stack_trace(self, exception: Any) -> str:
         writer = self._jvm.java.io.StringWriter()
-        # As in the event: around its cause, Spark's exception has the query's whole plan.
+        # The cause alone, as in the event: Spark's exception around it has the query's whole plan.
         cause = exception.getCause() or exception
         cause.printStackTrace(self._jvm.java.io.PrintWriter(writer))
         return str(writer.toString())[:MAX_EXCEPTION_CHARS]
@@ -257,13 +257,13 @@ def _errors_translated() -> Iterator[None]:
 
 
 def _completed_batch(progress: Any) -> int | None:
-    # The progress of an idle trigger has the number of the next batch.
+    # The progress of an idle trigger has the id of the next batch.
     batch_id = int(progress.batchId()) - (not _ran_a_batch(progress))
     return batch_id if batch_id >= 0 else None
 
 
 def _planned_batch(run: _Run) -> int | None:
-    """The number of the batch that runs. None: it is not planned yet."""
+    """The id of the running batch. None: it is not planned yet."""
     if run.batch_id is not None:
         return run.batch_id + 1
     execution = run.java.streamingQuery().lastExecution()
@@ -271,7 +271,7 @@ def _planned_batch(run: _Run) -> int | None:
 
 
 def _activity(run: _Run) -> Activity | None:
-    # The status as text takes a command less than its two parts.
+    # Reading the status as text takes one command fewer than reading its two fields.
     try:
         status = _status.decode(str(run.java.status().json()))
     except NOT_JSON:
@@ -288,7 +288,7 @@ def _ran_a_batch(progress: Any) -> bool:
 
 
 def describe_execution(execution: Any) -> QueryDescription:
-    """Describes Java's StreamExecution; empty where Spark does not give it."""
+    """The description of Java's StreamExecution; empty where Spark does not expose it."""
     try:
         checkpoint = redact_location(str(execution.resolvedCheckpointRoot()))
         return QueryDescription(_kafka_sources(execution), checkpoint)
@@ -320,7 +320,7 @@ def _kafka_source(index: int, java_options: Any) -> SourcePosition:
     elif "assign" in options:
         topics = sorted(set(re.findall(r'"([^"]+)"\s*:\s*\[', options["assign"])))
     if "assign" in options:
-        # Text that is no JSON: Spark parses it otherwise, or fails the query itself.
+        # Not JSON: Spark parses it in another way, or fails the query itself.
         with suppress(*NOT_JSON):
             assigned = msgspec.json.decode(options["assign"], type=dict[str, list[int]])
     committed_only = options.get("kafka.isolation.level", "").lower() == "read_committed"

@@ -1,4 +1,4 @@
-"""The batch that runs in foreachBatch, and its offsets in the checkpoint."""
+"""The batch that foreachBatch runs, and its offsets in the checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sparklag_schemas import Observation, Offsets, SourcePosition
 from sparklag_schemas.text.locations import redact_location
 from sparklag_schemas.timestamps import epoch_ms
 
-# Spark's names; local properties of the thread that runs the batch.
+# Names of Spark's local properties of the thread that runs the batch.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _FILE_NOT_FOUND: Final = "java.io.FileNotFoundException"
@@ -35,7 +35,7 @@ _runs_lock = Lock()
 
 
 def observe_batch(batch: Any, batch_id: int, cluster: str) -> Observation:
-    """The observation of the batch, as of its completion.
+    """The observation of the batch as if it were completed.
 
     Spark writes the batch's end offsets into the checkpoint before it runs. Only Kafka sources are
     included. Raises NotInBatch, UnsupportedSession, UnsupportedSpark, CheckpointError.
@@ -65,8 +65,8 @@ def observe_batch(batch: Any, batch_id: int, cluster: str) -> Observation:
 
 
 class JvmFiles:
-    """The files of one folder, read as Spark reads them: through Hadoop's FileSystem, in any store,
-    with Spark's credentials."""
+    """The files of one folder in any store, read as Spark does: through Hadoop's FileSystem, with
+    Spark's credentials."""
 
     def __init__(self, spark: Any, folder: str) -> None:
         """`spark` is a classic session. Reads nothing yet. Raises Py4JError."""
@@ -80,8 +80,8 @@ class JvmFiles:
         self._copy = spark._jvm.org.apache.commons.io.IOUtils.copy
 
     def read(self, name: str) -> bytes | None:
-        """`offsets/5`. None: there is no such file. 8 Py4J commands for a short one. Raises
-        CheckpointAway."""
+        """The content of a file, such as `offsets/5`. None: there is no such file. 8 Py4J commands
+        for a short file. Raises CheckpointAway."""
         try:
             stream = self._system.open(self._path(f"{self._folder}/{name}"))
             try:
@@ -126,7 +126,7 @@ class _Run:
         if self._previous is not None and self._previous[0] == batch_id - 1:
             before = self._previous[1]
         elif batch_id > 0:
-            # Spark does not purge the file of the batch before.
+            # Spark does not purge the file of the previous batch.
             before = self._read(f"offsets/{batch_id - 1}", parse_offsets)
         tracked = NO_SOURCES.after(before) if before is not None else NO_SOURCES
         self._previous = batch_id, planned

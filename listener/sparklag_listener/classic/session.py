@@ -55,11 +55,11 @@ class ClassicSession:
 
     def configuration(self) -> dict[str, str]:
         """The settings in Spark's configuration of this session, without their prefix."""
-        # As one text: three requests to the JVM, where a Java map takes two for each property.
+        # As one text: three requests to the JVM. A Java map would take two for each property.
         try:
             text = str(self._spark._jsparkSession.conf().getAll().mkString(_BETWEEN))
         except (Py4JError, OSError, TypeError) as error:
-            # Platforms that share a JVM allow some of its methods only.
+            # Platforms that share a JVM allow only some of its methods.
             _log.warning("sparklag: Spark's configuration cannot be read: %s", brief(error))
             return {}
         properties = (entry.partition(" -> ") for entry in text.split(_BETWEEN))
@@ -74,9 +74,9 @@ class ClassicSession:
     def stop_listening(self, timeout_s: float) -> None:
         if self._wrapper is None:
             return
-        # First: a query's last events may still be on their way to the listener.
+        # Before the removal: a query's last events may not have reached the listener yet.
         self.queries.await_events(timeout_s)
-        # The session or the JVM may be gone, or stop() have cleared pyspark's state.
+        # The session or the JVM may be gone, or stop() may have cleared pyspark's state.
         with suppress(*UNAVAILABLE):
             self._spark._jsparkSession.streams().removeListener(self._wrapper)
 
@@ -99,9 +99,9 @@ def require_classic_session(spark: Any) -> None:
 
 
 def add_listener(spark: Any, listener: Py4jListener) -> Any:
-    """Register with the session. Returns the wrapper, to remove it.
+    """Register `listener` with the session. Returns its wrapper, for the removal.
 
-    Raises NoListener where Spark does not take it, or there is no port for its callbacks.
+    Raises NoListener where Spark does not accept it, or there is no port for its callbacks.
     """
     from pyspark.java_gateway import ensure_callback_server_started
 
@@ -118,12 +118,12 @@ def add_listener(spark: Any, listener: Py4jListener) -> Any:
 
 
 def wrapped(gateway: Any, listener: Py4jListener) -> Any:
-    """Spark's StreamingQueryListener around it."""
+    """Spark's StreamingQueryListener around `listener`."""
     wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
     try:
         return wrapper(text_listener(gateway, listener))
     except (Py4JError, TypeError) as error:
-        # This JVM, or this Spark, does not allow it: the progress is read by commands.
+        # This JVM or Spark does not allow a text listener: the progress is read by commands.
         _log.debug("sparklag: a progress is passed as an object: %s", brief(error))
         return wrapper(listener)
 

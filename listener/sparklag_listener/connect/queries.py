@@ -35,8 +35,8 @@ _MAX_CHARS = 300
 class ConnectClient:
     """Sends commands of the Spark Connect protocol in the session of `spark`, over its channel.
 
-    Unlike the user's own, they are not retried for ten minutes while the server is away, and show
-    no progress. Each blocks until the server answers.
+    Unlike the user's commands, these are not retried for ten minutes while the server does not
+    respond, and show no progress. Each blocks until the server responds.
     """
 
     def __init__(self, spark: Any) -> None:
@@ -47,9 +47,9 @@ class ConnectClient:
         self._spark = spark
         self._make_command: Any = proto.Command
         self._make_operation: Any = proto.ConfigRequest.Operation
-        # Not only these: the channel may be closed, or the response have another form.
-        others = (OSError, ValueError, AttributeError, TypeError, LookupError)
-        self._failures: tuple[type[Exception], ...] = (RpcError, PySparkException, *others)
+        # Other errors: the channel is closed, or the response has another form.
+        errors = (OSError, ValueError, AttributeError, TypeError, LookupError)
+        self._failures: tuple[type[Exception], ...] = (RpcError, PySparkException, *errors)
         # A shallow copy: it shares the channel, and has its own settings.
         self._client = copy.copy(spark.client)
         self._client.disable_reattachable_execute()
@@ -73,14 +73,14 @@ class ConnectClient:
         return self._make_command()
 
     def send(self, command: Any, result: str | None = None) -> Any:
-        """Returns the result of that name, if any. Raises SparkUnavailable, or ConnectionLost where
-        the session is gone."""
+        """Returns the result named `result`, if given. Raises SparkUnavailable, or ConnectionLost
+        where the session is gone."""
         with self.errors_translated():
             results = self._client.execute_command(command)[1]
             return results[result] if result is not None else None
 
     def properties(self, prefix: str) -> dict[str, str]:
-        """Spark's properties in this session whose names begin so. Raises as `send`."""
+        """Spark's properties in this session whose names begin with `prefix`. Raises as `send`."""
         operation = self._make_operation()
         operation.get_all.prefix = prefix
         with self.errors_translated():
@@ -124,7 +124,7 @@ class ConnectQueries:
     ) -> ActiveQueries:
         """One request, one for each query, and one for each activity."""
         if self._client.is_stopped:
-            # If the server was away before, its queries may go on.
+            # If the server did not respond before, its queries may continue.
             if self._is_answering and self._client.ends_with_session:
                 return ActiveQueries((), is_session_stopped=True)
             raise ConnectionLost("the session is stopped")
@@ -136,7 +136,7 @@ class ConnectQueries:
                 self._active_query(query, with_activity) for query in result.active.active_queries
             )
         except SparkUnavailable as error:
-            # ConnectionLost: the session was stopped in the meantime, the server is not away.
+            # ConnectionLost: the session was stopped in the meantime, but the server responds.
             self._is_answering = self._is_answering and isinstance(error, ConnectionLost)
             raise
         self._is_answering = True
@@ -204,7 +204,7 @@ class ConnectQueries:
 
 
 def _batch_of(text: str | None) -> tuple[int | None, bool]:
-    """The last completed batch, and whether `text` is the progress of it."""
+    """The last completed batch, and whether `text` is its progress."""
     if text is None:
         return None, False
     try:

@@ -1,9 +1,9 @@
-"""A Spark Connect session, whose queries run on a server, and its listener, as PySpark 4 has them.
+"""A Spark Connect session, whose queries run on a server, and its listener (PySpark 4).
 
 PySpark's client has a list of listeners, and one thread that reads the server's stream of events
-for all of them. Two of its bugs are worked around here (SPARK-59623): when the stream is
-interrupted, the list is emptied with a Python warning; and removing the last listener joins that
-thread, which may wait for a lock that the removal holds: then every later `start()` hangs.
+for all of them. This module works around two bugs (SPARK-59623). When the stream is interrupted,
+the client empties the list with a Python warning. Removing the last listener joins the thread,
+which may wait for a lock that the removal holds: then every later `start()` hangs.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ConnectSession:
         try:
             self.listener.remove()
         except NoListener:
-            # It stays registered, and is closed.
+            # The listener stays registered, but is closed.
             return
         finally:
             self.listener.close()
@@ -161,25 +161,25 @@ class ConnectListener:
         with self._client_lock():
             thread = self._bus._execution_thread
             if thread is None or not thread.is_alive():
-                # Listeners that are left in the list receive no events any more.
+                # Listeners that remain in the list no longer receive events.
                 dropped = self._clear_listeners()
             elif self._is_listed():
                 return
         try:
             if not self._bus._listener_bus:
-                # The server still has the interrupted stream, and allows no second one.
+                # The server still has the interrupted stream, and does not allow a second stream.
                 self._end_stream()
             with self._client.errors_translated():
-                for each in (self._listener, *dropped):
-                    self._spark.streams.addListener(each)
+                for listener in (self._listener, *dropped):
+                    self._spark.streams.addListener(listener)
         except (SparkUnavailable, Warning, AssertionError) as error:
-            # Warning: where warnings are errors.
+            # Warning: Python may be configured to raise warnings as errors.
             text = " ".join(str(error).split())
             raise NoListener(f"Spark's client does not take a listener: {text}") from error
         if not self._is_listed():
             raise NoListener("Spark's client does not take a listener, its warning has the reason")
         if self._closed:
-            # In the meantime, in another thread.
+            # Closed in the meantime by another thread.
             self.remove()
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class ConnectListener:
         self._closed = True
 
     def remove(self) -> None:
-        """Remove it as the client does, but join the client's thread without the lock."""
+        """Remove the listener as the client does, but join its thread without the lock."""
         with self._client_lock():
             if not self._is_listed():
                 return
@@ -201,14 +201,14 @@ class ConnectListener:
         try:
             self._end_stream()
         except SparkUnavailable:
-            # The client drops it once its retries end.
+            # The client drops the listener once its retries end.
             return
         thread.join()
         with self._client_lock():
-            others = self._clear_listeners()
-        # Registered in the meantime, without receiving events.
-        for each in others:
-            self._spark.streams.addListener(each)
+            remaining = self._clear_listeners()
+        # These were registered in the meantime, and receive no events.
+        for listener in remaining:
+            self._spark.streams.addListener(listener)
 
     def _end_stream(self) -> None:
         command = self._client.command()
@@ -216,17 +216,17 @@ class ConnectListener:
         self._client.send(command)
 
     def _is_listed(self) -> bool:
-        return any(each is self._listener for each in self._bus._listener_bus)
+        return any(item is self._listener for item in self._bus._listener_bus)
 
     def _clear_listeners(self) -> list[Any]:
-        others = [each for each in self._bus._listener_bus if each is not self._listener]
+        remaining = [item for item in self._bus._listener_bus if item is not self._listener]
         self._bus._listener_bus.clear()
         self._bus._execution_thread = None
-        return others
+        return remaining
 
     @contextmanager
     def _client_lock(self) -> Iterator[None]:
-        """Holds the client's own lock, which a removal by the user may hold for ever."""
+        """Hold the client's own lock, which a removal by the user may hold for ever."""
         if not self._bus._lock.acquire(timeout=_LOCK_TIMEOUT_S):
             raise NoListener("Spark's client is stuck in removing a listener (SPARK-59623)")
         try:
@@ -246,7 +246,7 @@ def _make_listener(on_event: OnEvent, on_error: OnError) -> Any:
         try:
             on_event(read())
         except Exception as error:
-            # Raised, the client would warn of each event.
+            # If this raised, the client would warn of each event.
             on_error(error)
 
     class Listener(StreamingQueryListener):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sparklag_schemas import Activity, DriverEnd, RunningBatch
 
 MAX_EXCEPTION_CHARS = 8_000
-"""An exception's text is cut off after these."""
+"""Longer texts of exceptions are cut off."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class Idled:
 
 @dataclass(frozen=True)
 class ActiveQuery:
-    """A run was active when Spark was polled. No listener has this event."""
+    """A run was active when Spark was polled. Listeners do not receive this event."""
 
     query_id: str
     run_id: str
     at_ms: int
     name: str | None = None
     batch_id: int | None = None
-    """The last completed. None before the first, and for a continuous query."""
+    """The last completed batch. None before the first, and for a continuous query."""
     activity: Activity | None = None
     """None: not requested, or not known."""
     running_batch: RunningBatch | None = None
@@ -59,8 +59,8 @@ class ActiveQuery:
 
 @dataclass(frozen=True)
 class Terminated:
-    """A run ended. `exception` is None where it was stopped. `driver_end`: the end of its driver
-    ended it, or (`closed`) the handle was closed, and the run continues."""
+    """A run ended. `exception` None: it was stopped. `driver_end`: its driver ended, or (`closed`)
+    the handle was closed and the run continues."""
 
     query_id: str
     run_id: str
@@ -74,8 +74,8 @@ QueryEvent = Started | Progressed | Idled | ActiveQuery | Terminated
 
 @dataclass(frozen=True)
 class PolledEvent:
-    """The equivalent of an event that did not arrive, built by polling Spark. `lost`: a listener
-    should have received it, since the session runs."""
+    """The equivalent of an event that did not arrive, built by polling Spark. `lost`: the listener
+    should have received it, as the session runs."""
 
     event: Started | Progressed | Terminated
     lost: bool = True
@@ -163,7 +163,7 @@ class EventQueue:
 def _slot(event: QueuedEvent) -> Hashable:
     """The key of an event: the last event of a slot replaces those before it."""
     if isinstance(event, Progressed):
-        # Near the text's beginning. Only searched when the queue is full.
+        # The run id is near the beginning of the text. Searched only when the queue is full.
         run = _RUN.search(event.text)
         return Progressed, run and run.group(1)
     if isinstance(event, Idled | ActiveQuery):

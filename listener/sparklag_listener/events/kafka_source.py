@@ -25,25 +25,25 @@ class QueryDescription:
 
 
 def reads(source: SourcePosition, topics: set[str]) -> bool:
-    """Returns whether this source can be the one that reads all of `topics`."""
+    """Returns whether this source can read all of `topics`."""
     if source.topics is not None:
         return topics <= set(source.topics)
     if source.topic_pattern is None:
         return False
     pattern = _compiled(source.topic_pattern)
-    # A pattern that is valid in Java only is assumed to match.
+    # A pattern that is valid only in Java is assumed to match.
     return pattern is None or all(map(pattern.search, topics))
 
 
 def matched_topics(source: SourcePosition, topics: Iterable[str]) -> list[str]:
-    """The topics that this source's pattern matches; none where it is valid in Java only."""
+    """The topics that this source's pattern matches; none if it is valid only in Java."""
     pattern = _compiled(source.topic_pattern) if source.topic_pattern is not None else None
     return sorted(filter(pattern.search, topics)) if pattern is not None else []
 
 
 def _compiled(topic_pattern: str) -> re.Pattern[str] | None:
     try:
-        # Spark takes a topic in which the pattern occurs anywhere.
+        # Spark subscribes to a topic if the pattern occurs anywhere in its name.
         return re.compile(topic_pattern)
     except re.error:
         return None
@@ -89,12 +89,12 @@ def _parse_partitions(text: str) -> dict[str, list[int]] | None:
 def described(
     positions: Iterable[SourcePosition], description: QueryDescription
 ) -> list[SourcePosition]:
-    """The positions in the order of the sources' numbers, each with what its described source
-    reads; unchanged where there is no description. Without positions: the described sources."""
+    """The positions in the order of the sources' numbers, each with the topics of its described
+    source; unchanged without a description. Without positions: the described sources."""
     if not description.sources:
         return sorted(positions, key=_number)
-    # Spark may number the sources otherwise than in the plan (where a source is read twice), so
-    # they are matched by their topics.
+    # Spark may number the sources differently from the plan (if a source is read twice), so they
+    # are matched by their topics.
     sources, unmatched = description.sources, list(description.sources)
     result = []
     for position in sorted(positions, key=_number):

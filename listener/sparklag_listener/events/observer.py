@@ -44,7 +44,7 @@ class _TrackedQuery:
     processed_at_ms: int | None = None
 
     def is_past(self, progress: Progress) -> bool:
-        """Returns whether this progress, or one of a later batch, was processed before."""
+        """Returns whether the progress of this batch or a later batch was already processed."""
         if self.batch_id is None or progress.batch_id is None:
             return False
         if self.batch_run_id == progress.run_id:
@@ -77,11 +77,11 @@ class Observer:
         self._queries: dict[str, _TrackedQuery] = {}
         self._ended_runs: dict[str, None] = {}
         self._descriptions: dict[str, QueryDescription] = {}
-        """The descriptions of ended queries: the next run may be too short to request its own."""
+        """The descriptions of ended queries: the next run may be too short to be described."""
         self._newest_ms = 0
 
     def runs(self) -> dict[str, str]:
-        """The query of each active run."""
+        """Query ids by the run ids of active runs."""
         return {query.run_id: query_id for query_id, query in self._queries.items()}
 
     def batch_of(self, query_id: str, run_id: str) -> int | None:
@@ -119,7 +119,7 @@ class Observer:
         if isinstance(event, ActiveQuery):
             tracked = self._queries.get(event.query_id)
             if tracked is None or tracked.run_id != event.run_id:
-                # It is unknown which of the two runs is the later one.
+                # It is not known which of the two runs is later.
                 return None
             return self._observation(
                 *(tracked, "refresh", event.at_ms),
@@ -195,7 +195,7 @@ class Observer:
         positions: Mapping[int, SourcePosition] | None = None,
         **details: Any,
     ) -> Observation | None:
-        """`positions`: other than the query's. `details`: fields that only this cause has."""
+        """`positions`: in place of the query's. `details`: fields that only this cause has."""
         positions = query.positions if positions is None else positions
         sources = described(positions.values(), query.description)
         if not sources:

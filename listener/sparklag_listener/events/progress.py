@@ -55,7 +55,7 @@ class _Progress(Struct, rename="camel"):
     sources: list[_Source]
     name: str | None = None
     num_input_rows: int | None = None
-    """The last progress from a Connect server has it only for each source."""
+    """The last progress from a Connect server has this number only for each source."""
     duration_ms: dict[str, int] = field(default_factory=dict)
     state_operators: Raw = _NULL
     event_time: Raw = _NULL
@@ -70,7 +70,7 @@ class Progress(Struct, frozen=True):
     batch_id: int | None
     """The last completed batch. None before the first."""
     idle: bool
-    """No batch was run. Spark then reports the next batch's number."""
+    """True: the trigger ran no batch. Spark then reports the id of the next batch."""
     completed_at_ms: int
     batch: Batch
     sources: dict[int, SourcePosition]
@@ -89,7 +89,7 @@ _event_time = msgspec.json.Decoder(_EventTime)
 def parse_progress(text: str) -> Progress:
     """The progress in `text`, of Spark 3.4 to 4.x, or a Connect client.
 
-    Raises MalformedMessage, which names what is missing or wrong.
+    Raises MalformedMessage, which names the missing or wrong field.
     """
     try:
         progress = _progress.decode(bounded_json(text.encode()))
@@ -152,7 +152,7 @@ def parse_progress(text: str) -> Progress:
 
 
 def _parse_offsets(raw: Raw) -> Offsets | None:
-    """Parse an object, or in Connect its text. None: null, or another form."""
+    """Parse an object, or its text as in Connect. None: null, or another form."""
     content = bytes(raw)
     try:
         if content.startswith(b'"'):
@@ -163,7 +163,7 @@ def _parse_offsets(raw: Raw) -> Offsets | None:
 
 
 def _is_rate_limited(sources: Iterable[tuple[Offsets | None, Offsets | None]]) -> bool | None:
-    """True where more records were available than the batch took, when planned. None: unknown.
+    """True: when the batch was planned, more records were available than it took. None: unknown.
 
     `sources`: the end of the batch and the log end offsets of each Kafka source. A source without
     data in this batch has no end.
@@ -200,7 +200,7 @@ def _event_times(raw: Raw) -> tuple[int | None, int | None]:
         max_at = _epoch_ms(times.max) if times.max is not None else None
     except NOT_JSON:
         return None, None
-    # A watermark of 1970 means none yet.
+    # A watermark of 1970 means no watermark yet.
     return watermark_at or None, max_at
 
 

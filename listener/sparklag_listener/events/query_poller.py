@@ -1,8 +1,8 @@
-"""Polls Spark for the active queries: for heartbeats, for events that were lost, and for a listener
-that Spark's client has dropped.
+"""Polls Spark for the active queries: for heartbeats, to recover lost events, and to register a
+dropped listener again.
 
-The listener bus drops events when a listener is slow, also the end of a query, and has no event
-during a batch that takes an hour. Without a listener, polling is the only source.
+The listener bus drops events when a listener is slow, even the end of a query, and sends no event
+during a long batch. Without a listener, polling is the only source.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class _Run:
-    """A run whose events are behind Spark's own state."""
+    """A run whose observed events are behind Spark's own state."""
 
     query_id: str
     run_id: str
     active: ActiveQuery | None
     """None: it has ended."""
     is_new: bool
-    """The start is not observed either."""
+    """True: its start is not observed either."""
     observed_batch: int | None
 
 
 class QueryPoller:
     """Runs on the loop, and calls Spark in a thread: one call at a time, however long it takes.
 
-    While Spark does not answer there are no heartbeats: the queries may have ended. Without a
-    listener polled events are ordinary ones. Only the newest batch of each query is polled: one
-    that takes less than the interval may be missed, and the next contains its offsets.
+    While Spark does not respond there are no heartbeats: the queries may have ended. Without a
+    listener, polled events are ordinary events. A poll reads only the newest batch of each query: a
+    batch shorter than the interval may be missed; the next batch contains its offsets.
     """
 
     def __init__(
@@ -84,19 +84,19 @@ class QueryPoller:
         self._grace_s = min(_MAX_GRACE_S, heartbeat_s / 2)
         self._observed_at_s: dict[str, float] = {}
         self._polled_batches: dict[str, int | None] = {}
-        """The batch of each run that was last put as a polled event."""
+        """The batch of the last polled event of each run."""
         self._pending: asyncio.Future[Any] | None = None
         self.first_poll = asyncio.Event()
-        """Set once Spark was polled for the queries that run already."""
+        """Set once Spark was polled for the queries that already run."""
         self._has_polled = False
-        """Spark has answered. An event that did not arrive before that was not lost."""
+        """True: Spark has responded once. Events before that do not count as lost."""
         self.lost_connections = 0
-        """Polls since the last that reached Spark, where the JVM or the session may be gone."""
+        """Consecutive polls without a connection: the JVM or the session may be gone."""
         self._stopping_until_s: float | None = None
-        """Until this time the driver may be what stops Spark. None: it does not stop."""
+        """Until this time the driver may be what stops Spark. None: Spark is not stopping."""
         self._is_failing = False
         self._refusals = 0
-        """Refusals to register the listener again, since it was registered last."""
+        """Refused registrations since the listener was last registered."""
 
     @property
     def is_lost(self) -> bool:
@@ -131,13 +131,13 @@ class QueryPoller:
 
     def _cancel_pending(self) -> None:
         if self._pending is not None:
-            # Its result, which may never come, must not be sent to this loop.
+            # The result of a pending call, which may never come, must not be sent to this loop.
             self._pending.cancel()
 
     async def _poll(self) -> bool:
         """Poll once. Returns whether to poll again."""
         tracked = self._observer.runs()
-        # No query goes without an observation for more than a heartbeat and half an interval.
+        # The time between observations of a query is at most a heartbeat and half an interval.
         before_s = time.monotonic() - max(0.0, self._heartbeat_s - self._interval_s / 2)
         due = {run for run, query_id in tracked.items() if self._is_due(query_id, before_s)}
         snapshot = await self._call(partial(self._queries.list_active, tracked.keys(), due))
@@ -159,7 +159,7 @@ class QueryPoller:
             events = await self._call(partial(self._read_events, behind))
             if events is None:
                 return not self.is_lost
-            # Again: the batch may have been completed just now, and its event be on its way.
+            # Wait again: the event of a batch that has just completed may not have arrived yet.
             await self._await_events()
             self._polled_batches.update(
                 (run.run_id, run.active.batch_id) for run in behind if run.active
@@ -183,8 +183,8 @@ class QueryPoller:
             await asyncio.sleep(self._grace_s)
 
     async def _keep_registered(self) -> None:
-        """Register the listener again where Spark's client has dropped it, since the stream of its
-        events was interrupted for longer than it retries."""
+        """Register the listener again if Spark's client has dropped it, because the event stream
+        was interrupted for longer than the client retries."""
         listener = self._session.listener
         if listener is None or listener.is_registered():
             return
@@ -192,7 +192,7 @@ class QueryPoller:
             await self._call(listener.register)
         except ListenerError as error:
             self._refusals += 1
-            # The first may be of a session that is stopping: its channel closes before.
+            # A stopping session may cause the first refusal: its channel closes first.
             if self._refusals == 2:
                 text = f"Spark's client dropped its listeners and does not take ours again: {error}"
                 self._stats.fail(text)
@@ -243,7 +243,7 @@ class QueryPoller:
         if not self._observer.has_start(run.query_id, run.run_id):
             return True
         batch_id = run.active.batch_id
-        # A polled event without effect (its text cannot be parsed) is not repeated.
+        # A polled event that could not be parsed is not repeated.
         if batch_id is None or self._polled_batches.get(run.run_id) == batch_id:
             return False
         if run.run_id not in self._observer.runs():
@@ -256,7 +256,7 @@ class QueryPoller:
         for run in behind:
             if run.active is not None and run.is_new:
                 if self._has_polled and not self._queries.is_active(run.run_id):
-                    # A later run may have started since: this start would come after it.
+                    # A later run may have started in the meantime: its start must not come first.
                     continue
                 events.append(Started(run.query_id, run.run_id, run.active.name, run.active.at_ms))
             progress = self._queries.last_progress(run.run_id, run.observed_batch)
@@ -267,9 +267,9 @@ class QueryPoller:
         return events
 
     async def _call(self, function: Callable[[], _Result]) -> _Result | None:
-        """Run `function` in a thread. None where Spark does not answer, or not in time."""
+        """Run `function` in a thread. None: Spark did not respond in time."""
         if self._pending is not None and not self._pending.done():
-            # The previous call still waits.
+            # The previous call is still waiting.
             return None
         pending = asyncio.get_running_loop().run_in_executor(None, function)
         pending.add_done_callback(_retrieve_exception)

@@ -31,7 +31,7 @@ class ActiveQueries:
     queries: tuple[ActiveQuery, ...]
     is_session_stopped: bool
     is_stopping: bool = False
-    """Spark stops, and it is not known yet whether its driver has stopped it."""
+    """True: Spark is stopping, and it is not known yet whether its driver has stopped it."""
 
 
 class Queries(Protocol):
@@ -47,11 +47,11 @@ class Queries(Protocol):
         """The description of an active query; empty where Spark gives none. Raises nothing."""
 
     def await_events(self, timeout_s: float) -> bool | None:
-        """Wait until the listener bus is empty, and return whether it is; None if not known."""
+        """Wait until the listener bus is empty; returns whether it is. None: not known."""
 
     def last_progress(self, run_id: str, after: int | None) -> Progressed | None:
-        """The last progress of a run, if its batch is later than `after`. An idle query's last
-        progress has no batch: then the last one with a batch, if Spark still has it."""
+        """The last progress of a run, if its batch is later than `after`. If the query is idle, the
+        last progress with a batch, if Spark still has it."""
 
     def is_active(self, run_id: str) -> bool:
         """Returns whether a run that was active still is."""
@@ -75,11 +75,11 @@ class ObservedSession(Protocol):
 
     @property
     def listener_method(self) -> Origin:
-        """The origin of observations by its listener."""
+        """The origin of observations from this session's listener."""
 
     @property
     def ends_with_process(self) -> bool:
-        """True where its queries end with this process."""
+        """True: the session's queries end with this process."""
 
     @property
     def label(self) -> str:
@@ -97,8 +97,8 @@ class ObservedSession(Protocol):
         """Returns whether `spark` is an object of this session."""
 
     def listen(self, on_event: OnEvent, on_error: OnError) -> None:
-        """Register a listener. Raises NoListener where Spark takes none. Blocks until Spark
-        answers."""
+        """Register a listener. Blocks until Spark responds. Raises NoListener where Spark accepts
+        no listener."""
 
     def stop_listening(self, timeout_s: float) -> None:
         """Unregister the listener, if any. Blocks until Spark answers. Raises nothing."""

@@ -47,13 +47,13 @@ class EmbeddedService(Protocol):
         """Run on the driver's queue until cancelled."""
 
     async def find(self, query: str) -> list[LagEvent]:
-        """The query that is meant; several where that is ambiguous. Waits for its view."""
+        """The event of the query; several if `query` is ambiguous. Waits for the view."""
 
     async def newest(self, query_ids: Collection[str]) -> list[LagEvent]:
-        """See LagSource. Waits for its view."""
+        """See LagSource. Waits for the service's view."""
 
     def not_ready(self) -> str:
-        """The reason why it waits."""
+        """Why the view is not ready."""
 
 
 class EmbeddedSource:
@@ -95,7 +95,7 @@ class EmbeddedSource:
 
 
 def require_name(query: object) -> None:
-    """Raise ListenerError where it cannot be the name or id of a query."""
+    """Raise ListenerError where `query` cannot be the name or id of a query."""
     try:
         if isinstance(query, str) and query.encode():
             return
@@ -106,9 +106,9 @@ def require_name(query: object) -> None:
 
 
 def await_within(timeout_s: float, coroutine: Coroutine[Any, Any, _Result], what: str) -> _Result:
-    """The result of `coroutine`, run on a loop of its own: the handle's loop is not held up.
+    """The result of `coroutine`, run on a new loop: the handle's loop is not blocked.
 
-    Raises LagUnavailable where `what` does not answer in time.
+    Raises LagUnavailable where `what` does not respond in time.
     """
     try:
         return run_on_own_loop(coroutine, timeout_s)
@@ -127,7 +127,7 @@ def the_one(query: str, events: Collection[LagEvent]) -> LagEvent:
 
 
 def not_found(query: str) -> QueryNotFound:
-    """The error where `query` means none."""
+    """The error where no query matches `query`."""
     shown = printable(repr(query), 200)
     return QueryNotFound(
         f"no query has the name or id {shown}, or its lag is not published yet;"

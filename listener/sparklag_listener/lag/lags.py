@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sparklag")
 REFRESH_TIMEOUT_S: Final = 5.0
-"""The time that reading for one refresh may take. The first one holds up the cell."""
+"""The limit of reading for one refresh. The first refresh blocks the cell."""
 INTERVAL_S: Final = 2.0
 MAX_LIVE_S: Final = 1_800.0
 _MAX_PAUSE_S: Final = 15.0
@@ -45,7 +45,7 @@ _BORDER: Final = "border-bottom:1px solid rgba(128,128,128,.35)"
 
 
 def lag_table(events: Sequence[LagEvent], now_ms: int) -> str:
-    """An HTML table: a row for each query, the worst status first."""
+    """An HTML table with a row for each query, the worst status first."""
     if not events:
         return paragraph("no lag is published yet of the queries that are observed")
     ranked = sorted(events, key=lambda event: severity(event.status))
@@ -93,17 +93,17 @@ class Lags(tuple[LagEvent, ...]):
     def to_pandas(self, *, partitions: bool = False) -> pandas.DataFrame:
         """A row for each query, or each partition of each source.
 
-        What is unknown is missing (`pandas.NA`), never 0; times are timestamps in UTC. Raises
+        Unknown values are missing (`pandas.NA`), never 0; times are timestamps in UTC. Raises
         MissingPackage without pandas.
         """
         return self._table(partitions).to_pandas()
 
     def to_spark(self, spark: Any, *, partitions: bool = False) -> Any:
-        """The rows of `to_pandas` as a DataFrame of `spark`. What is unknown is null."""
+        """The rows of `to_pandas` as a DataFrame of `spark`. Unknown values are null."""
         return self._table(partitions).to_spark(spark)
 
     def _table(self, partitions: bool) -> Table:
-        # Not with the module, which every driver imports.
+        # Imported here: every driver imports this module.
         from sparklag_listener.lag.tables import partition_table, query_table
 
         return partition_table(self) if partitions else query_table(self)
@@ -130,7 +130,7 @@ def lag_html(title: str, read: ReadLags) -> str:
 
 
 def kernel_shell() -> Any:
-    """IPython's shell. Raises NotImplementedError where that is not a notebook's."""
+    """IPython's shell. Raises NotImplementedError outside a notebook."""
     from IPython import get_ipython
 
     shell = get_ipython()
@@ -151,7 +151,7 @@ class LiveTable:
         self._stopped = threading.Event()
 
     def show(self) -> None:
-        """Display it, and refresh it in the background until `stop`."""
+        """Display the table, and refresh it in the background until `stop`."""
         from IPython.display import display
 
         show: Any = display  # it has no types
@@ -169,12 +169,12 @@ class LiveTable:
         ).start()
 
     def stop(self, reason: str) -> None:
-        """Refresh it no more. Idempotent, does not wait."""
+        """Stop refreshing the table. Idempotent, does not wait."""
         self._stop_reason = self._stop_reason or reason
         self._stopped.set()
 
     def _refresh(self, shown: Any, table: str, took_s: float) -> None:
-        """`table` took so long to read."""
+        """`took_s`: the time it took to read `table`."""
         deadline_s = time.monotonic() + MAX_LIVE_S
         try:
             while not self._stopped.wait(_pause_s(took_s)):

@@ -55,7 +55,7 @@ class RestSource:
                             raise
             return events
 
-        # In a thread: to resolve a host name may take longer than any timeout of a socket.
+        # In a thread: resolving a host name may take longer than the timeout of a socket.
         return await_within(timeout_s, asyncio.to_thread(request_all), self._shown)
 
     def _event(self, connection: HTTPConnection, query: str, deadline_s: float) -> LagEvent:

@@ -32,7 +32,7 @@ _PANDAS_TYPES: Final[Mapping[str, str]] = {
     "double": "Float64",
     "timestamp": "datetime64[ns, UTC]",
 }
-"""The pandas type of each Spark type. Nullable: unknown is neither 0 nor NaN."""
+"""The pandas type of each Spark type. Nullable: an unknown value is neither 0 nor NaN."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Table:
 
 
 def query_table(events: Iterable[LagEvent]) -> Table:
-    """A row for each query: the fields of a lag event but those that are nested."""
+    """A row for each query: the fields of a lag event that are not nested."""
     return _table(_QUERY_COLUMNS, events)
 
 

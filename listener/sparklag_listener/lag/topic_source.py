@@ -123,7 +123,7 @@ class TopicSource:
 
 
 class _LoggedOnce:
-    """A Refusals that logs the first message of each kind. The service counts them all."""
+    """Refusals that logs the first message of each kind. The service counts all messages."""
 
     def __init__(self) -> None:
         self._kinds: set[str] = set()

@@ -1,5 +1,5 @@
-"""Locations of checkpoints, the interface to the files of one in any store, and the folders of this
-machine."""
+"""Locations of checkpoints, the interface to a checkpoint's files in any store, and its
+implementation for local folders."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def split_scheme(location: str) -> tuple[str, str]:
             host, _, path = rest[2:].partition("/")
             if host in ("", "localhost"):
                 rest = f"/{path}"
-        # One slash: a path that itself looks like a URL must not be parsed as one again.
+        # One slash: a path that looks like a URL must not be parsed as a URL again.
         return LOCAL, "/" + rest.lstrip("/")
     return _HADOOP_ALIASES.get(scheme, scheme), rest
 
@@ -104,7 +104,7 @@ MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(frozen=True)
 class FileInfo:
-    """Tells a file from another one of the same name."""
+    """Distinguishes a file from another file with the same name."""
 
     modified_ms: int | None
     size: int | None
@@ -118,26 +118,26 @@ class Listing:
     batch_ids: list[int]
     """Numbers in rising order. The files may have been deleted since."""
     info: Callable[[int], FileInfo | None]
-    """The file of a batch; may be read only now. None: the file is gone, or was not listed."""
+    """Returns the file of a batch, perhaps with I/O. None: the file is gone, or was not listed."""
 
 
 class CheckpointFiles(Protocol):
     """Blocking; for one thread at a time. Every method raises CheckpointAway."""
 
     location: str
-    """Normal, and without credentials."""
+    """In normal form, without credentials."""
     lists_cheaply: bool
-    """Listing costs as little as reading: then both logs are listed at each poll."""
+    """True: listing costs as little as reading, so both logs are listed at each poll."""
 
     def start_poll(self) -> None:
         """Start a poll: its calls share one deadline."""
 
     def list_log(self, log: Log) -> Listing:
-        """The batches of a log now; none where the folder is missing. A store that reports changes
-        cheaply may return the last listing."""
+        """The current batches of a log; none where the folder is missing. A store that detects
+        changes cheaply may return the last listing."""
 
     def is_unchanged(self) -> bool:
-        """Return whether both logs are as last listed. False: they changed, or it is not known."""
+        """Return whether both logs are as last listed. False: changed, or not known."""
 
     def forget_listings(self) -> None:
         """List again at the next call."""
@@ -155,12 +155,12 @@ def file_too_long(name: str) -> MalformedCheckpoint:
 
 
 _OPEN_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A pipe would block for ever, and a symbolic link may lead out of the checkpoint."""
+"""Opening a pipe would block for ever, and a symbolic link may lead out of the checkpoint."""
 _TIME_RESOLUTION_S: Final = 2.5
-"""No file system's times are coarser. A folder listed sooner than this after a change may have
-changed again with the same time."""
+"""The coarsest resolution of a file system. A folder listed sooner than this after a change may
+have changed again without another modification time."""
 _MAX_AGE_S: Final = 30.0
-"""A mounted folder's time may be a stale value of its client; a listing asks the server."""
+"""The client of a network file system may cache a folder's time; a listing asks the server."""
 
 _FolderTime = tuple[int, int]
 """Modification time and inode: changes when files are added or removed."""
@@ -186,7 +186,7 @@ class LocalFiles:
             raise CheckpointNotFound(f"{self.location}: a symbolic link leads out of {self._below}")
 
     def list_log(self, log: Log) -> Listing:
-        # Read before the listing: a change in between changes the time again.
+        # Read before the listing: a later change then changes the time again.
         folder_time = self._folder_time(log)
         now_s = time.monotonic()
         cached = self._cached.get(log)
@@ -309,7 +309,7 @@ def _file_info(folder: str, batch_id: int) -> FileInfo | None:
 
 
 def _is_below(location: str, real_prefix: str) -> bool:
-    # Whatever symbolic links are on the way.
+    # With all symbolic links resolved.
     real = os.path.realpath(location)
     return real == real_prefix or real.startswith(real_prefix.rstrip("/") + "/")
 

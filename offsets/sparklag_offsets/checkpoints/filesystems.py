@@ -58,7 +58,7 @@ _MAX_TEXT: Final = 160
 def explain_store_failure(
     error: BaseException, options: Mapping[str, Any], timeout_s: float
 ) -> str | None:
-    """The reason in one clause; None where the store only reports that the file is missing."""
+    """The reason in one clause. None: the store only reports that the file is missing."""
     chain = list(_chain(error))
     for link in chain:
         code = _code(link)
@@ -147,7 +147,7 @@ _HDFS: Final = (
     ' [checkpoints.storage.hdfs] webhdfs = "namenode:9870", or Hadoop\'s own library for pyarrow'
 )
 _ALIASES: Final = {"abfss": "abfs", "gcs": "gs"}
-"""fsspec knows these only once the package is loaded."""
+"""fsspec knows these schemes only once the package is loaded."""
 _CONNECT_S: Final = 5.0
 _CLOSE_S: Final = 2.0
 _CONNECTIONS: Final = 32
@@ -185,15 +185,15 @@ def open_filesystem(
 
 
 def close_connections(filesystem: Any) -> None:
-    """Close those of a file system that is no longer used; bounded in time.
+    """Close the connections of a file system that is no longer used; bounded in time.
 
-    s3fs would close them in the thread that collects the garbage, on the wrong event loop.
+    s3fs would close them during garbage collection, on the wrong event loop.
     """
     creator = getattr(filesystem, "_s3creator", None)
     if creator is not None:
         from fsspec.asyn import sync
 
-        # The connections are discarded whatever it raises.
+        # The connections are discarded even after an error.
         with suppress(Exception):
             sync(filesystem.loop, creator.__aexit__, None, None, None, timeout=_CLOSE_S)
 
@@ -224,8 +224,8 @@ def _s3_defaults(timeout_s: float, overrides: Mapping[str, Any]) -> dict[str, An
 
 
 def _with_bounded_reads(kind: Any) -> Any:
-    """s3fs, with the size taken from the response to the read. A request for the size before it
-    would cost two requests more, and most objects are not there yet."""
+    """s3fs that takes the size from the response to the read. Requesting the size first would cost
+    two more requests, and most objects do not exist yet."""
 
     class BoundedS3(kind):  # type: ignore[misc]  # known only once the package is loaded
         async def _cat_file(self, path: str) -> bytes:
@@ -261,7 +261,7 @@ def _open_native_hdfs(kind: Any, arguments: dict[str, Any]) -> Any:
 
 
 def _limit_requests(session: Any, timeout_s: float) -> None:
-    """Give every request of a `requests` session a deadline: there is none by default."""
+    """Give every request of a `requests` session a deadline; by default there is none."""
     from requests.adapters import HTTPAdapter
 
     class TimeoutAdapter(HTTPAdapter):

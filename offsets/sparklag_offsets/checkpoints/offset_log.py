@@ -52,7 +52,7 @@ class OffsetLine:
     """The line of one source in an offsets file."""
 
     kafka: Offsets | None = None
-    """Next offsets, where the line has the shape of Kafka's."""
+    """Next offsets, where the line has the shape of Kafka offsets."""
     is_absent: bool = False
     """`-`: the source has no offset in this batch."""
     is_empty: bool = False
@@ -66,8 +66,8 @@ class OffsetFile:
     lines: dict[int, OffsetLine]
     is_continuous: bool = False
     names: tuple[str, ...] | None = None
-    """Names of the sources in the order of their numbers, where they have names: a restart may then
-    add or remove one, and so change the numbers."""
+    """Names of the sources, if they have names, in the order of their numbers. A restart may then
+    add or remove a source, which changes the numbers."""
 
     def has_absent(self) -> bool:
         """Return whether a source has no offset here."""
@@ -79,7 +79,7 @@ class OffsetFile:
 
 
 def parse_offsets(content: bytes, name: str) -> OffsetFile:
-    """Parse an offsets file. `name` is how errors call it.
+    """Parse an offsets file. `name`: its name in errors.
 
     Sources of v2 that have names in place of numbers are numbered in the order of their names.
     Raises MalformedCheckpoint (also for a file that is cut off), UnsupportedCheckpoint.
@@ -111,7 +111,7 @@ def parse_offsets(content: bytes, name: str) -> OffsetFile:
 
 
 def parse_commit(content: bytes, name: str) -> None:
-    """Check that a commits file, of any version, is whole: nothing in it is needed. Raises
+    """Check that a commits file, of any version, is complete; its content is not needed. Raises
     MalformedCheckpoint."""
     _, rest = _split_version(content, name)
     if not rest.startswith(b"{") or _decoded(rest, _JSON.decode) is None:
@@ -127,7 +127,7 @@ def parse_metadata(content: bytes, name: str) -> str:
 
 
 def parse_initial_offsets(content: bytes, name: str) -> Offsets | None:
-    """`sources/N/0`: where a Kafka source began. None: another kind of source wrote it.
+    """The first offsets of a Kafka source, from `sources/N/0`. None: of another kind of source.
 
     Raises MalformedCheckpoint, UnsupportedCheckpoint.
     """
@@ -141,7 +141,7 @@ def parse_initial_offsets(content: bytes, name: str) -> Offsets | None:
 
 
 def parse_batch_id(file_name: str) -> int | None:
-    """N of a file in `offsets/` or `commits/`. None for other files: .crc, .tmp."""
+    """The batch id of a file in `offsets/` or `commits/`. None for other files: .crc, .tmp."""
     return int(file_name) if _is_number(file_name) else None
 
 

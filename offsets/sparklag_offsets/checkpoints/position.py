@@ -21,13 +21,13 @@ class CheckpointPosition:
 
     query_id: str
     batch_id: int | None
-    """The newest that is committed. None: none yet."""
+    """The newest committed batch. None: none yet."""
     planned_batch_id: int | None
-    """The newest that is planned and not committed."""
+    """The newest batch that is planned and not committed."""
     committed_at_ms: int | None
     planned_at_ms: int | None
     sources: tuple[SourcePosition, ...]
-    """The sources, including those that are not Kafka's, which have no offsets."""
+    """All sources; those that are not Kafka's have no offsets."""
     kafka: frozenset[int]
     """Numbers of the sources that had a line with the shape of Kafka offsets."""
 
@@ -81,7 +81,7 @@ class TrackedSources:
     processed: Mapping[int, Offsets]
     kafka: frozenset[int]
     others: frozenset[int]
-    """Sources that had a line, and none of Kafka's shape."""
+    """Sources that had lines, but none in the shape of Kafka offsets."""
     names: tuple[str, ...] | None = None
     """Names of the sources, in their order, where they have names."""
 
@@ -105,7 +105,7 @@ class TrackedSources:
         return TrackedSources(processed, kafka, others, file.names)
 
     def before(self, file: OffsetFile) -> TrackedSources:
-        """The sources with an earlier committed batch added, for those not known yet."""
+        """The sources, with positions from an earlier committed batch for those without one yet."""
         earlier = NO_SOURCES.after(file)
         if self.names != earlier.names and self != NO_SOURCES:
             return self
@@ -122,7 +122,7 @@ class TrackedSources:
     ) -> tuple[tuple[SourcePosition, ...], frozenset[int]]:
         """The positions of the sources, in order, and which of them are Kafka's."""
         if planned is None or (self.numbers and planned.names != self.names):
-            # Its numbers are of other sources: it counts once its batch is committed.
+            # Its numbers refer to other sources: it is used once its batch is committed.
             planned = OffsetFile({})
         kafka, lines = self.kafka | planned.kafka_sources(), planned.lines
         positions = (
@@ -146,7 +146,7 @@ def _offsets(line: OffsetLine, is_kafka: bool) -> Offsets | None:
 
 
 CommitFile = tuple[int, FileInfo]
-"""A batch that is committed, and its file."""
+"""A committed batch, and its file."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Snapshot:
         return replace(self, planned_batch_id=None, planned_at_ms=None, planned=None)
 
     def is_continued_by(self, commits: Listing, newest: CommitFile | None) -> bool:
-        """Return whether these commits are certainly of this query: its own is unchanged."""
+        """Return whether these commits must be of this query, as its last commit is unchanged."""
         if self.commit is None or newest is None or newest[0] < self.commit[0]:
             return False
         return newest == self.commit or commits.info(self.commit[0]) == self.commit[1]

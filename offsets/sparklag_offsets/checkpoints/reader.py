@@ -1,9 +1,9 @@
-"""Polls one checkpoint, and reads as little of it as gives the position of its query.
+"""Polls one checkpoint, and reads only what the position of its query requires.
 
 Spark writes offsets/N before it runs batch N and commits/N after it, so the newest commit gives the
-processed offsets, and a newer offsets file the planned ones. Numbers have gaps, old files are
-purged, files vanish between a listing and a read, and somebody may delete the checkpoint, or put
-another query's in its place.
+processed offsets, and a newer offsets file the planned ones. Batch numbers have gaps, old files are
+purged, files vanish between a listing and a read, and the checkpoint may be deleted, or replaced by
+another query's.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from sparklag_offsets.errors import CheckpointGone, CheckpointNotFound, Malforme
 _FIRST_BATCHES: Final = 10
 """Committed batches that the first poll reads at most."""
 _BROKEN_POLLS: Final = 3
-"""A file that is broken in so many polls in a row is an error. A writer in place is done by the
-next poll, seconds later; a crash leaves the file broken for ever."""
+"""A file that is broken in this many consecutive polls is an error. A writer in place has finished
+by the next poll, seconds later; a crash leaves the file broken for ever."""
 _LOCAL_ATTEMPTS: Final = 20
 _REMOTE_ATTEMPTS: Final = 3
-"""The times that a poll starts again after a listed file is gone. A fast query purges files
-as they are read; where a poll takes microseconds, that may happen many times in a row."""
+"""The retries of a poll after a listed file is gone. A fast query purges files while they are read;
+where a poll takes microseconds, that may happen many times in a row."""
 
 
 class CheckpointReader:
@@ -50,11 +50,11 @@ class CheckpointReader:
         self._snapshot: Snapshot | None = None
         self._last_position: CheckpointPosition | None = None
         self._broken: dict[int, int] = {}
-        """Polls in a row in which the offsets file of a batch was broken."""
+        """Consecutive polls in which the offsets file of a batch was broken."""
         self._broken_before: dict[int, int] = {}
-        """These counts after the previous poll."""
+        """The value of `_broken` after the previous poll."""
         self._rewound_to: tuple[CommitFile | None] | None = None
-        """The newest commit, where it is older than an earlier one in a single poll so far."""
+        """The newest commit, if the last poll is the first in which it is older than before."""
 
     def poll(self) -> CheckpointPosition | None:
         """The position of the query; None where nothing has changed since the last poll.
@@ -80,7 +80,7 @@ class CheckpointReader:
 
     @property
     def is_waiting(self) -> bool:
-        """The last poll read something half written, or half deleted."""
+        """True: the last poll read a file half written, or a checkpoint half deleted."""
         return bool(self._broken) or self._rewound_to is not None
 
     def check_newest_commit(self) -> None:
@@ -100,7 +100,7 @@ class CheckpointReader:
             try:
                 return self._read(was_waiting or attempt > 0)
             except FileNotFoundError:
-                # It was listed: purged in the meantime, or the checkpoint is being deleted.
+                # The listed file was purged in the meantime, or the checkpoint is being deleted.
                 self._files.forget_listings()
         raise CheckpointGone(
             f"{self.location}: its files vanish while they are read: it is being deleted"
@@ -119,11 +119,11 @@ class CheckpointReader:
         return self._read_commits(snapshot, offsets)
 
     def _read_commits(self, snapshot: Snapshot, offsets: Listing | None) -> Snapshot:
-        """List the commits only; the names of the offsets files follow from them."""
+        """List only the commits, which give the names of the offsets files."""
         commits = self._files.list_log("commits")
         newest = newest_commit(commits)
         if newest is None and snapshot.commit is None and snapshot.planned_batch_id is not None:
-            # The first batch runs. Only the id distinguishes this checkpoint from another query's.
+            # The first batch is running: only the id can show that the query is the same.
             is_same = self._query_id() == snapshot.query_id
             return snapshot if is_same else self._read_listed(commits)
         if newest is None or not snapshot.is_continued_by(commits, newest):
@@ -149,7 +149,7 @@ class CheckpointReader:
         return snapshot
 
     def _read_listed(self, commits: Listing) -> Snapshot:
-        """List both logs. Commits first, so that each of them has its offsets file."""
+        """List both logs: the commits first, so that each commit has its offsets file."""
         offsets = self._files.list_log("offsets")
         newest = newest_commit(commits, set(offsets.batch_ids))
         snapshot = self._snapshot
@@ -171,8 +171,8 @@ class CheckpointReader:
         return self._with_listed_plan(replace(snapshot, has_gaps=leaves_gaps(commits)), offsets)
 
     def _if_same_query(self, snapshot: Snapshot, newest: CommitFile | None) -> Snapshot | None:
-        """`snapshot`, where the commits are of the same query although they do not show it; None
-        where the checkpoint is to be read as if for the first time."""
+        """`snapshot`, if it is still the same query although the commits do not show it. None: read
+        the checkpoint as in the first poll."""
         if self._query_id() != snapshot.query_id:
             return None
         if snapshot.commit is None or (newest is not None and newest[0] >= snapshot.commit[0]):
@@ -186,7 +186,7 @@ class CheckpointReader:
         return snapshot
 
     def _read_first(self, commits: Listing, offsets: Listing) -> Snapshot:
-        """The newest committed batch, and earlier ones for sources that have a `-` in it.
+        """The newest committed batch, and earlier batches for sources without an offset in it.
 
         One earlier batch is always read: it shows whether the newest is cut off after a line.
         """
@@ -225,8 +225,8 @@ class CheckpointReader:
         return self._with_plan(snapshot, offsets.batch_ids[-1], offsets)
 
     def _with_plan(self, snapshot: Snapshot, number: int, offsets: Listing | None) -> Snapshot:
-        """The snapshot with offsets/`number` as planned, if it is whole. Without a listing the file
-        may be missing."""
+        """The snapshot with offsets/`number` as planned, if it is complete. Without a listing the
+        file may be missing."""
         try:
             file = self._read_offsets(number, snapshot.sources)
         except FileNotFoundError:

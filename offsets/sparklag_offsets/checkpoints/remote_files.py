@@ -27,7 +27,7 @@ from sparklag_offsets.checkpoints.offset_log import parse_batch_id
 from sparklag_offsets.errors import CheckpointAway, CheckpointError
 from sparklag_schemas.text.locations import redact_location
 
-# Names of the modification time: S3, WebHDFS, HDFS and Google, Azure, others.
+# Keys of the modification time: S3, WebHDFS, HDFS and Google, Azure, others.
 _MODIFIED: Final = (
     "LastModified",
     "modificationTime",
@@ -57,7 +57,7 @@ class RemoteStore:
     def call(self, shown: str, deadline_s: float, method: str, *arguments: Any) -> Any:
         """The result of a method of fsspec, until `deadline_s` (monotonic).
 
-        `shown` is how errors call the location. Raises FileNotFoundError, CheckpointAway.
+        `shown`: the location in errors. Raises FileNotFoundError, CheckpointAway.
         """
         left_s = deadline_s - time.monotonic()
         with self._errors_translated(shown):
@@ -68,7 +68,7 @@ class RemoteStore:
                 return getattr(filesystem, method)(*arguments)
             from fsspec.asyn import sync
 
-            # What its blocking methods do, but those each take a deadline in their own way.
+            # As fsspec's blocking methods do, which have no common way to pass a deadline.
             coroutine_function = getattr(filesystem, f"_{method}")
             return sync(filesystem.loop, coroutine_function, *arguments, timeout=left_s)
 
@@ -80,7 +80,7 @@ class RemoteStore:
             size = _file_info(self.call(shown, deadline_s, "info", path)).size
             if size is not None and size > MAX_FILE_BYTES:
                 raise file_too_long(f"{shown}: {path}")
-            # Not what is added since; and a range behind the end is an error in some stores.
+            # Not bytes that are added later; a range beyond the end is an error in some stores.
             arguments = (path, 0, size) if size else arguments
         content: bytes = self.call(shown, deadline_s, "cat_file", *arguments)
         return content
@@ -89,7 +89,7 @@ class RemoteStore:
         """The entries of a folder, as fsspec describes them. Raises as `call` does."""
         with self._lock:
             if self._filesystem is not None:
-                # Not every one takes `use_listings_cache`.
+                # Not every file system takes `use_listings_cache`.
                 self._filesystem.invalidate_cache()
         entries: list[dict[str, Any]] = self.call(shown, deadline_s, "ls", path, True)
         # An object store may hold a key for the folder itself.
@@ -112,13 +112,13 @@ class RemoteStore:
             reason = explain_store_failure(error, self._options, self.timeout_s)
             if reason is None:
                 raise FileNotFoundError(shown) from error
-            # Credentials are read when a file system is opened: a new one has renewed credentials.
+            # A file system reads credentials when it is opened: a new one has renewed credentials.
             # Opening takes a tenth of a second, and hundreds of readers may fail together.
             self.close(older_than_s=_RENEW_S)
             raise CheckpointAway(f"{shown}: {reason}") from error
 
     def close(self, older_than_s: float = 0.0) -> None:
-        """Close the connections, if they are that old; bounded in time."""
+        """Close the connections if they are older than `older_than_s`; bounded in time."""
         with self._lock:
             if time.monotonic() - self._opened_at_s < older_than_s:
                 return
@@ -167,7 +167,7 @@ class RemoteFiles:
         return Listing(sorted(files), files.get)
 
     def is_unchanged(self) -> bool:
-        # An object store has no folders, and HDFS takes as long for this as for the listing.
+        # An object store has no folders, and in HDFS this check takes as long as the listing.
         return False
 
     def forget_listings(self) -> None:
@@ -191,7 +191,7 @@ def find_remote(store: RemoteStore, pattern: str, confirmed: set[str]) -> list[s
     shown = redact_location(pattern)
     path = store.path_of(pattern)
     deadline_s = time.monotonic() + store.timeout_s
-    # Below the authority, which fsspec takes as a bucket, or drops.
+    # Below the authority, which fsspec takes for a bucket, or drops.
     tail = "/" + split_scheme(pattern)[1].removeprefix("//").partition("/")[2]
     head, root = pattern.removesuffix(tail), path.removesuffix(tail)
 

@@ -29,9 +29,9 @@ _RETRY_S: Final = 0.2
 class CheckpointStore:
     """Stores of every kind, with the options of each. Any number of threads may use it.
 
-    `storage` has fsspec's options by the scheme of a location (`s3` for `s3a://` too); of `hdfs`,
-    `webhdfs` is the address of WebHDFS, which is then used. `timeout_s` bounds one poll, and one
-    search; the kernel's access to a mounted folder has no bound.
+    `storage`: fsspec's options by the scheme of a location (`s3` for `s3a://` too); the option
+    `webhdfs` of `hdfs` is the address of WebHDFS, to use that. `timeout_s` bounds one poll or
+    search; it does not bound the kernel's access to a mounted folder.
     """
 
     def __init__(self, storage: Mapping[str, Mapping[str, Any]], timeout_s: float) -> None:
@@ -44,8 +44,8 @@ class CheckpointStore:
         self._confirmed: dict[tuple[str, str], set[str]] = {}
 
     def find(self, pattern: str) -> list[str]:
-        """Normal locations of the checkpoints that match a pattern, sorted. A path is returned as
-        it is, without I/O. `*` matches within one name, in any part of the path.
+        """Normal locations of the checkpoints that match a pattern, sorted. A path without `*` is
+        returned as it is, without I/O. `*` matches within one name, in any part of the path.
 
         Raises CheckpointNotFound where nothing matches, CheckpointAway. Blocking.
         """
@@ -66,8 +66,8 @@ class CheckpointStore:
         return locations
 
     def reader(self, location: str, below: str | None = None) -> CheckpointReader:
-        """A reader of the checkpoint there; no I/O before its first poll. `below`: a local
-        checkpoint is read only where it really lies below that folder."""
+        """A reader of the checkpoint at `location`; no I/O before its first poll. `below`: a local
+        checkpoint is read only below that folder, with symbolic links resolved."""
         return CheckpointReader(self._files(location, below))
 
     def close(self) -> None:
@@ -112,6 +112,6 @@ def read_checkpoint(store: CheckpointStore, location: str) -> CheckpointPosition
 
 
 def _key(location: str) -> tuple[str, str]:
-    """Scheme and authority: all that a location can tell about its file system."""
+    """Scheme and authority: the parts of a location that select the file system."""
     scheme, rest = split_scheme(location)
     return scheme, rest.removeprefix("//").partition("/")[0]

@@ -1,4 +1,4 @@
-"""Positions to restore, checked against the logs, and how far one query is behind another. Pure."""
+"""Positions to restore, checked against the logs, and the comparison of two queries. Pure."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def checked_offsets(
     on_deleted: OnDeleted,
     topics: Collection[str] | None,
 ) -> tuple[Offsets, list[str]]:
-    """The offsets, checked against the current logs, and warnings. `topics`: what the query is
-    to read; None: what it read. Raises PositionDeleted, TopicChanged, KafkaUnavailable."""
+    """The offsets, checked against the current logs, and warnings. `topics`: those of the new
+    query; None: the recorded topics. Raises PositionDeleted, TopicChanged, KafkaUnavailable."""
     check = _Check(position.shown, edge)
     recorded = {topic.topic: topic for topic in position.topics}
     offsets = {
@@ -157,7 +157,7 @@ class _Check:
         return EARLIEST if self._edge == "starting" else earliest
 
     def _first(self, topic: str, number: int, bounds: TopicBounds) -> int:
-        """The offset without a position: a start reads all of the partition, an end nothing."""
+        """The offset of a partition without a position: a start reads all of it, an end nothing."""
         if self._edge == "starting":
             return EARLIEST
         earliest = bounds.earliest.get(number)
@@ -186,7 +186,7 @@ class PartitionComparison(NamedTuple):
 
     @property
     def behind(self) -> int | None:
-        """The offsets that the second is behind; negative: it is ahead. None: not known."""
+        """The offsets that the second query is behind; negative: it is ahead. None: not known."""
         if self.first is None or self.second is None:
             return None
         return self.first - self.second
@@ -194,23 +194,23 @@ class PartitionComparison(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every partition of the topics that both read, or the first alone."""
+    """The partitions of every topic that both queries read, or only the first."""
 
     partitions: tuple[PartitionComparison, ...]
 
     @property
     def behind(self) -> int:
-        """Offsets that the first has read and the second has not, where both are known."""
+        """Offsets that the first has read and the second has not, in partitions that both read."""
         return sum(max(partition.behind or 0, 0) for partition in self.partitions)
 
     @property
     def unknown(self) -> int:
-        """Partitions that the first reads and the second does not, yet."""
+        """Partitions that the first reads and the second does not read yet."""
         return sum(p.first is not None and p.second is None for p in self.partitions)
 
     @property
     def caught_up(self) -> bool:
-        """The second has read all that the first has."""
+        """True: the second has read everything that the first has read."""
         return not self.behind and not self.unknown
 
     def summary(self, first: str, second: str) -> str:
@@ -226,8 +226,8 @@ class Comparison:
 def compare(first: BatchRecord, second: BatchRecord) -> Comparison:
     """Compare by topic; the slower source counts where a query reads a topic twice.
 
-    Raises RestoreError where they have no topic in common, TopicChanged where the topic was
-    created anew between them.
+    Raises RestoreError where they have no topic in common, TopicChanged where a topic was recreated
+    between them.
     """
     offsets, other_offsets = (
         minimum_offsets([{topic.topic: topic.end_offsets()} for topic in record.topics])
@@ -247,16 +247,16 @@ def compare(first: BatchRecord, second: BatchRecord) -> Comparison:
             )
     compared = []
     for topic, partitions in sorted(offsets.items()):
-        others = other_offsets.get(topic, {})
+        other_partitions = other_offsets.get(topic, {})
         compared += [
-            PartitionComparison(topic, number, partitions.get(number), others.get(number))
-            for number in sorted(partitions.keys() | others.keys())
+            PartitionComparison(topic, number, partitions.get(number), other_partitions.get(number))
+            for number in sorted(partitions.keys() | other_partitions.keys())
         ]
     return Comparison(tuple(compared))
 
 
 def minimum_offsets(positions: Sequence[Offsets]) -> Offsets:
-    """The offset of each partition that all of `positions`, at least one, have reached."""
+    """The smallest offset of each partition in `positions`, which has at least one item."""
     if len(positions) == 1:
         return positions[0]
     minimum: Offsets = {}

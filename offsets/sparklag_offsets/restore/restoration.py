@@ -52,7 +52,7 @@ class RestoreOptions:
     source: int | None = None
     topics: Collection[str] | None = None
     bootstrap_servers: str | None = None
-    """The brokers of the topics. None: those that the query read from."""
+    """The brokers of the topics. None: the brokers that the query read from."""
 
 
 async def from_store(
@@ -104,7 +104,7 @@ async def restore(
 def _access_to(
     position: RestorePosition, options: RestoreOptions, settings: Settings
 ) -> ClusterAccess:
-    """The brokers in `options`, else those of the settings that the query read."""
+    """Access to the brokers in `options`, else to the brokers that the query read from."""
     if options.bootstrap_servers:
         return access_by_address(settings, options.bootstrap_servers)
     servers = next((t.bootstrap_servers for t in position.topics if t.bootstrap_servers), None)
@@ -123,7 +123,7 @@ def _access_to(
 
 async def find_record(store: OffsetStore, query: str, at_ms: int | None) -> BatchRecord:
     """The last record of a query that completed at or before `at_ms`. `query`: its name, its id, or
-    the beginning of that.
+    the beginning of its id.
 
     A query whose checkpoint was deleted has a new id and the same name: of consecutive queries of
     one name, the one at that time is returned.
@@ -133,21 +133,19 @@ async def find_record(store: OffsetStore, query: str, at_ms: int | None) -> Batc
     recorded = await store.queries(query) or await _with_prefix(store, query)
     if not recorded:
         raise unknown
-    started = [each for each in recorded if at_ms is None or each.first_at <= at_ms]
+    started = [q for q in recorded if at_ms is None or q.first_at <= at_ms]
     if not started:
-        first_at = min(each.first_at for each in recorded)
+        first_at = min(q.first_at for q in recorded)
         raise BeforeFirstBatch(
             f"query {query}: the first recorded batch completed at {_iso(first_at)}, after"
             f" {_iso(at_ms)}"
         )
-    newest = max(started, key=lambda each: (each.first_at, each.query_id))
+    newest = max(started, key=lambda q: (q.first_at, q.query_id))
     concurrent = [
-        each
-        for each in started
-        if each is not newest and await _overlaps(store, each, newest, at_ms)
+        q for q in started if q is not newest and await _overlaps(store, q, newest, at_ms)
     ]
     if concurrent:
-        query_ids = sorted(each.query_id for each in (newest, *concurrent))
+        query_ids = sorted(q.query_id for q in (newest, *concurrent))
         raise AmbiguousQuery(
             f"{len(query_ids)} queries have the name {query!r} at the same time: ask for one of"
             f" them by its id ({', '.join(query_ids)})",
@@ -161,7 +159,7 @@ async def find_record(store: OffsetStore, query: str, at_ms: int | None) -> Batc
 
 
 async def _with_prefix(store: OffsetStore, prefix: str) -> list[RecordedQuery]:
-    """The query whose id begins so. Raises AmbiguousQuery."""
+    """The query whose id begins with `prefix`. Raises AmbiguousQuery."""
     recorded = await store.queries() if len(prefix) >= MIN_PREFIX else []
     query_ids = ids_with_prefix(prefix, (each.query_id for each in recorded))
     if len(query_ids) > 1:

@@ -25,10 +25,9 @@ class TopicRanges(Struct, frozen=True, array_like=True):
     """The number that Spark gives the source."""
     topic: str
     topic_id: str | None
-    """Kafka's id of the topic at that time: a topic that is created anew has another. None: not
-    known."""
+    """Kafka's id of the topic at that time: a recreated topic has another id. None: not known."""
     bootstrap_servers: str | None
-    """The option of the source, as the query was given it."""
+    """`kafka.bootstrap.servers` of the source, as in the query's options."""
     ranges: list[Range]
     """Ranges in the order of the partitions."""
     assigned: bool = False
@@ -50,9 +49,9 @@ def encode_ranges(topics: Iterable[TopicRanges]) -> str:
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """A completed batch, or several without a border known. Times are epoch milliseconds.
+    """A completed batch, or several batches in one range. Times are epoch milliseconds.
 
-    Generation and batch id are its key among those of its query; they rise with each record.
+    Generation and batch id are its key within its query; they rise with each record.
     """
 
     query_id: str
@@ -70,7 +69,7 @@ class BatchRecord:
     """When it completed; never before the preceding record."""
     observed_at: int
     is_inferred: bool
-    """Never observed: computed from the records before and after it."""
+    """True: not observed, but computed from the records before and after it."""
     ranges: str
     """See `encode_ranges`."""
 
@@ -86,7 +85,7 @@ class BatchRecord:
             ) from error
 
     def topic_names(self) -> list[str]:
-        """Each once, in order. Raises StoreError."""
+        """The distinct topics, in order. Raises StoreError."""
         return sorted({topic.topic for topic in self.topics})
 
     def end_offsets(self) -> dict[tuple[int, str], dict[int, int]]:
@@ -126,23 +125,23 @@ class OffsetStore(Protocol):
         """The last record of each query that has one."""
 
     async def write(self, records: Sequence[BatchRecord]) -> None:
-        """Write all of them, or the first of them. An existing record stays as it is."""
+        """Write all records, or, after an error, the first of them. Keeps existing records."""
 
     async def as_of(self, query_id: str, at_ms: int | None) -> BatchRecord | None:
         """The last record that completed at or before `at_ms`; None: the last of all."""
 
     async def queries(self, name_or_id: str | None = None) -> list[RecordedQuery]:
-        """The query of that id, or those of that name; without either, all. By name, then id."""
+        """The query with that id, or the queries with that name; None: all. By name, then id."""
 
     async def prune(self, retention: Retention) -> int:
-        """Delete old records; returns how many."""
+        """Delete old records; returns their number."""
 
     async def aclose(self) -> None:
         """Disconnect; bounded in time. An error of the database is suppressed."""
 
 
 def unusable_url(url: str, error: Exception, form: str) -> UnusableStore:
-    """The error for a URL that a driver refuses; `form` is what a valid one looks like."""
+    """The error for a URL that a driver refuses; `form`: the form of a valid URL."""
     # The driver's text may quote a password in the URL.
     reason = "" if "@" in url or "?" in url else f": {error}"
     return UnusableStore(

@@ -1,4 +1,4 @@
-"""Turns observations of a query into its records, one after the other without a gap. Pure.
+"""Turns observations of a query into consecutive records without gaps. Pure.
 
 A batch begins where the batch before it ended. So a batch that was not observed (its driver was
 killed, or was cut off until newer ones replaced it) is computed from the records around it.
@@ -18,30 +18,30 @@ from sparklag_schemas import Observation, Offsets, SourcePosition
 from sparklag_schemas.messages.enumerations import traits_of
 
 TopicIdOf = Callable[[str | None, str], str | None]
-"""`bootstrap_servers` of a source, and a topic, to Kafka's id of it. None: not known."""
+"""Takes `bootstrap_servers` of a source and a topic; returns the topic id. None: not known."""
 
 EndOffsets = Mapping[tuple[int, str], Mapping[int, int]]
 """The next offsets by source and topic, then partition."""
 
 _PAST_RUNS: Final = 100
-"""Remembered for each query: one that fails at once may be restarted for ever."""
+"""The limit for each query: a query that fails at once may be restarted for ever."""
 _RUN_ENDED_MS: Final = 60_000
-"""A run without a record for so long does not hold up another that goes on."""
+"""A run without a record for this long does not hold up another run."""
 _LEAP: Final = 1_000
-"""The batches that may be missing, or one for each millisecond since the last record."""
+"""The limit of missing batches is this, or one for each millisecond since the last record."""
 
 
 @dataclass(frozen=True)
 class BatchSequence:
-    """The end of a query's records: all that the next record depends on."""
+    """The end of a query's records: everything that the next record depends on."""
 
     newest: BatchRecord | None = None
     run_id: str | None = None
-    """The last run; records from a checkpoint, and inferred ones, have none."""
+    """The last run; records from a checkpoint and inferred records have none."""
     past_runs: tuple[str, ...] = ()
-    """The last runs that this one has followed."""
+    """The last runs before this one."""
     run_is_unconfirmed: bool = False
-    """Another run was there before, and this one has one record: anybody can write one."""
+    """True: the run follows another and has only one record, which anybody can write."""
 
     @classmethod
     def ending_with(cls, newest: BatchRecord | None) -> BatchSequence:
@@ -67,8 +67,8 @@ class NewRecords(NamedTuple):
 
     records: tuple[BatchRecord, ...] = ()
     past_run_id: str | None = None
-    """A run that continues after another has followed it: two drivers run the query, and this one
-    is not recorded."""
+    """A run that continues although another run has followed it: two drivers run the query, and
+    this run is not recorded."""
 
 
 _NONE = NewRecords()
@@ -79,7 +79,7 @@ def next_records(
 ) -> NewRecords:
     """The records that follow `sequence`. A repeated observation adds none.
 
-    Raises RecordRefused for a batch that cannot have come so soon.
+    Raises RecordRefused for a batch number that the query cannot have reached yet.
     """
     batch_id, newest = observation.batch_id, sequence.newest
     has_offsets = any(source.processed for source in observation.sources)
@@ -103,7 +103,7 @@ def next_records(
     if batch_id > newest.batch_id:
         is_other_run = observation.run_id != sequence.run_id
         if newest.generation and is_other_run and observation.observed_at <= newest.observed_at:
-            # A run from before the query went back, which had read further, is repeated.
+            # A repeated observation of an earlier run, from before the query went back.
             return _NONE
         inferred: tuple[BatchRecord, ...] = ()
         if batch_id > newest.batch_id + 1 and any(source.began for source in observation.sources):
@@ -118,8 +118,8 @@ def next_records(
 def _goes_back(
     observation: Observation, batch_id: int, sequence: BatchSequence, newest: BatchRecord
 ) -> bool:
-    """The query has started again from an earlier batch: only another run can. A run that
-    contradicts its own last record did not write that."""
+    """Return whether the query has restarted from an earlier batch, which only another run can do.
+    If a run contradicts its own last record, somebody else wrote that record."""
     if observation.observed_at <= newest.observed_at:
         return False
     if observation.run_id is None:
@@ -138,16 +138,16 @@ def _goes_back(
     # A record from a checkpoint may lack offsets of the same batch.
     if newest.run_id is None:
         return False
-    others = newest.end_offsets()
+    recorded = newest.end_offsets()
     ends = end_offsets_of(observation)
-    return any(others[key] != offsets for key, offsets in ends.items() if key in others)
+    return any(recorded[key] != offsets for key, offsets in ends.items() if key in recorded)
 
 
 def _inferred(
     observation: Observation, batch_id: int, newest: BatchRecord, topic_id_of: TopicIdOf
 ) -> BatchRecord:
-    """The unobserved batches after `newest`, up to `batch_id`: they ended where and before the
-    observed batch began."""
+    """The record of the unobserved batches after `newest`, up to `batch_id`: they end at the start
+    of the observed batch."""
     began_at = observation.batch.started_at if observation.batch else observation.observed_at
     ended = structs.replace(
         observation,
@@ -173,13 +173,13 @@ def _record(
     """The record of `observation`, after `before`; `rewinds`: it starts a new generation."""
     continues = before is not None and not rewinds
     is_complete = all(_has_all_starts(source) for source in observation.sources)
-    # Decoding the record before costs time, and is nearly never needed.
+    # Decoding the previous record takes time, and is rarely needed.
     ends_before = (
         before.end_offsets() if before is not None and continues and not is_complete else {}
     )
     topics = []
     for source in observation.sources:
-        # A source without data since a restart is where it was.
+        # A source without data since a restart keeps its position.
         ends = source.processed or _of_source(source, ends_before)
         topics += _topics(source, ends, source.began, ends_before, topic_id_of)
     processed_at = observation.processed_at or observation.observed_at
@@ -205,7 +205,7 @@ def _topics(
     before: EndOffsets,
     topic_id_of: TopicIdOf,
 ) -> list[TopicRanges]:
-    """Each range starts where the batch began, or else where the batch before it ended."""
+    """Each range starts at the start of the batch, or else at the end of the previous batch."""
     topics = []
     for topic, partitions in sorted(ends.items()):
         starts = {**before.get((source.source, topic), {}), **(began or {}).get(topic, {})}

@@ -48,7 +48,7 @@ Document = dict[str, Any]
 _FIELDS: Final = [
     field.name for field in fields(BatchRecord) if field.name not in ("query", "cluster", "ranges")
 ]
-"""Fields of a record that its document has too."""
+"""Fields that a record and its document have in common."""
 
 
 class MongoStore:
@@ -71,7 +71,7 @@ class MongoStore:
         self._queries = self._database["sparklag_queries"]
         self._batches = self._database["sparklag_batches"]
         self._names: dict[str, object] = {}
-        """Names of the queries that are stored, by id."""
+        """Names of the stored queries, by id."""
 
     async def prepare(self) -> None:
         with _errors_translated(self.shown):
@@ -169,7 +169,7 @@ class MongoStore:
             raise NewerSchema(self.shown, schema["version"], _SCHEMA)
 
     async def _processed_at(self, query_id: str, direction: int) -> int | None:
-        """When its first record completed, or in descending direction its last."""
+        """When the query's first record completed, or, in descending direction, its last."""
         batch = await self._batches.find_one(
             {"query_id": query_id},
             {"processed_at": 1},
@@ -211,7 +211,7 @@ def _record(batch: Mapping[str, Any], query: Mapping[str, Any]) -> BatchRecord:
 
 
 class _PlainInt(TypeDecoder):
-    """More than 32 bits are of MongoDB's type Int64, which msgspec does not encode."""
+    """Decodes MongoDB's Int64 as int: msgspec does not encode Int64."""
 
     bson_type = Int64
 
@@ -233,7 +233,7 @@ def _up_to(batch: Mapping[str, Any], comparison: str) -> Document:
 def _errors_translated(shown: str) -> Iterator[None]:
     """Translate errors to StoreError, with the store's name and without credentials."""
     try:
-        # The driver's own timeouts are of each request, and a call makes several.
+        # The driver's own timeouts are for one request, and a call makes several.
         with pymongo.timeout(_TIMEOUT_S):
             yield
     except asyncio.TimeoutError:

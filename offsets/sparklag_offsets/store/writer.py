@@ -1,4 +1,4 @@
-"""Records observations in the offset store: the only writer, but for `keep_offsets`."""
+"""Records observations in the offset store; only `keep_offsets` writes beside it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class WriterCounts:
     batches: int = 0
     """Records written."""
     failures: int = 0
-    """Times the store failed; the write is repeated."""
+    """Failures of the store; the write is retried."""
     refused: int = 0
-    """Observations that the store does not take."""
+    """Observations that the store refused."""
     pruned: int = 0
 
 
 class StoreWriter:
-    """Creates the tables first, and repeats until the store works. One `write` at a time."""
+    """Creates the tables first, and retries until the store works. One `write` at a time."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class StoreWriter:
         position beyond the end of its log."""
         self.counts = WriterCounts()
         self.failing: str | None = None
-        """Why the store cannot be written to, as long as it cannot."""
+        """Why the store cannot be written to now. None: it can."""
         self._store = store
         self._keep_s = settings.store.keep_s
         self._keep_batches = settings.store.keep_batches
@@ -64,8 +64,8 @@ class StoreWriter:
         self._is_prepared = False
 
     async def write(self, observations: Sequence[Observation]) -> None:
-        """Return once the store has all of them, however often it fails before. An observation it
-        refuses is dropped and logged: it would block all that follow."""
+        """Return once the store has all observations; retries after each failure. A refused
+        observation is dropped and logged: it would block those that follow."""
         await self._topic_ids.refresh(observations)
         try:
             await self._write(observations)
@@ -97,8 +97,8 @@ class StoreWriter:
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
     async def _record(self, observations: Sequence[Observation]) -> int:
-        """Write the records they add; returns how many. Repeating them adds none. Raises
-        StoreError."""
+        """Write the records that the observations add; returns their number. Repeated observations
+        add none. Raises StoreError."""
         sequences = await self._load({observation.query_id for observation in observations})
         records: list[BatchRecord] = []
         for observation in observations:

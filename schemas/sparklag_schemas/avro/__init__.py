@@ -1,1 +1,1 @@
-"""Messages in Avro, framed as Confluent does it, and the registry of their schemas."""
+"""Messages in Avro with Confluent's framing, and the registry of their schemas."""

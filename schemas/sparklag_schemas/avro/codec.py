@@ -1,4 +1,4 @@
-"""Messages in Avro, as Confluent frames it: a zero byte, the schema's id in four, the message."""
+"""Messages in Avro with Confluent's framing: a zero byte, four bytes of schema id, the message."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ class AvroForm:
 
     @property
     def waiting(self) -> str | None:
-        """Why messages wait for the registry. None: none do."""
+        """Why messages wait for the registry. None: no message waits."""
         return self._registry.waiting
 
     def is_known(self, data: bytes) -> bool:
-        """True: this message needs no `learn`."""
+        """True: `read` needs no `learn` for this message."""
         return len(data) < _PREFIX.size or self._registry.is_cached(_schema_id(data))
 
     async def learn(self, messages: Iterable[bytes]) -> None:
-        """Fetch the schemas of these messages, or learn why one cannot be had.
+        """Fetch the schemas of these messages, or record why a schema is not available.
 
         Raises RegistryUnavailable, RegistryRefused.
         """
         await self._registry.learn(_schema_id(data) for data in messages if not self.is_known(data))
 
     def read(self, data: bytes, message_type: type[Message], written_as: type) -> Message:
-        """The fields of `message_type` of a message `written_as` another type, whose schema was
-        learned before. Raises ContractError."""
+        """The fields of `message_type` in a message of the type `written_as`, whose schema `learn`
+        has fetched. Raises ContractError."""
         if not _PREFIX.size <= len(data) <= MAX_MESSAGE_BYTES:
             raise MalformedMessage(
                 f"{len(data)} bytes, Avro takes {_PREFIX.size} to {MAX_MESSAGE_BYTES}"
@@ -91,7 +91,7 @@ class AvroWriter(MessageWriter):
         self._prefix: bytes | None = None
 
     async def is_registered(self) -> bool:
-        """True: it can write without registering anything.
+        """True: the schema is registered.
 
         Raises RegistryUnavailable, RegistryRefused.
         """
@@ -113,7 +113,7 @@ def _schema_id(data: bytes) -> int:
 
 
 def decode(data: bytes, schema: AvroSchema, message_type: type[Message]) -> Message:
-    """The message in a framed value of that schema. Raises ContractError."""
+    """Decode a framed message of that schema. Raises ContractError."""
     source = Input(data, _PREFIX.size)
     try:
         schema.decoder(message_type)(source)

@@ -1,8 +1,8 @@
-"""Reads Avro by the schema of its writer, which is not trusted.
+"""Decodes Avro by the writer's schema, which is not trusted.
 
-A schema is compiled to functions, and checked meanwhile: it is small, no type contains itself, and
-every value takes at least one byte, so that the time for a message is bounded by its bytes. Fields
-that the message type does not have are skipped, and no objects are made of them.
+A schema is compiled to functions. Compiling checks that the schema is small, that no type contains
+itself, and that every value takes at least one byte: so the size of a message bounds the time to
+decode it. Fields that the message type does not have are skipped without creating objects.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _MAX_DEPTH: Final = 24
 _MAX_BRANCHES: Final = 16
 _ROOM: Final = 8 * 1024 * 1024
 _ROOM_PER_BYTE: Final = 20
-"""The memory budget for lists and maps of a message: `_ROOM`, and so much for each byte of it."""
+"""The memory budget for lists and maps of a message is `_ROOM` plus this for each of its bytes."""
 _ITEM_BYTES: Final = 50
 _ENTRY_BYTES: Final = 200
 _LIST_BYTES: Final = 200
 _MAP_BYTES: Final = 500
 _STRUCT_BYTES: Final = 100
-"""The approximate memory of each, read and converted."""
+"""The approximate memory of each of these, decoded and converted."""
 _SKIPS: Final = 200
 _BYTES_PER_SKIP: Final = 6
-"""The budget of items that are skipped one by one: `_SKIPS`, and one for so many bytes. It bounds
-time. A memory budget does not: its base would let a small message hold the loop for long."""
+"""The limit of items that are skipped one by one is `_SKIPS`, plus one for each this many bytes. It
+bounds time. A memory budget does not: its base would let a small message block the loop."""
 _LONG_BITS: Final = 63
 _NOT_LAST: Final = bytes(range(128, 256))
-"""Bytes of a number that are not its last."""
+"""All bytes of a variable-length number but the last."""
 
 NOT_AVRO: Final = (IndexError, KeyError, ValueError, struct_error)
 """The errors that decoding raises for bytes that do not match the schema."""
@@ -58,7 +58,7 @@ class Input:
         """The fields of the message."""
 
     def spend(self, room: int) -> None:
-        """Take so many bytes from the memory budget. Raises OutOfBounds where it is exhausted."""
+        """Take `room` bytes from the memory budget. Raises OutOfBounds where it is exhausted."""
         self.room -= room
         if self.room < 0:
             raise OutOfBounds("it has more parts than are read of so few bytes")
@@ -69,7 +69,7 @@ Decoder = Callable[[Input], Any]
 
 def compile_decoder(schema: Any, message_type: type[Any] | None) -> Decoder:
     """A function that reads the fields of `message_type` from a value of `schema` into
-    `Input.fields`: records as structs, a value of another shape as an ellipsis. None: no field.
+    `Input.fields`: records as structs, a value of another shape as an ellipsis. None: no fields.
 
     The function raises OutOfBounds, msgspec.ValidationError and NOT_AVRO. Raises MalformedMessage
     for a schema that is not accepted.
@@ -91,8 +91,8 @@ class _Compiler:
         match kind:
             case [_, *_] if len(kind) <= _MAX_BRANCHES:
                 decoders = (
-                    (lambda _: None) if each == "null" else self.decoder(each, target, depth + 1)
-                    for each in kind
+                    (lambda _: None) if part == "null" else self.decoder(part, target, depth + 1)
+                    for part in kind
                 )
                 return _union(list(decoders))
             case str() if kind in _SCALARS:
@@ -116,7 +116,7 @@ class _Compiler:
                 return decoder
             case {"type": str() | list() | dict() as inner}:
                 return self.decoder(inner, target, depth + 1)
-        # Null by itself too: of what takes no bytes, a few bytes hold any number.
+        # Null alone is refused too: as it takes no bytes, a short message could hold any number.
         raise MalformedMessage(f"type {str(kind)[:60]} is not read")
 
     def _of_named(self, kind: Any, target: inspect.Type | None, depth: int) -> Decoder:
@@ -181,14 +181,14 @@ def _record(
     return decode
 
 
-def _all(decoders: Iterable[Decoder]) -> Decoder:
-    each = tuple(decoders)
-    numbers = [decoder.count for decoder in each if isinstance(decoder, _Numbers)]
-    if len(numbers) == len(each):
+def _all(fields: Iterable[Decoder]) -> Decoder:
+    decoders = tuple(fields)
+    numbers = [decoder.count for decoder in decoders if isinstance(decoder, _Numbers)]
+    if len(numbers) == len(decoders):
         return _Numbers(sum(numbers))
 
     def decode(source: Input) -> Any:
-        for decoder in each:
+        for decoder in decoders:
             decoder(source)
         return ...
 
@@ -344,4 +344,4 @@ _SCALARS: Final[Mapping[str, tuple[Decoder, Decoder]]] = {
     "string": (_string, _skip_bytes),
     "bytes": (_skip_bytes, _skip_bytes),
 }
-"""The functions that read and skip a value."""
+"""The functions that read a value and that skip it, by type."""

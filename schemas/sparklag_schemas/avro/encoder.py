@@ -1,4 +1,4 @@
-"""Avro's binary encoding of our messages, from their attributes and without a dict of them.
+"""Encodes our messages in Avro's binary encoding, directly from their attributes.
 
 A function is compiled for each record of a schema, as `dataclasses` does for each class: five times
 as fast as fastavro, for the same bytes (`benchmarks/publishing.py`). The format is that of
@@ -32,11 +32,11 @@ _SCALARS: Final = {
 
 
 def compile_encoder(schema: Mapping[str, Any]) -> Callable[[Any], bytes]:
-    """A function that encodes objects whose attributes are named as the fields of `schema`, one of
-    ours: records, arrays, maps, enumerations and nullable types.
+    """A function that encodes objects with the fields of `schema` as attributes. `schema`, one of
+    ours, has only records, arrays, maps, enumerations and nullable types.
 
-    It raises OverflowError for a number of more than 64 bits, KeyError for a word that an
-    enumeration does not have, TypeError for null where the schema has none.
+    The function raises OverflowError for a number of more than 64 bits, KeyError for an unknown
+    symbol of an enumeration, TypeError for null in a field that is not nullable.
     """
     names: dict[str, Any] = {
         "long": _long,
@@ -56,13 +56,13 @@ def _function(expression: str, names: dict[str, Any]) -> Any:
 
 
 def _expression(kind: Any, value: str, names: dict[str, Any]) -> str:
-    """Python code for the bytes of `value`, which uses `names` and adds to them."""
+    """A Python expression for the bytes of `value`. It uses `names`, and adds to them."""
     match kind:
         case [_, _]:
             null = kind.index("null")
-            some = _expression(kind[1 - null], "some", names)
+            item = _expression(kind[1 - null], "item", names)
             return (
-                f"({_long(null)!r} if (some := {value}) is None else {_long(1 - null)!r} + {some})"
+                f"({_long(null)!r} if (item := {value}) is None else {_long(1 - null)!r} + {item})"
             )
         case str() if kind in _SCALARS:
             return _SCALARS[kind].format(value)

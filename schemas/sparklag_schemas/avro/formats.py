@@ -32,11 +32,11 @@ class MessageReader(Generic[Message]):
         self._avro = avro
 
     def is_known(self, value: bytes | None) -> bool:
-        """True: `decode` reads the value, or refuses it, without `learn`."""
+        """True: `decode` needs no `learn` for this value."""
         return self._avro is None or not value or not _is_avro(value) or self._avro.is_known(value)
 
     async def learn(self, values: Iterable[bytes | None]) -> None:
-        """Fetch the schemas that these values are written in. To be called before `decode`.
+        """Fetch the writer schemas of these values. Call it before `decode`.
 
         Raises RegistryUnavailable, RegistryRefused: the values cannot be read yet.
         """
@@ -78,12 +78,12 @@ class MessageFormats:
     def reader(
         self, message_type: type[Message], written_as: type | None = None
     ) -> MessageReader[Message]:
-        """A reader of messages of that type, or of some fields of messages `written_as` another."""
+        """A reader of that type, or of its fields in messages of the type `written_as`."""
         return MessageReader(message_type, written_as or message_type, self._avro)
 
     @property
     def waiting(self) -> str | None:
-        """Why messages wait for the schema registry. None: none do."""
+        """Why messages wait for the schema registry. None: no message waits."""
         return None if self._avro is None else self._avro.waiting
 
     async def unregistered(self) -> list[str]:
@@ -126,5 +126,5 @@ def as_json(data: bytes, message: msgspec.Struct) -> bytes:
 
 
 def _is_avro(data: bytes) -> bool:
-    # As Confluent frames it; JSON never begins so.
+    # Confluent's framing; JSON never begins with this byte.
     return data.startswith(b"\0")

@@ -27,11 +27,11 @@ _MISSING_S: Final = 60.0
 _MAX_MISSING: Final = 1_000
 _MAX_SCHEMAS: Final = 48
 _MAX_AT_ONCE: Final = 8
-"""New ids of one call. With those that the same messages have already they are in the cache."""
+"""The limit of new ids in one call. The cache holds these and the ids already in use."""
 _BUDGET_S: Final = 0.5
 _BUDGET_SHARE: Final = 0.2
-"""The time for requests without result, and its refill as a share of the time that passes. Beyond
-that there is one request in each call."""
+"""The budget of time for requests that return no schema, and its refill for each second that
+passes. While it is exhausted, each call sends one request."""
 _RETRY_S: Final = 0.2
 _PROBE_S: Final = 1.0
 _HURRY_S: Final = 0.1
@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 
 
 class SchemaRegistry:
-    """Ids of schemas, and schemas of ids. Each is requested once, and then cached."""
+    """The ids of our schemas, and the schemas of received ids. Both are cached."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         """`settings.url` is set."""
@@ -60,12 +60,12 @@ class SchemaRegistry:
 
     @property
     def waiting(self) -> str | None:
-        """Why messages wait for it, by the newest request. None: none do."""
+        """Why messages wait for the registry, by the newest request. None: no message waits."""
         error, until_s = self._failures.get(_ANYTHING, (None, 0.0))
         return str(error) if error and time.monotonic() < until_s + _WAITING_S else None
 
     async def id_of(self, subject: str, schema: AvroSchema) -> int:
-        """The id of our schema under that subject. Registers it where it is missing.
+        """The id of our schema under that subject. Registers a missing schema.
 
         Raises RegistryUnavailable, RegistryRefused, IncompatibleSchema.
         """
@@ -88,17 +88,17 @@ class SchemaRegistry:
         return await self._request(subject, lambda client: self._lookup(client, subject, schema))
 
     async def learn(self, schema_ids: Iterable[int]) -> None:
-        """Fetch the schemas of these ids, or remember why one cannot be had. Ids next to known ones
-        are requested first, if there are more than are requested at a time: registries count.
+        """Fetch the schemas of these ids, or record why a schema is not available. Ids close to
+        cached ones are requested first, since registries assign consecutive ids.
 
-        Raises RegistryUnavailable where the registry is not available, for whatever id.
+        Raises RegistryUnavailable where the registry is not available for any id.
         """
-        unknown = [each for each in dict.fromkeys(schema_ids) if not self.is_cached(each)]
+        unknown = [new for new in dict.fromkeys(schema_ids) if not self.is_cached(new)]
         if not unknown:
             return
         self._raise_failure(_ANYTHING)
-        known = list(self._schemas) or [0]
-        unknown.sort(key=lambda new: min(abs(new - old) for old in known))
+        cached = list(self._schemas) or [0]
+        unknown.sort(key=lambda new: min(abs(new - old) for old in cached))
         requested = unknown[: self._allowance()]
         began_s = time.monotonic()
         async with RegistryClient(self._settings) as client:
@@ -114,7 +114,7 @@ class SchemaRegistry:
             self._budget_s = max(self._budget_s - (time.monotonic() - began_s), -_BUDGET_S)
 
     def schema(self, schema_id: int) -> AvroSchema:
-        """A schema that was learned. Raises MalformedMessage, with the reason, where it was not."""
+        """The schema of a learned id. Raises MalformedMessage with the reason it is missing."""
         if schema_id not in self._schemas:
             reason, _ = self._missing.get(schema_id, ("too many unknown ids to request it", 0))
             raise MalformedMessage(f"Avro of schema id {schema_id}: {reason}")
@@ -136,7 +136,7 @@ class SchemaRegistry:
 
     async def _learn(self, client: RegistryClient, schema_id: int) -> None:
         """Retries until the deadline, since a registry may fail for this id alone. Raises
-        RegistryUnavailable where it fails for known ids too."""
+        RegistryUnavailable where it fails for cached ids too."""
         timeout_s, now_s = self._settings.timeout_s, time.monotonic()
         if now_s < self._hurry_until_s:
             timeout_s = min(timeout_s, _HURRY_S)
@@ -177,10 +177,10 @@ class SchemaRegistry:
         return parse_schema(answer.schema)
 
     async def _require_answers(self) -> None:
-        known = next(reversed(self._schemas), None)
-        path = "/schemas/types" if known is None else f"/schemas/ids/{known}"
+        cached = next(reversed(self._schemas), None)
+        path = "/schemas/types" if cached is None else f"/schemas/ids/{cached}"
         timeout_s = min(self._settings.timeout_s, _PROBE_S)
-        # Not over the connections of others that wait.
+        # A client of its own: requests that wait may occupy all connections of another.
         async with RegistryClient(self._settings) as client:
             with suppress(RegistryRefused):
                 await client.request("GET", path, timeout_s=timeout_s)
@@ -193,8 +193,8 @@ class SchemaRegistry:
     async def _request(
         self, subject: str, call: Callable[[RegistryClient], Awaitable[Result]]
     ) -> Result:
-        """Repeats a failure for a short time: for the same subject, or for all requests where the
-        registry is not available."""
+        """Raises a failure again for a short time without a request: for the same subject, or for
+        every subject where the registry is not available."""
         self._raise_failure(subject, _ANYTHING)
         try:
             async with RegistryClient(self._settings) as client:

@@ -1,5 +1,5 @@
-"""Requests to a schema registry that speaks Confluent's API. An answer is bounded in size and in
-time, a redirect is not followed, and nothing is decompressed."""
+"""Requests to a schema registry with Confluent's API. Responses are bounded in size and time;
+redirects are not followed, and nothing is decompressed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MAX_ANSWER_BYTES: Final = 512 * 1024
 _CONNECTIONS: Final = 8
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _NOT_ANSWERED: Final = (401, 408, 425, 429)
-"""These, and those from 500 on, concern more than one request."""
+"""These statuses, and 5xx, concern more than one request."""
 _NO_SUCH_PATH: Final = (0, 404)
-"""Error codes that are not of a registry."""
+"""Error codes of a 404 that does not come from a registry."""
 _MAX_TEXT: Final = 300
 
 
 class Answer(msgspec.Struct, rename={"schema_type": "schemaType", "level": "compatibilityLevel"}):
-    """The response of a registry to any of the requests that are made here."""
+    """The fields of a registry's response, of all requests in this module."""
 
     id: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] | None = None
     schema: str = ""
@@ -44,7 +44,7 @@ _answers = msgspec.json.Decoder(Answer)
 
 
 class RegistryClient:
-    """Connections for some requests that follow each other."""
+    """An HTTP client for consecutive requests."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         """Raises RegistryRefused where the TLS files cannot be read."""
@@ -71,7 +71,7 @@ class RegistryClient:
         """The response. None: the requested object does not exist. `timeout_s` is the deadline of
         all URLs together.
 
-        Raises RegistryUnavailable where no registry is available, or else RegistryRefused.
+        Raises RegistryUnavailable where no URL answers, RegistryRefused for a refused request.
         """
         failure = RegistryUnavailable("no schema registry")
         share_s = timeout_s / len(self._urls)
@@ -117,7 +117,7 @@ class RegistryClient:
             return None
         message = printable(redact(" ".join(answer.message.split())), _MAX_TEXT)
         if status in (401, 403):
-            message = f"user {user!r}" if user else "who gives no name (registry.username)"
+            message = f"user {user!r}" if user else "a client without registry.username"
             message = f"{name} refuses {message} ({status})"
         elif status == 409:
             raise IncompatibleSchema(f"{name} refuses the schema as incompatible: {message}")
@@ -130,7 +130,7 @@ class RegistryClient:
 
 
 def _cause(error: BaseException) -> str:
-    """The text of the first error, which httpx passed on."""
+    """The text of the root cause of an error of httpx."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
     if isinstance(error, ConnectionError) and error.errno is not None:
@@ -142,7 +142,7 @@ def _tls_context(settings: RegistrySettings) -> ssl.SSLContext | bool:
     if "https://" not in (settings.url or ""):
         return False  # saves the time to read certificates
     try:
-        # Without a file: the system's, not those of httpx.
+        # Without a file: the system's certificates, not those of httpx.
         context = ssl.create_default_context(cafile=settings.ssl_cafile)
         if settings.ssl_certfile is not None:
             context.load_cert_chain(

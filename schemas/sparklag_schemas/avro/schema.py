@@ -1,4 +1,4 @@
-"""Avro schemas: sparklag's own, and those of other writers. Pure."""
+"""Avro schemas: sparklag's own, and those of received messages. Pure."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def without_logical_types(node: Any) -> Any:
 
 
 _MAX_CHARACTERS: Final = 64 * 1024
-"""Ours have up to 17,000."""
+"""Our schemas have up to 17,000."""
 
 
 class AvroSchema:
     """A schema as a registry keeps it. `name` is the full name of its record."""
 
     def __init__(self, name: str, text: str) -> None:
-        """`text` is accepted: see `parse_schema`."""
+        """`text`: a schema that `parse_schema` accepts."""
         self.name = name
         self.text = text
         self._decoders: dict[type[Any], Decoder] = {}
 
     @property
     def parsed(self) -> Any:
-        """The schema without logical types: times stay epoch milliseconds. Not cached: of a
-        hostile text it takes twenty times the memory."""
+        """The schema without logical types: times stay epoch milliseconds. Not cached: a hostile
+        schema takes twenty times the memory of its text."""
         return without_logical_types(msgspec.json.decode(self.text))
 
     def decoder(self, message_type: type[Any]) -> Decoder:
@@ -66,19 +66,19 @@ class AvroSchema:
 @cache
 def schema_of(message_type: type) -> AvroSchema:
     """The schema that messages of this type are written in."""
-    # The layout of the file does not count: to a registry another text is another schema.
+    # Compact, whatever the layout of the file: a registry compares schemas as text.
     return parse_schema(json.dumps(declared(message_type), separators=(",", ":")))
 
 
 def require_written_as(message_type: type, schema: AvroSchema) -> None:
-    """Raises MalformedMessage for a schema that is not one, of any version, of `message_type`."""
+    """Raises MalformedMessage where `schema` is not a version of the schema of `message_type`."""
     expected = schema_of(message_type).name
     if schema.name != expected:
         raise MalformedMessage(f"it is a {printable(schema.name, 100)}, expected {expected}")
 
 
 def parse_schema(text: str) -> AvroSchema:
-    """A writer's schema. Raises MalformedMessage for one that is not accepted."""
+    """A writer's schema. Raises MalformedMessage for a schema that is not accepted."""
     if len(text) > _MAX_CHARACTERS:
         raise MalformedMessage(f"an Avro schema of more than {_MAX_CHARACTERS:,} characters")
     try:

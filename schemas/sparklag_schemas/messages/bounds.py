@@ -1,7 +1,7 @@
 """The bounds of numbers and texts in messages.
 
-msgspec refuses what is out of bounds where a message is read, and the JSON Schemas have the same
-bounds. Structs are not checked where they are made.
+msgspec checks the bounds when it decodes a message, not when a struct is created. The JSON Schemas
+have the same bounds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 MAX_INT64: Final = 2**63 - 1
 MAX_EPOCH_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, the last of Python's datetime and ISO 8601."""
+"""The end of the year 9999, the last year of Python's datetime and of ISO 8601."""
 MAX_DURATION_S: Final = 1e10
 """Three hundred years."""
 MAX_DURATION_MS: Final = int(MAX_DURATION_S * 1000)
@@ -22,7 +22,7 @@ MAX_RATE: Final = float(MAX_INT64)
 MAX_NAME: Final = 1_000
 """Characters of an id or of a query's name."""
 MAX_TOPIC_NAME: Final = 249
-"""Characters, as Kafka has it."""
+"""Characters, Kafka's own limit."""
 MAX_PARTITION: Final = 2**31 - 1
 MAX_TEXT: Final = 10_000
 """Characters of sentences, addresses and patterns."""

@@ -1,4 +1,4 @@
-"""The words of enumerations in messages, and the traits of origins."""
+"""The enumerations in messages, and the traits of origins."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _open_set(words: Any) -> Meta:
 Cause = Literal[
     "started", "progress", "idle", "refresh", "terminated", "closed", "checkpoint", "group"
 ]
-"""Why a message was written. `refresh`: at intervals, by the driver to report that the query
-still runs, or by the service to measure again. `closed`: its driver observes the query no longer.
-`checkpoint`, `group`: the position moved there."""
+"""Why a message was written. `refresh`: at intervals, by the driver to report that the query still
+runs, or by the service to measure again. `closed`: the driver no longer observes the query.
+`checkpoint`, `group`: the position changed in the checkpoint or the consumer group."""
 OpenCause = Annotated[str, _open_set(Cause)]
 
 Status = Literal[
@@ -56,8 +56,8 @@ OpenMeasuredBy = Annotated[str, _open_set(MeasuredBy)]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 TimeLagMethod = Literal["sampled", "interpolated", "floor"]
-"""How the age of a record was measured: by the timestamp it carries, by when the log end passed it,
-or as the least that it can be."""
+"""How the age of a record was measured: from its timestamp, from the time at which the log end
+passed it, or as a lower bound."""
 OpenTimeLagMethod = Annotated[str, _open_set(TimeLagMethod)]
 
 Activity = Literal["running", "waiting"]
@@ -90,7 +90,7 @@ class OriginTraits:
     """A query that has ended is still measured and shown for a while."""
     ended_reason: str = "the query was stopped"
     position_store: str = "checkpoint"
-    """The store that its position is read from where there is no driver."""
+    """Where the position is read from without a driver."""
     step: str = "completed batch"
     """The unit of its progress."""
 
@@ -121,12 +121,12 @@ def register_origin(origin: str, traits: OriginTraits) -> None:
 
 
 def is_driver_origin(origin: str) -> bool:
-    """True: a driver may report it; an unknown word is of a later version."""
+    """True: a driver may report this origin. Unknown origins are of later versions, and may too."""
     return origin in _DRIVER_ORIGINS or origin not in ORIGINS
 
 
 def traits_of(origin: str) -> OriginTraits:
-    """The traits of an origin; the default ones where this version does not know it."""
+    """The traits of an origin; the defaults for an unknown origin."""
     return ORIGINS.get(origin, _UNKNOWN)
 
 
@@ -137,5 +137,5 @@ _BAD: Final[frozenset[str]] = frozenset(get_args(Status)) - _OK - {"WARN", "UNKN
 
 
 def mark(status: str) -> Mark:
-    """`ok`: the query is healthy; `warn`: look at it, as at an unknown status; `bad`: act."""
+    """`ok`: the query is healthy; `warn`: it may not be, or the status is unknown; `bad`: act."""
     return "ok" if status in _OK else "bad" if status in _BAD else "warn"

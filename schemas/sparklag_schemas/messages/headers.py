@@ -44,8 +44,8 @@ class SpanContext(NamedTuple):
         return TRACEPARENT, f"00-{self.trace_id}-{self.span_id}-01".encode()
 
     def span(self, number: int) -> SpanContext:
-        """A span of the same trace by its number, from 1. A trace made again after a failure has
-        the same spans."""
+        """The span of the same trace with this number, from 1. Its ids are deterministic: a trace
+        that is rebuilt after a failure has the same spans."""
         return SpanContext(self.trace_id, f"{self.trace_id[:15]}{number}")
 
 

@@ -63,12 +63,12 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     """Seconds until retention deletes the first unprocessed record, at the rate at which
     `earliest_offset` advances. Null: it does not advance, or is not known."""
     measured_at: Annotated[EpochMs | None, AGES] = None
-    """When `latest_offset` was read, epoch milliseconds, where that was not now: its leader does
-    not answer. Null: at the event's `measured_at`."""
+    """When `latest_offset` was read, epoch milliseconds, if that was earlier because the leader
+    does not answer. Null: at the event's `measured_at`."""
     lost_records: Count | None = None
     """Records deleted before the query read them; `lag` counts them too."""
     rewound_from: Offset | None = None
-    """The offset from which the query went back, until it is there again."""
+    """The offset from which the query went back. Null once the query has reached it again."""
     status: OpenStatus = "UNKNOWN"
     """State of this partition."""
     reason: Text | None = None
@@ -88,14 +88,14 @@ class TopicLag(Struct, frozen=True, kw_only=True):
     partitions: list[PartitionLag]
     """The partitions, in the order of their numbers."""
     cluster: Name | None = "default"
-    """Alias of its Kafka cluster. Null: none that is configured."""
+    """Alias of the topic's Kafka cluster. Null: not configured."""
     topic_id: Name | None = None
-    """Kafka's id of the topic that the position is of: another one means that it was created anew.
-    Null where the broker has no ids."""
+    """Kafka's id of the topic at this position: another id means that the topic was recreated.
+    Null: the broker has no topic ids."""
     assigned: bool = False
-    """True: the source lists its partitions, and reads no later ones."""
+    """True: the source lists its partitions, and does not read partitions added later."""
     isolation_level: IsolationLevel = "read_uncommitted"
-    """What the source reads up to."""
+    """The isolation level of the source: up to which offset it reads."""
     total_lag: Count | None = None
     """Sum of the known partitions' lag, records. Null: none known."""
 
@@ -136,8 +136,8 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     other_run_id: Name | None = None
     """Another run of this query that reports too. Null: there is none."""
     superseded_by: Name | None = None
-    """Id of the query that has the name now: this query has no driver, and another query of its
-    name and cluster is live or newer. Null: none."""
+    """Id of the query that has this name now: this query has no driver, and another query with the
+    same name and cluster is live or newer. Null: none."""
     observation_offset: Offset | None = None
     """Offset on `processed-offsets` of the observation it was measured from. Null: the observation
     did not come from the topic."""
@@ -146,16 +146,16 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     max_time_lag_s: DurationS | None = None
     """Highest known `time_lag_s`, seconds."""
     processed_rate: SignedRate | None = None
-    """Offsets processed per second, of the last batches."""
+    """Offsets processed per second, over the last batches."""
     input_rate: SignedRate | None = None
     """Offsets that arrive in the topics per second."""
     batch_rate: SignedRate | None = None
     """Offsets processed per second while a batch runs: its capacity."""
     commit_rate: Rate | None = None
-    """Commits of a consumer group per second, of the last ones. All of them between two reads are
-    one. Null: it is a Spark query."""
+    """Commits per second of a consumer group, over its last commits; all commits between two reads
+    count as one. Null: a Spark query."""
     lag_trend: SignedRate | None = None
-    """Change of `total_lag` per second at these rates; below 0 it falls."""
+    """Change of `total_lag` per second at these rates; negative: the lag falls."""
     catch_up_s: DurationS | None = None
     """Seconds until the lag is gone. Null: see `catch_up_reason`."""
     catch_up_reason: Text | None = None
@@ -166,8 +166,8 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     min_headroom_s: DurationS | None = None
     """Least known `headroom_s` of a partition that lags."""
     loss_expected_at: EpochMs | None = None
-    """When unread records are deleted, epoch milliseconds, if query and retention go on at their
-    rates. Null: not to be expected, or not known."""
+    """When retention will delete unread records, epoch milliseconds, at the current rates of query
+    and retention. Null: not expected, or not known."""
     skew: Share | None = None
     """Share of `total_lag` that is in the worst partition, 0 to 1. Null: there is no lag, or one
     partition."""
@@ -190,8 +190,8 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
 class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
     """The lag of one partition, as one source of one query reads it, at one time.
 
-    Its key is `query_id/source/topic/partition`. A newer record of a key replaces the older; one
-    without a value is a tombstone: the partition, or the query, is gone.
+    Its key is `query_id/source/topic/partition`. A newer record of a key replaces the older. A
+    record without a value is a tombstone: the partition, or the query, is gone.
     """
 
     event_id: Name
@@ -228,7 +228,7 @@ _OF_EVENT = _OWN & set(LagEvent.__struct_fields__) - _OF_TOPIC
 
 
 def partition_record(event: LagEvent, topic: TopicLag, partition: PartitionLag) -> PartitionRecord:
-    """The record of one partition of a lag event: what the two share by name is copied."""
+    """The record of one partition of a lag event: fields with the same name are copied."""
     return PartitionRecord(
         **{
             **asdict(partition),

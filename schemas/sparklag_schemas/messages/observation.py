@@ -45,22 +45,22 @@ class Batch(Struct, frozen=True, kw_only=True):
     duration_ms: DurationMs | None = None
     """The whole trigger, milliseconds. Null: not reported by Spark."""
     phases_ms: dict[Name, DurationMs] = field(default_factory=dict)
-    """Spark's `durationMs`: phase of the batch, milliseconds. `other` is the longest of those
-    beyond 32, and of those whose name is no word of 64 characters."""
+    """Spark's `durationMs`: phase of the batch, milliseconds. `other` is the longest of the phases
+    beyond 32, and of those whose name is not a word of up to 64 characters."""
     rate_limited: bool | None = None
-    """True: there was more to read when it was planned, in some partition. Null: not reported by
-    Spark."""
+    """True: when the batch was planned, some partition had more records than the batch took. Null:
+    not reported by Spark."""
     state_rows: Int64 | None = None
     """Rows in the state stores. Null: the query has none."""
     state_memory_bytes: Int64 | None = None
-    """Memory the state stores take, bytes. Null: it has none."""
+    """Memory the state stores take, bytes. Null: the query has none."""
     watermark_at: Int64 | None = None
-    """The watermark, epoch milliseconds. Null: it has none."""
+    """The watermark, epoch milliseconds. Null: the query has none."""
     max_event_time_at: Int64 | None = None
     """Highest event time in this batch, epoch milliseconds. Null: no watermark, or no rows."""
 
     def __post_init__(self) -> None:
-        # Each phase is a series in Prometheus. The position counts, however odd these are.
+        # Each phase is a series in Prometheus. Invalid phases must not make the position invalid.
         phases = self.phases_ms
         words = [name for name in phases if name.isidentifier() and len(name) <= _MAX_PHASE_NAME]
         if len(words) == len(phases) <= _MAX_PHASES:
@@ -75,10 +75,10 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
     """A consumer group, as its coordinator reports it, every `groups.find_interval_s`."""
 
     state: Name | None = None
-    """Kafka's word: `Stable`, `PreparingRebalance`, `CompletingRebalance`, `Assigning`,
-    `Reconciling`, `Empty`, `Dead`. Null: its coordinator does not say."""
+    """Kafka's name of the state: `Stable`, `PreparingRebalance`, `CompletingRebalance`,
+    `Assigning`, `Reconciling`, `Empty`, `Dead`. Null: not reported by its coordinator."""
     members: Count | None = None
-    """Its members. Null: not known."""
+    """Number of members. Null: not known."""
     members_without_partitions: Count | None = None
     """Members that no partition is assigned to. Null: not known, as while it rebalances."""
     coordinator: Index | None = None
@@ -86,7 +86,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
 
 
 class Straggler(Struct, frozen=True, kw_only=True):
-    """The task that has run longest, where that is far longer than the others of its stage took."""
+    """The longest-running task, if it has run far longer than the completed tasks of its stage."""
 
     stage_id: Index
     """Spark's id of the stage."""
@@ -99,46 +99,46 @@ class Straggler(Struct, frozen=True, kw_only=True):
     host: Name
     """Host of that executor."""
     running_s: DurationS
-    """Since it was launched, seconds, at `observed_at`."""
+    """Time since its launch, seconds, at `observed_at`."""
     mean_task_s: DurationS
     """Mean run time of the completed tasks of its stage, seconds."""
 
 
 class RunningBatch(Struct, frozen=True, kw_only=True):
-    """The micro-batch that runs, by Spark's jobs, as its driver saw them at `observed_at`.
+    """The running micro-batch, from Spark's jobs as the driver observed them at `observed_at`.
 
     Tasks are those of the jobs submitted so far; a batch may submit more. A job that begins and
-    ends between two observations (10 s) is progress, and has no tasks here.
+    ends between two observations (10 s) counts as progress; its tasks are not counted.
     """
 
     started_at: EpochMs
-    """When its first job was submitted, or it was first seen without one, epoch milliseconds."""
+    """When its first job was submitted, or it was first observed without one, epoch ms."""
     observed_at: EpochMs
     """Time of these values, epoch milliseconds."""
     progressed_at: EpochMs
-    """When a task was last seen to end, read or write, or a job to begin or end; epoch
+    """When a task was last observed to end, read or write, or a job to begin or end; epoch
     milliseconds."""
     batch_id: Count | None = None
     """Its number. Null: not planned yet."""
     jobs: Count = 0
-    """Jobs that run. 0: planning, or user code."""
+    """Running jobs. 0: planning, or user code."""
     tasks_total: Count = 0
-    """Tasks of its jobs seen so far, those of waiting stages too."""
+    """Tasks of its jobs observed so far, including those of waiting stages."""
     tasks_done: Count = 0
-    """Completed ones of these."""
+    """Completed tasks of `tasks_total`."""
     tasks_running: Count = 0
-    """Running ones of these."""
+    """Running tasks of `tasks_total`."""
     tasks_failed: Count = 0
-    """Failed attempts of tasks of the jobs that run."""
+    """Failed task attempts of the running jobs."""
     mean_task_s: DurationS | None = None
-    """Mean run time of completed tasks, seconds, of the running stage where it is longest. Null:
-    none is completed."""
+    """Mean run time of the completed tasks of a running stage, seconds: the longest mean of all
+    running stages. Null: no task is completed."""
     remaining_s: DurationS | None = None
     """Seconds from `observed_at` until the known jobs are done, at the pace of their completed
     tasks. Null: no task of a running stage is completed, a stage waits for others, or there is a
     straggler."""
     straggler: Straggler | None = None
-    """Null: no running task takes far longer than the completed ones took."""
+    """Null: no running task takes far longer than the completed tasks took."""
 
 
 class QueryMessage(Struct, frozen=True, kw_only=True):
@@ -150,8 +150,8 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     """Spark's run id. It changes with every start. Null: no driver reports the query, only its
     checkpoint, or it is a consumer group."""
     observed_at: EpochMs
-    """When the query was last seen, epoch ms, by the clock of its driver, or of the service that
-    read its checkpoint or group."""
+    """When the query was last observed, epoch ms, by the clock of its driver, or of the service
+    that read its checkpoint or group."""
     schema_version: SchemaVersion = SCHEMA_VERSION
     """Version of this document, `major.minor`."""
     origin: OpenOrigin = "listener"
@@ -169,13 +169,13 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     batch: Batch | None = None
     """That batch, as Spark reports it."""
     running_batch: RunningBatch | None = None
-    """The batch that runs, once it has for some seconds. Null: none does, or its driver cannot tell
-    (Spark Connect, continuous processing, a checkpoint)."""
+    """The running batch, once it has run for some seconds. Null: no batch runs, or it cannot be
+    observed (Spark Connect, continuous processing, a checkpoint)."""
     activity: OpenActivity | None = None
-    """The activity by its driver's last report: a batch runs, or not. Null: not reported."""
+    """The activity in the driver's last report: a batch runs, or not. Null: not reported."""
     driver_end: OpenDriverEnd | None = None
     """How its driver's reports ended: with Spark (`stopped`), with the process (`exited`), or with
-    the handle while the query went on (`closed`). Null: they did not, or with the query alone."""
+    the handle while the query went on (`closed`). Null: they did not, or only the query ended."""
     checkpoint_location: Text | None = None
     """The query's resolved checkpoint root."""
     exception: Text | None = None
@@ -193,8 +193,8 @@ class SourcePosition(Struct, frozen=True, kw_only=True):
     """Topic, partition, next offset to read (exclusive end of the last completed batch). Null: not
     known yet."""
     began: Offsets | None = None
-    """The begin of that batch (inclusive), in the same shape; cause `progress` only. Null: the
-    query's first, or not known."""
+    """The start of that batch (inclusive), in the same shape; cause `progress` only. Null: the
+    query's first batch, or not known."""
     planned: Offsets | None = None
     """Exclusive end of the batch now running, in the same shape, where known."""
     topics: list[TopicName] | None = None
@@ -205,7 +205,7 @@ class SourcePosition(Struct, frozen=True, kw_only=True):
     topic_pattern: Text | None = None
     """The pattern of `subscribePattern`, as Java's regular expressions."""
     bootstrap_servers: Text | None = None
-    """`kafka.bootstrap.servers` of the source, as the query was given it."""
+    """`kafka.bootstrap.servers` of the source, as in the query's options."""
     isolation_level: IsolationLevel = "read_uncommitted"
     """`read_committed` sources are measured to the last stable offset."""
 

@@ -11,7 +11,7 @@ from sparklag_schemas.messages.lag_event import LagEvent
 MIN_PREFIX: Final = 4
 """Characters."""
 _MIN_SHOWN: Final = 8
-"""Characters of an id in a table: an id that comes later may begin alike."""
+"""Characters of an id in a table: a later id may begin with the same ones."""
 
 
 def ids_with_prefix(prefix: str, query_ids: Iterable[str]) -> list[str]:
@@ -52,8 +52,8 @@ def name_meaning(events: Iterable[LagEvent]) -> list[LagEvent]:
 
 
 def find_query(wanted: str, events: Mapping[str, LagEvent]) -> list[LagEvent]:
-    """The events (`events` is by query id) of the query with that id, else with that name, else
-    whose id begins so. More than one where that is ambiguous."""
+    """The events (`events` is by query id) of the query with the id `wanted`, else with that name,
+    else with an id that begins with it. Several events: `wanted` is ambiguous."""
     if wanted in events:
         return [events[wanted]]
     named = (events[query_id] for query_id in sorted(events) if events[query_id].query == wanted)

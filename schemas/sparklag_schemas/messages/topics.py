@@ -24,7 +24,7 @@ _COMMON_CONFIG: Final = {
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """The required settings of a topic; `config` are those it is created with."""
+    """The required settings of a topic; `config` has those of its creation."""
 
     name: str
     partitions: int
@@ -99,7 +99,7 @@ def feedback_topics(
     own: frozenset[str], topics: Collection[str] | None, processed: Collection[str] | None
 ) -> list[str]:
     """The topics of `own` that a source reads beside others: each of its batches adds records to
-    them, so that it never catches up. `topics`: those that it names, which may be ours on purpose.
+    them, so that it never catches up. `topics`: those that it names, perhaps on purpose.
     """
     if topics is not None or not processed or own.issuperset(processed):
         return []
@@ -119,17 +119,17 @@ def partition_of(query_id: str, partitions: int) -> int:
 @lru_cache(maxsize=100_000)  # needed for every query every second, and hashed in Python
 def partition_of_key(key: bytes, partitions: int) -> int:
     """Java's default partitioner: murmur2 of the key."""
-    # Here, as all of aiokafka comes with it, and a driver's import goes without.
+    # Imported here: it loads all of aiokafka, which the import of a driver avoids.
     from aiokafka.partitioner import murmur2
 
     return int((murmur2(key) & 0x7FFFFFFF) % partitions)
 
 
 class LagPartitions:
-    """The partition of a query's events on `consumer-lag`: that of its id, as everywhere; or, for a
-    query that has a partition to itself, one of the last.
+    """The partition of a query's events on `consumer-lag`: by its id, as on every topic; a query
+    that has a partition to itself has one of the last partitions.
 
-    The ids of all other queries are spread over the partitions before.
+    The ids of all other queries are spread over the partitions before those.
     """
 
     def __init__(self, own: Sequence[str]) -> None:
@@ -138,7 +138,7 @@ class LagPartitions:
         self._logged = False
 
     def choice_of(self, query_id: str, query: str | None) -> Callable[[int], int] | None:
-        """A function from the number of partitions to the query's one. None: clients choose it."""
+        """A function from the partition count to the query's partition. None: the default one."""
         if not self._own:
             return None
         own = self._own.get(query_id, self._own.get(query or ""))

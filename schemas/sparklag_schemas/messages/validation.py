@@ -40,7 +40,7 @@ class MessageLimits:
         self._ahead_ms = int(settings.clock_ahead_s * 1000)
 
     def check(self, message: object, written_at_ms: int) -> None:
-        """`written_at_ms`: the latest time at which it can have been written, by a trusted clock.
+        """`written_at_ms`: the latest possible time of its writing, by a trusted clock.
 
         Raises OutOfBounds; FutureTime where a time in it is more than `limits.clock_ahead_s` later.
         """
@@ -83,7 +83,7 @@ class MessageLimits:
 
 
 def in_time(message: Message, written_at_ms: int) -> Message:
-    """The message with a version no later than the time at which it can have been written: a later
+    """The message, with its version limited to the latest possible time of its writing: a later
     version would hide every message until that time."""
     latest_ms = written_at_ms + _CLOCKS_DIFFER_MS
     version = {
@@ -95,8 +95,8 @@ def in_time(message: Message, written_at_ms: int) -> Message:
 
 
 def check_origin(observation: Observation) -> None:
-    """Raises WrongPlace for an observation that no driver makes: the service reads checkpoints and
-    groups itself, and trusts no others."""
+    """Raises WrongPlace for an observation that does not come from a driver: the service reads
+    checkpoints and groups itself."""
     is_group = observation.group is not None or observation.query_id.startswith("group:")
     if is_group or not is_driver_origin(observation.origin) or observation.run_id is None:
         raise WrongPlace(
@@ -135,7 +135,7 @@ def _batch_times(message: Observation | LagEvent) -> Iterator[int]:
 
 
 class _PartitionReasons:
-    """Redacts the reasons of an event's partitions. Most of thousands differ in numbers only."""
+    """Redacts the reasons of an event's partitions. Of thousands, most differ only in numbers."""
 
     def __init__(self) -> None:
         self._clean: set[str] = set()

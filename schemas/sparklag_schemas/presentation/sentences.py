@@ -1,4 +1,4 @@
-"""A lag event as text for people: a few lines for somebody who was just woken. Pure."""
+"""A lag event as text for people: a few lines for the person on call. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _ACTIVITIES: Final = {
 }
 _METHODS: Final = {"sampled": "from its timestamp", "interpolated": "estimated from log growth"}
 _SKEWED: Final = 0.5
-"""A partition that holds more of the lag than this, and than twice its part, is shown."""
+"""A partition is shown from this share of the lag on, if that is at least twice an even share."""
 _PHASE_SHARE: Final = 0.1
-"""A phase that takes less of its batch is not shown."""
+"""A phase with a smaller share of its batch is not shown."""
 _STUCK_S: Final = 30.0
 """The shortest time that is shown: observations are up to 10 s apart."""
 _WHOLE_BATCH: Final = "triggerExecution"
@@ -127,7 +127,7 @@ def _pace(event: LagEvent) -> str:
         return text
     if event.catch_up_s is not None:
         return f"{text}; caught up in {span(event.catch_up_s)}"
-    # The rates that the reason goes on with are in this line.
+    # The reason continues with rates that are already in this line.
     why = (event.catch_up_reason or "").partition(":")[0]
     return f"{text}; catch-up: {why}" if why else text
 

@@ -25,10 +25,10 @@ _ANY_WIDTH: Final = 1_000_000
 _GAP: Final = 2
 _INDENT: Final = 4
 Kind = Literal["number", "word", "name", "text"]
-"""A number goes right. All others go left: a word is never shortened, a name is shortened to one
+"""A number is aligned right, the others left. A word is never shortened, a name is shortened to one
 line, a text is wrapped between words."""
 _MIN_WIDTH: Final[dict[Kind, int]] = {"name": 10, "text": 24}
-"""Cells. A column of another kind takes what its cells take."""
+"""In cells. A column of another kind is as wide as its content."""
 
 
 def width_of(output: IO[str]) -> int | None:
@@ -37,12 +37,12 @@ def width_of(output: IO[str]) -> int | None:
 
 
 def plain(text: str) -> str:
-    """Returns `text` on one line, whole, and nothing in it that a terminal obeys."""
+    """Returns all of `text` on one line, without control characters for a terminal."""
     return printable(text, len(text))
 
 
 def escape(text: str) -> str:
-    """Returns `plain` text in which rich obeys no markup."""
+    """Returns the `plain` text with rich's markup escaped."""
     return rich.markup.escape(plain(text))
 
 

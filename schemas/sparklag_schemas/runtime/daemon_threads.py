@@ -17,11 +17,11 @@ _MOST_THREADS = 8
 
 
 class DaemonThreads(ThreadPoolExecutor):
-    """A loop's default executor that works while the interpreter exits, and never delays the exit.
+    """A loop's default executor that works during the interpreter's exit, and never delays it.
 
-    asyncio's own executor refuses work by then, though the last position of a driver may need a
-    host name resolved, and the exit waits for it, though a call into the JVM may never return.
-    Python 3.12 and later start no thread by then, so one is started from the beginning.
+    asyncio's own executor refuses work during the exit, though publishing a driver's last position
+    may have to resolve a host name. The exit also waits for its calls, though a call into the JVM
+    may never return. Python 3.12 and later start no thread then, so one is started early.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""Python's garbage collector, for a process that holds much and makes little garbage of cycles.
+"""Python's garbage collector, for a process with many live objects and few garbage cycles.
 
-A full collection examines every object and holds the loop meanwhile: for hundreds of milliseconds
-with thousands of queries, every few seconds. Here objects that have survived a few young
-collections are not examined again, so that each collection is short.
+A full collection examines every object and blocks the loop: with thousands of queries for hundreds
+of milliseconds, every few seconds. Here objects that have survived a few young collections are not
+examined again, so that each collection is short.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Final
 _CHECK_S: Final = 600.0
 _GROWTH: Final = 2.0
 _YOUNG_PER_MIDDLE: Final = 2
-"""Collections of the young generation for one of the middle. Python's 10 are for a process that
-frees few old objects: each freed object delays a young collection by a new one."""
+"""Young collections for each collection of the middle generation. Python's default of 10 suits a
+process that frees few old objects: each freed object delays the next young collection."""
 
 
 class SurvivorsFrozen:
-    """A callback of `gc.callbacks`: survivors of a collection of the middle generation are frozen,
-    until twice as many objects are held; cycles that became garbage since count too."""
+    """A callback for `gc.callbacks`: freezes the survivors of each middle collection. Once their
+    number has doubled, one full collection follows, to free garbage cycles."""
 
     def __init__(self) -> None:
         self._full_due = False

@@ -22,12 +22,12 @@ _FIRST_KEYS: Final = ("timestamp", "level", "logger", "event")
 
 
 def configure_logs(settings: Settings) -> None:
-    """Log to standard error as the settings have it, until the process ends."""
+    """Configure logging to standard error by the settings, until the process ends."""
     handler = logging.StreamHandler()
     handler.setFormatter(log_formatter(settings.log_format))
     handler.addFilter(RepeatLimit())
     level = getattr(logging, settings.log_level)
-    # Libraries log at DEBUG what they send, credentials among it.
+    # At DEBUG libraries log what they send, including credentials.
     logging.basicConfig(level=max(logging.INFO, level), handlers=[handler])
     _set_levels(settings)
     logging.captureWarnings(True)
@@ -37,7 +37,7 @@ def configure_logs(settings: Settings) -> None:
 def _set_levels(settings: Settings) -> None:
     for package in ("", *LOG_PACKAGES):
         part_level = settings.log_levels.get(package, settings.log_level)
-        # Those that a driver has too are below its one logger, `sparklag`.
+        # Packages that also run in a driver log below its one logger, `sparklag`.
         for name in (f"sparklag_{package}", f"sparklag.{package}") if package else ("sparklag",):
             logging.getLogger(name).setLevel(part_level)
     for stage in LOG_STAGES:

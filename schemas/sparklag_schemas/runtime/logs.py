@@ -22,7 +22,7 @@ class _Subject(Protocol):
 
 
 def log_fields(subject: _Subject | str, reason: str | None = None) -> dict[str, str | None]:
-    """`extra` of a log call about a query, by a message of it, its state, or only its id.
+    """`extra` of a log call about a query. `subject`: a message about it, its state, or its id.
 
     `cause` is null without a message, `query` for a query without a name. `reason` is what went
     wrong, if anything did.
@@ -38,7 +38,7 @@ def log_fields(subject: _Subject | str, reason: str | None = None) -> dict[str, 
 _MOST: Final = 5
 _WINDOW_S: Final = 60.0
 _KEPT: Final = 10_000
-"""Windows at a time: anybody may write the ids of queries."""
+"""The limit of windows: anybody may write messages with any query id."""
 _LONGEST: Final = 500
 
 
@@ -55,11 +55,11 @@ class _Window:
 
 class RepeatLimit(logging.Filter):
     """Passes the first five records a minute of the same logger, template and query. After that
-    minute one more record has the number of the others, also as its field `repeated`. Records of
-    DEBUG are not limited: whoever sets that level wants all.
+    minute one more record has the number of suppressed records, also as its field `repeated`.
+    Records of DEBUG are not limited.
 
-    Thread-safe. The numbers come on a thread of their own where nothing else is logged, and at the
-    end of the process.
+    Thread-safe. A timer thread logs the numbers where nothing else is logged; the rest is logged at
+    the end of the process.
     """
 
     def __init__(self, window_s: float = _WINDOW_S) -> None:
@@ -74,7 +74,7 @@ class RepeatLimit(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if hasattr(record, "repeated") or record.levelno <= logging.DEBUG:
             return True
-        # asyncio appends a trace, and what else it has, to its message.
+        # asyncio appends a trace and other details to its message.
         template = str(record.msg).partition("\n")[0]
         query = getattr(record, "query_id", None)
         key = (record.name, template, query)
@@ -94,7 +94,7 @@ class RepeatLimit(logging.Filter):
         return passes
 
     def report_all(self) -> None:
-        """Report what was left out so far, as the process ends."""
+        """Report the suppressed records; for the end of the process."""
         with self._lock:
             left, self._windows = list(self._windows.values()), OrderedDict()
         _report(left)

@@ -1,4 +1,4 @@
-"""A bounded asyncio queue, and chunks of work that leave the loop time."""
+"""A bounded asyncio queue, and work in chunks, between which the loop runs other tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def by_count(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
 def by_size(
     items: Iterable[Item], size_of: Callable[[Item], int], enough: int
 ) -> Iterator[list[Item]]:
-    """Chunks that each end with the item by which they become larger than `enough`."""
+    """Chunks that each end with the item that makes them larger than `enough`."""
     chunk: list[Item] = []
     size = 0
     for item in items:
@@ -37,10 +37,10 @@ def by_size(
 class NewestQueue(asyncio.Queue[Item], Generic[Item]):
     """A bounded queue: `put` never waits, and never loses the newest item of a key.
 
-    When it holds `limit` items, an older item is dropped for a newer one of its own key: of the key
-    being put if that has an item in the queue, else of the key that has had more than one for the
-    longest time. Where every item is the newest of its key none is dropped: the queue then grows to
-    as many items as there are keys.
+    When it holds `limit` items, an older item is dropped for a newer one of its own key: of the new
+    item's key if the queue has an item of it, else of the key that has had several items for the
+    longest time. Where every item is the newest of its key, none is dropped: the queue then grows
+    to one item for each key.
     """
 
     def __init__(

@@ -11,15 +11,15 @@ from typing import Any, Final, TypeVar
 
 
 def ending_signals(*from_terminal: signal.Signals) -> list[signal.Signals]:
-    """SIGTERM, and those of `from_terminal` that this process was not started to ignore: `nohup`
-    does that for SIGHUP, a shell without job control for SIGINT in the background."""
+    """SIGTERM, and the signals of `from_terminal` that this process did not inherit as ignored:
+    `nohup` ignores SIGHUP, a shell without job control SIGINT in the background."""
     heeded = [each for each in from_terminal if signal.getsignal(each) is not signal.SIG_IGN]
     return [signal.SIGTERM, *heeded]
 
 
 _log = logging.getLogger("sparklag.schemas")
 _SLICE_S: Final = 0.005
-"""The time that one piece of work may hold the loop."""
+"""The time for which one task may block the loop."""
 _CANCEL_AGAIN_S: Final = 3.0
 """Longer than the clean-up of a cancelled task takes."""
 _Item = TypeVar("_Item")
@@ -28,7 +28,7 @@ _Item = TypeVar("_Item")
 async def run_in_layers(
     *layers: Iterable[Coroutine[Any, Any, None]], cancel_again_s: float = _CANCEL_AGAIN_S
 ) -> None:
-    """Run until one ends; then cancel the others, and raise the error of the first.
+    """Run until one coroutine ends; then cancel the others, and raise the error of that one.
 
     The tasks of a layer are cancelled together, once those of the layers after it have ended.
     `cancel_again_s`: see `cancel_and_wait`.
@@ -53,14 +53,14 @@ async def run_together(
 
 
 class UnexpectedCancellation(Exception):
-    """An awaited task was cancelled, and not by whoever awaited it."""
+    """An awaited task was cancelled, but not by the code that awaits it."""
 
 
 async def run_in_task(awaitable: Awaitable[None]) -> None:
-    """Await it in a task of its own, so that CancelledError means only that this was cancelled.
+    """Await in a task of its own, so that CancelledError means only that the caller was cancelled.
 
-    aiokafka's `stop` raises the CancelledError of a task that it has cancelled itself: taken for a
-    cancellation from outside it would end the caller. Raises UnexpectedCancellation for that.
+    aiokafka's `stop` raises the CancelledError of a task that it has cancelled itself, which would
+    end the caller like a real cancellation. Raises UnexpectedCancellation instead.
     """
     task = asyncio.ensure_future(awaitable)
     was_cancelled = False
@@ -85,7 +85,7 @@ async def cancel_and_wait(
     cancelled again.
 
     Before Python 3.12 `asyncio.wait_for`, which aiokafka uses everywhere, swallows a cancellation
-    that comes when what it waits for is just done.
+    that arrives just as its awaitable completes.
     """
     pending = {task for task in tasks if not task.done()}
     while pending:
@@ -117,14 +117,14 @@ async def with_pauses(items: Iterable[_Item], every: int) -> AsyncIterator[_Item
 
 
 class TimeSlice:
-    """The time for which a piece of work has held the loop."""
+    """The time for which a task has blocked the loop."""
 
     def __init__(self) -> None:
         self._began_s = time.perf_counter()
 
     async def rest(self, sharing: int = 1) -> None:
-        """Yield to the loop, if this work has held it for its part of a slice that `sharing` pieces
-        of work share."""
+        """Yield to the loop, if this task has blocked it for its part of a slice that `sharing`
+        tasks share."""
         if time.perf_counter() - self._began_s > _SLICE_S / sharing:
             await asyncio.sleep(0)
             self._began_s = time.perf_counter()
@@ -137,7 +137,7 @@ class TimeSlice:
 
 
 async def until_set(event: asyncio.Event, timeout_s: float) -> None:
-    """Return when `event` is set; after `timeout_s` it is set here."""
+    """Wait until `event` is set; sets it after `timeout_s`."""
     timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), event.set)
     try:
         await event.wait()

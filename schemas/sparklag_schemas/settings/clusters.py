@@ -44,10 +44,10 @@ class ClusterNames:
         self._by_address.update(dict.fromkeys(_addresses(listed), settings.cluster))
 
     def alias_of(self, bootstrap_servers: str | None, reported: str) -> str | None:
-        """The alias of the cluster behind `bootstrap_servers`. The driver's alias `reported` counts
-        where no setting has one of the addresses.
+        """The alias of the cluster behind `bootstrap_servers`. Where no setting has one of the
+        addresses, it is `reported`, the driver's alias.
 
-        None where neither is configured, or the addresses are of several clusters.
+        None: neither is configured, or the addresses belong to several clusters.
         """
         aliases = self._aliases_of(bootstrap_servers)
         if not aliases:
@@ -76,7 +76,7 @@ class ClusterNames:
 
 
 def access_by_address(settings: Settings, bootstrap_servers: str) -> ClusterAccess:
-    """Access to brokers that the operator names; the settings may have several clusters."""
+    """Access to these brokers, with the credentials of their cluster in the settings."""
     alias = ClusterNames(settings).alias_of(bootstrap_servers, settings.cluster)
     other = settings.clusters.get(alias) if alias is not None else None
     return ClusterAccess(bootstrap_servers, other.kafka if other is not None else settings.kafka)

@@ -1,4 +1,4 @@
-"""How Kafka and a schema registry are reached, and where positions are read and kept."""
+"""Settings of Kafka, the schema registry, checkpoints, consumer groups and the offset store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ssl_certfile: str | None = None
     """The client's certificate."""
     ssl_keyfile: str | None = None
-    """Its private key."""
+    """The client's private key."""
     ssl_key_password: str | None = None
     """Password of the private key."""
 
@@ -43,8 +43,8 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
     ssl_check_hostname: bool = True
     """Verify that the broker's certificate carries its host name."""
     trusted_brokers: list[str] = []
-    """Hosts, or patterns with `*`, that may see the password besides those of `bootstrap_servers`,
-    where TLS does not verify them: brokers by the names that the cluster reports."""
+    """Brokers that get the password although TLS does not verify them, besides those of
+    `bootstrap_servers`: host names as the cluster reports them, or patterns with `*`."""
     client_id: str = "sparklag"
     """Name of the client in the brokers' logs and quotas."""
     request_timeout_s: Seconds = 10.0
@@ -65,8 +65,7 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A schema registry that speaks Confluent's API. Messages in Avro need it; needs
-    `sparklag[avro]`."""
+    """A schema registry with Confluent's API, for messages in Avro; needs `sparklag[avro]`."""
 
     url: str | None = None
     """`https://registry:8081`; several with commas."""
@@ -85,9 +84,9 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
         "FULL_TRANSITIVE",
         "NONE",
     ] = "BACKWARD"
-    """Set for a subject that has no level of its own."""
+    """The compatibility level that a subject without one gets."""
     register: bool = True
-    """Register schemas that are missing. False: they are registered by others."""
+    """Register schemas that are missing. False: they must be registered beforehand."""
     timeout_s: Seconds = 5.0
     """Deadline of a request."""
 
@@ -119,7 +118,7 @@ class CheckpointSettings(Section, frozen=True, kw_only=True, forbid_unknown_fiel
     follow: list[str] = []
     """A checkpoint location that a driver reports is watched too if it begins with one of these."""
     interval_s: Seconds = 5.0
-    """How often each is read."""
+    """How often each checkpoint is read."""
     find_interval_s: Seconds = 60.0
     """How often patterns are searched for new checkpoints."""
     timeout_s: Seconds = 30.0
@@ -137,7 +136,7 @@ class GroupSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     deny: list[str] = []
     """Groups that are not measured although `allow` matches."""
     interval_s: Seconds = 5.0
-    """How often all committed offsets are read; those of a group that commits, within a second."""
+    """How often all committed offsets are read. New commits are read within a second."""
     find_interval_s: Seconds = 30.0
     """How often the list of groups is read."""
     evaluator: Literal["sparklag", "burrow"] = "sparklag"
@@ -168,8 +167,8 @@ class MirrorSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Queries whose offsets are not committed although `queries` matches."""
     group: str = "spark-{query}"
     """The group of a query. `{query}` is its name, or its id where it has none; `{query_id}` its
-    id, `{cluster}` the alias of the Kafka cluster it reads from. It begins with text of yours:
-    queries are named by their drivers, and could take the name of another team's group."""
+    id, `{cluster}` the alias of the Kafka cluster it reads from. It must begin with fixed text:
+    drivers name their queries, and a name could be that of another team's group."""
     interval_s: Seconds = 5.0
     """How often changed offsets are committed."""
 

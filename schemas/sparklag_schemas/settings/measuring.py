@@ -15,13 +15,13 @@ class Thresholds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """When a query needs attention."""
 
     allowed_lag: Annotated[int, Meta(ge=0)] = 0
-    """A partition that lags by no more is neither stalled nor behind."""
+    """A partition with at most this lag is neither stalled nor behind."""
     max_lag: Annotated[int, Meta(ge=0)] | None = None
     """WARN where a query lags by more. None: only where its lag grows."""
     max_time_lag_s: Seconds | None = None
     """WARN where the oldest unprocessed record is older."""
     stall_factor: Annotated[float, Meta(ge=1)] = 3.0
-    """STALL after so many times the usual duration of a batch, or the usual time between two."""
+    """STALL after this multiple of the usual batch duration, or of the time between batches."""
     stall_after_s: Seconds = 300.0
     """The shortest time after which a query is STALL."""
     window: Annotated[int, Meta(ge=2, le=100)] = 10
@@ -34,10 +34,10 @@ class TimeLagSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     """How the age of the first unprocessed record is measured."""
 
     sample: bool = True
-    """Read its timestamp from the log, where the topic may be read; else it is computed from when
-    the log grew."""
+    """Read its timestamp from the log, if the topic may be read. Otherwise its age is computed from
+    the growth of the log."""
     sample_interval_s: Seconds = 10.0
-    """How often at most for each query."""
+    """The shortest time between two samples of a query."""
 
 
 class MetricsSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,12 +92,12 @@ class LimitSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     request_s: Seconds = 10.0
     """How long a request may take to arrive."""
     response_s: Seconds = 30.0
-    """How long a client may take to receive a response; of a live stream, what is written at once.
+    """How long a client may take to receive a response, or one write of a live stream.
     """
     unsent_mb: Annotated[int, Meta(ge=1)] = 16
-    """Responses that clients have not received yet; beyond it the slowest is cut off."""
+    """Responses not yet received by clients; beyond it the slowest client is disconnected."""
     clock_ahead_s: Seconds = 300.0
-    """How much later than its record was written a time in a message may be."""
+    """How far a time in a message may be after the time at which its record was written."""
 
 
 class LiveSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,7 +106,7 @@ class LiveSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_readers: Annotated[int, Meta(ge=0)] = 1_000
     """Streams open at the same time."""
     resume_mb: Annotated[int, Meta(ge=1)] = 8
-    """Events kept for readers that come back."""
+    """Events kept for readers that reconnect."""
 
 
 class OtlpSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,8 +122,8 @@ class OtlpSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class TracesSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A trace of each batch, pushed to an OpenTelemetry collector. Its spans are the service's,
-    which needs `sparklag[otel]`; a driver adds the header `traceparent` to its messages."""
+    """A trace of each batch, pushed to an OpenTelemetry collector. The service creates the spans,
+    and needs `sparklag[otel]`; a driver adds the header `traceparent` to its messages."""
 
     endpoint: str | None = None
     """Address of OTLP over HTTP: `http://collector:4318/v1/traces`. None: nothing is traced."""

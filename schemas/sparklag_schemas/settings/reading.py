@@ -1,9 +1,9 @@
 """Reads the settings from all their sources.
 
-These are, in rising order: `sparklag.toml`, the environment (`SPARKLAG_HTTP_PORT`, nested with two
-underscores: `SPARKLAG_KAFKA__SASL_USERNAME`, `SPARKLAG_CLUSTERS__EAST__BOOTSTRAP_SERVERS` for the
-cluster with alias `east`), files of a secrets folder (named like the variable, the content is the
-value), Spark's configuration (`spark.sparklag.kafka.saslUsername`), and arguments.
+These are, in rising precedence: `sparklag.toml`, the environment (`SPARKLAG_HTTP_PORT`, nested with
+two underscores: `SPARKLAG_KAFKA__SASL_USERNAME`, `SPARKLAG_CLUSTERS__EAST__BOOTSTRAP_SERVERS` for
+the cluster with alias `east`), files of a secrets folder (named like the variable, the content is
+the value), Spark's configuration (`spark.sparklag.kafka.saslUsername`), and arguments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ else:
     import tomli as tomllib
 
 SPARK_PREFIX: Final = "spark.sparklag."
-"""The begin of a setting's name in Spark's configuration."""
+"""The prefix of a setting's name in Spark's configuration."""
 _PREFIX: Final = "SPARKLAG_"
 _MAX_DEPTH: Final = 20
 _NOT_SETTINGS: Final = {
@@ -65,7 +65,7 @@ def load_settings(
 ) -> Settings:
     """The settings from all these sources; None values of `overrides` are ignored.
 
-    `config`: the TOML file; without it SPARKLAG_CONFIG, else `sparklag.toml` here if it is there.
+    `config`: the TOML file. None: SPARKLAG_CONFIG, else `sparklag.toml` in the working directory.
     `spark_configuration`: properties of Spark by their names without `SPARK_PREFIX`.
     Raises SettingsError with one line naming the setting, what it got and what it takes.
     """
@@ -158,7 +158,7 @@ def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
             if file.name.upper().startswith(_PREFIX):
                 values[file.name.upper()] = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        # Not the text of the second: it shows what is in the file.
+        # Not the text of the UnicodeDecodeError: it shows the content of the file.
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise SettingsError(f"secret file {file} cannot be read: {reason}") from None
     return values
@@ -205,8 +205,8 @@ def _is_section(kind: Any) -> bool:
 
 
 def _empty_in(dotted: str, value: object) -> Iterator[str]:
-    """The names of texts without content: an empty secret would switch off what it protects, and an
-    empty host listens everywhere."""
+    """The names of empty texts: an empty secret would switch off what it protects, and an empty
+    host would listen on every interface."""
     if isinstance(value, str) and not value.replace(",", "").strip():
         yield dotted
     elif isinstance(value, Mapping):
@@ -228,7 +228,7 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
 def _converted(merged: dict[str, Any]) -> Settings:
     for name, kind in get_type_hints(Settings, include_extras=True).items():
         if get_origin(kind) is dict and isinstance(merged.get(name), Mapping):
-            # Each by itself: msgspec does not name the key of a mapping that is wrong.
+            # One by one: msgspec does not name the key of an invalid value in a mapping.
             merged[name] = {
                 key: _section(values, get_args(kind)[1], f"{name}.{key}.")
                 for key, values in merged[name].items()

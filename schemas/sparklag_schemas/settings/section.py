@@ -16,7 +16,7 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
 def check_patterns(patterns: Iterable[str], of_what: str) -> None:
-    """Raises ValueError for the first pattern that is no regular expression."""
+    """Raises ValueError for the first pattern that is not a regular expression."""
     for pattern in patterns:
         try:
             re.compile(pattern)

@@ -71,7 +71,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings. Durations are seconds."""
 
     bootstrap_servers: str | None = None
-    """Brokers that carry sparklag's topics. In a driver, None takes those the query reads from."""
+    """Brokers that carry sparklag's topics. None, in a driver: those the query reads from."""
     kafka: KafkaSettings = KafkaSettings()
     addresses: str = ""
     """Other names of those brokers, host:port with commas: as drivers see them, behind a proxy."""
@@ -107,13 +107,13 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Shared by drivers and service: every message is signed with it, and others are refused. At
     least 16 bytes. None: every message is accepted from anyone who may write to the topics."""
     accepted_signing_keys: list[str] = []
-    """Also accepted, while `signing_key` is changed."""
+    """Further accepted keys, while `signing_key` is rotated."""
     limits: LimitSettings = LimitSettings()
 
     create_topics: bool = True
     """Create missing topics where the rights allow it."""
     topic_partitions: Annotated[int, Meta(ge=1)] = 12
-    """Partitions of a topic that is created: at most so many instances have work."""
+    """Partitions of a topic that is created: at most this many instances have work."""
     topic_replication_factor: Annotated[int, Meta(ge=1)] | None = None
     """Replicas of a topic that is created. None: 3, or as many as there are brokers."""
 
@@ -131,8 +131,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     publish_interval_s: Annotated[float, Meta(ge=0)] = 1.0
     """A query's refreshed lag is published at most this often, to the nearest refresh."""
     heartbeat_s: Seconds = 10.0
-    """Every query is published at least this often, changed or not; a driver reports as often that
-    its query runs."""
+    """Every query is published at least this often, changed or not; a driver reports at the same
+    interval that its query runs."""
     earliest_interval_s: Seconds = 10.0
     """How often the log start offsets are read."""
     metadata_interval_s: Seconds = 10.0
@@ -155,8 +155,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     time_lag: TimeLagSettings = TimeLagSettings()
     thresholds: dict[str, Thresholds] = {}
-    """Thresholds by regular expression of a query's whole name or id (a group's id); the first that
-    fits."""
+    """Thresholds by regular expression of a query's whole name or id, or of a group's id; the first
+    match counts."""
     metrics: MetricsSettings = MetricsSettings()
     otlp: OtlpSettings = OtlpSettings()
     traces: TracesSettings = TracesSettings()
@@ -171,16 +171,16 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http_port: Port = 8085
     """Port that the service listens on. 0: any free port."""
     http_hosts: list[str] = []
-    """Names with a dot under which it is reached, `*` for any part. Requests with another Host are
+    """Host names (with a dot) of the service, `*` for any part. Requests with another Host are
     refused, since a foreign page could send them. Addresses and local names need no entry."""
     http_forget: Literal["loopback", "anywhere", "off"] = "loopback"
-    """From where `DELETE /lag/{query}` is taken."""
+    """Where `DELETE /lag/{query}` is accepted from."""
     log_level: LogLevel = "INFO"
-    """Least severe messages that are logged. Libraries log nothing below INFO."""
+    """The lowest level that is logged. Libraries log nothing below INFO."""
     log_levels: dict[str, LogLevel] = {}
-    """Levels of parts that differ: `schemas`, `kafka`, `offsets`, `service` (which holds for all
-    that follow), or a stage of the service: `intakes`, `tracking`, `enrichment`, `evaluation`,
-    `publishing`, `view`, `history`, `live`, `metrics`, `rest`, `mirror`, `recording`."""
+    """Other levels for parts: `schemas`, `kafka`, `offsets`, `service` (with all its stages), or a
+    stage of the service: `intakes`, `tracking`, `enrichment`, `evaluation`, `publishing`, `view`,
+    `history`, `live`, `metrics`, `rest`, `mirror`, `recording`."""
     log_format: LogFormat = "auto"
     """Form of a service's log: `console`, lines to read, or `json`, an object a line; `auto` is
     `console` on a terminal, else `json`."""
@@ -248,13 +248,13 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def silent_after_s(self) -> float:
-        """The silence after which a query is dead, or not measured by anybody: 3 heartbeats."""
+        """Time without a message after which a query is dead, or not measured: 3 heartbeats."""
         return 3 * self.heartbeat_s
 
     def resolved(self, bootstrap_servers: str | None = None) -> ResolvedSettings:
-        """These settings with the home cluster's brokers: `bootstrap_servers`, else the set ones.
+        """These settings with the home cluster's brokers: `bootstrap_servers`, else its own.
 
-        Raises SettingsError where neither is set, or it has a user.
+        Raises SettingsError where neither is set, or an address has a user.
         """
         bootstrap_servers = bootstrap_servers or self.bootstrap_servers
         if not bootstrap_servers:

@@ -1,6 +1,6 @@
 """The strings below the fields of a class, which describe settings and fields of messages.
 
-They are read from the source, as documentation is made: a field of a struct has no `__doc__`.
+They are read from the source when documentation is generated: a field of a struct has no `__doc__`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from msgspec import inspect as types
 def field_docs(kind: type) -> dict[str, str]:
     """The texts by name, each on one line, with those of the classes that `kind` extends."""
     texts: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        for field, below in pairwise(_bodies(each.__module__).get(each.__name__, ())):
+    for base in reversed(kind.__mro__):
+        for field, below in pairwise(_bodies(base.__module__).get(base.__name__, ())):
             match field, below:
                 case (
                     ast.AnnAssign(target=ast.Name(id=name)),
@@ -54,7 +54,7 @@ def structs_in(kinds: Iterable[type[Struct]]) -> set[type[Struct]]:
 
 @cache
 def _bodies(module: str) -> dict[str, list[ast.stmt]]:
-    """The statements of each class of a module. Empty where its source is not there."""
+    """The statements of each class of a module. Empty where the source is missing."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError):

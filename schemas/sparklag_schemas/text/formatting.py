@@ -7,7 +7,7 @@ from typing import Final
 
 KEEPS_PACE: Final = "it keeps pace but does not catch up"
 NEVER: Final = "never at these rates"
-"""The begin of a `catch_up_reason` where the lag will not be gone."""
+"""The beginning of a `catch_up_reason` where the lag never ends."""
 
 
 def span(seconds: float) -> str:

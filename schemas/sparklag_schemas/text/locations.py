@@ -18,7 +18,7 @@ from sparklag_schemas.text.redaction import (
 )
 
 _MAX_LOCATION: Final = 1_200
-"""Characters. Half of a longer one may be half of a secret, and would name another folder."""
+"""Characters. A longer location is not shortened: its end may be half of a secret."""
 _URL: Final = re.compile(
     r"[\s\"'<(\[]*((?:[A-Za-z][\w+.\-]{0,30}(?::|%3A))*)((?:[/\\]|%2F)*)", re.ASCII | re.IGNORECASE
 )
@@ -28,7 +28,7 @@ _CUT_OF_PATH: Final = re.compile(r"(?:[?#;]|%(?:3F|23|3B))[^/=%]{1,60}(?:=|%3D)"
 _FOLDER: Final = re.compile(r"(?<![^/\\])(?:(?=[^/\\]{0,15}[=:@%(])[^/\\]+|[^/\\]{16,})")
 _NAME: Final = re.compile(r"(?<![\w.\-])([\w.\-]+)(?:[=:(]|%3D)", re.IGNORECASE)
 _NO_PORT: Final = re.compile(r":(?!\d{1,5}(?:,|$))[^:,\]]+(?=,|$)")
-"""A password, if the host was forgotten."""
+"""A password, where the host is missing."""
 
 
 @lru_cache(1_024)
@@ -39,7 +39,7 @@ def redact_location(location: str) -> str:
     if url is None:
         return HIDDEN
     rest = after_user(url[0], location[url.end() :], "")
-    # Without a slash the user is taken for the scheme.
+    # Without a slash the scheme may be a user.
     scheme = url[0] if url[2] or rest == location[url.end() :] else ""
     if url[2] in ("//", "\\\\"):
         rest = _HOST.sub(r"\1", rest)
@@ -60,7 +60,7 @@ def _safe_folder(folder: str, is_url: bool) -> str:
             folder = folder[: name.end()] + HIDDEN
             break
     folder = KNOWN_TOKENS.sub(HIDDEN, folder)
-    # Without capitals it is rather the name of a temporary folder.
+    # Without capitals it is more likely the name of a temporary folder.
     is_name = re.fullmatch("[0-9a-z_-]{1,39}", folder)
     return folder if is_name else hide_random(folder)
 
@@ -72,9 +72,9 @@ def shown_url(url: str) -> str:
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
-        # A scheme was forgotten: all of it may be a password.
+        # The scheme is missing: all of the text may be a password.
         scheme, rest = "", url
-    # All before the last @: passwords may be unescaped, and users may have an @.
+    # Everything before the last @: passwords may be unescaped, and users may have an @.
     credentials, at, host_and_path = rest.rpartition("@")
     user, colon, _ = credentials.partition(":")
     hidden = f"{user}:{HIDDEN}@" if colon else user + at

@@ -9,8 +9,8 @@ _LISTED: Final = 3
 
 
 def printable(text: str, at_most: int = 500) -> str:
-    """The first `at_most` characters of `text`, on one line. Others than printable ones are escaped
-    as in Python: control characters, line ends, bidirectional marks, half surrogates."""
+    """The first `at_most` characters of `text`, on one line. Other than printable characters are
+    escaped as in Python: control characters, line ends, bidirectional marks, lone surrogates."""
     if len(text) > at_most:
         text = text[: at_most - 1] + "…"
     if text.isprintable():

@@ -1,8 +1,8 @@
 """Takes secrets out of foreign texts, such as exceptions. Pure.
 
-A text is cut at the first word that may be a secret. After the name of a secret that is each word
-but those of a list: the lost end of an error costs less than a leak. Each step reads a text once:
-no pattern reads to the end from each position.
+A text is cut at the first word that may be a secret. After the name of a secret, every word that is
+not on a list may be one: the lost end of an error costs less than a leak. Each step reads a text
+once: no pattern reads to the end from each position.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _VALUE_BEFORE: Final = re.compile(
 )
 """A possible value before the name of its secret."""
 _COUNT: Final = re.compile(r"(?<![^\s(\[])\d\d?(?=[.,:;)\]]{0,3}(?:\s|$))", re.ASCII)
-"""A number by itself. Joined to more it may be the beginning of a value."""
+"""A number by itself. Joined to other characters it may be the beginning of a value."""
 _ONE_WORD: Final = re.compile(r"[\"'`(\[{]{0,3}\w+[\"'`)\]}.,;:!]{0,3}(?:\s|$)")
 _NOTHING: Final = re.compile(r"(?:null|none|true|false)?", re.IGNORECASE)
 _SEPARATOR: Final = re.compile(
@@ -200,7 +200,7 @@ def _without_user(part: re.Match[str]) -> str:
 def _end_of_harmless(text: str) -> int:
     """The position at which a possible secret begins.
 
-    After the name of a secret, only a sentence about secrets is known to hold none.
+    After the name of a secret, only a sentence about secrets is assumed to hold none.
     """
     is_strict = is_unsure = False
     end, before = 0, ""
@@ -241,7 +241,7 @@ def _end_of_harmless(text: str) -> int:
 
 
 def _value_before(text: str, name_start: int) -> int | None:
-    """The position of the value of the secret that is named there, if it precedes the name."""
+    """The position of a secret's value, if it precedes the secret's name at `name_start`."""
     first = max(0, name_start - 300)
     match = _VALUE_BEFORE.search(text[first:name_start])
     if match is None or match.lastgroup is None:
@@ -263,7 +263,7 @@ def _is_joined(gap: str) -> bool:
 
 
 def _is_about_secrets(word: re.Match[str], kind: str, gap: str) -> bool:
-    """True: a word after the name of a secret is no value."""
+    """True: this word, after the name of a secret, is not its value."""
     name = word[0]
     if name.isdecimal():
         is_known = _COUNT.match(word.string, word.start()) is not None
@@ -275,7 +275,7 @@ def _is_about_secrets(word: re.Match[str], kind: str, gap: str) -> bool:
 
 
 def _is_harmless(value: str, kind: str, is_colon: bool) -> bool:
-    """True: the value of a name that names no secret does not look like one either."""
+    """True: this value of a name that is not a secret's does not look like a secret."""
     if is_colon and kind != "foreign":
         # A sentence may follow.
         return kind not in ("other", "unsure") or not _is_odd(value)
@@ -295,8 +295,8 @@ def after_at(text: str) -> int:
 
 @lru_cache(4_096)
 def kind_of(name: str) -> str:
-    """What a word names: a `secret`; one if its value looks so (`unsure`); what errors tell
-    (`named`); nothing (`prose`); maybe a secret in another language (`foreign`); or `other`."""
+    """What a word names: a `secret`; a secret if its value looks like one (`unsure`); a value that
+    errors show (`named`); nothing (`prose`); a foreign word (`foreign`); `other`."""
     kinds = [_KINDS.get(part, "other") for part in _parts(name)]
     if _KNOWN.fullmatch(name):
         return "prose"
@@ -310,13 +310,13 @@ def kind_of(name: str) -> str:
 
 
 def _parts(name: str) -> list[str]:
-    """The words of a name: of `sslKey_file` three."""
+    """The words of a name: `sslKey_file` has three."""
     parts = (part.lower() for part in _PARTS.findall(name))
     return [part if part in _KINDS else part.removesuffix("s") for part in parts]
 
 
 def after_user(scheme: str, rest: str, mark: str) -> str:
-    """`rest` of a URL, which follows the scheme and its slashes, with `mark` instead of a user."""
+    """`rest`, a URL after its scheme and slashes, with `mark` instead of the user."""
     authority = re.split(r"[/\\]", rest, maxsplit=1)[0]
     query = re.search("[?#;]", authority)
     colon = (_ANY_COLON if _NO_PORTS.match(scheme) else COLON).search(authority)
@@ -335,7 +335,7 @@ def after_user(scheme: str, rest: str, mark: str) -> str:
 
 def exception_line(text: str, publish: PublishExceptions) -> str | None:
     """The part of an exception's text that may leave the driver, by `publish_exceptions`: its first
-    line, in a Python traceback the last, redacted and cut; or the type alone."""
+    line (of a Python traceback the last), redacted and cut; or the type alone."""
     if publish == "none":
         return None
     raised = _PYTHON.search(text)

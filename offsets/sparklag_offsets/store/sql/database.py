@@ -1,4 +1,4 @@
-"""SQL databases: how each kind is connected to, the tables with their migration, and the rows."""
+"""SQL databases: connections to each kind, the tables with their migration, and the rows."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def upgrade(connection: sa.Connection, shown: str) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:n)"), {"n": _LOCK_NUMBER})
     elif connection.dialect.name in ("mysql", "mariadb"):
-        # The connection's end frees the lock, after the commit: so it leaves the pool.
+        # Closing the connection, after the commit, frees the lock: so it leaves the pool.
         connection.detach()
         connection.execute(sa.text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
     elif connection.dialect.name == "sqlite":
@@ -197,7 +197,7 @@ def upgrade(connection: sa.Connection, shown: str) -> None:
 
 
 def _begin_immediate(connection: sa.Connection) -> None:
-    """Python's sqlite3 begins no transaction for DDL: a kill would leave half of the tables."""
+    """Python's sqlite3 begins no transaction for DDL: a kill would leave some of the tables."""
     try:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     except OperationalError as error:

@@ -48,7 +48,7 @@ class SqlStore:
         self.shown = shown_url(url)
         self._engine = make_engine(url, self.shown, create=create)
         self._keys: dict[str, tuple[int, str | None]] = {}
-        """Key and name of the queries that are stored."""
+        """Key and name of the stored queries, by id."""
 
     async def prepare(self) -> None:
         async with self._transaction() as connection:
@@ -99,7 +99,7 @@ class SqlStore:
                     ]
                     await connection.execute(*insert_new(connection.dialect.name, rows))
         except BaseException:
-            # Their rows may have been rolled back.
+            # The rows of the queries may have been rolled back.
             for record in records:
                 self._keys.pop(record.query_id, None)
             raise

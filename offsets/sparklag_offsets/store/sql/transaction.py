@@ -42,7 +42,7 @@ _log = logging.getLogger("sparklag.offsets")
 _DATABASES: Final = ("sqlite", "postgresql", "mysql", "mariadb")
 _NO_TABLE: Final = re.compile(r"no such table: sparklag|sparklag_\w+\W+(does not|doesn't) exist")
 _RECENT_BATCHES: Final = 1_000
-"""A run that is further behind is detected by its batch's number."""
+"""A run that is further behind is detected by its batch id."""
 
 
 def prepare(engine: Engine) -> None:
@@ -61,8 +61,8 @@ def prepare(engine: Engine) -> None:
 def record_batch(connection: Connection, observation: Observation, topic_id_of: TopicIdOf) -> bool:
     """Record a batch that is about to be written, as part of the transaction of `connection`.
 
-    Returns whether to write it: False where it is recorded, and so written, already. Missing
-    batches before it are recorded too, as one, with a warning in the log. Raises StoreError;
+    Returns whether to write the batch: False if it is already recorded, and so written. Missing
+    batches before it are recorded as one record, with a warning in the log. Raises StoreError;
     BatchConflict where it is not the next batch: nothing may be written then.
     """
     shown = _require_usable(connection)

@@ -89,7 +89,7 @@ def upgrade() -> None:
         sa.Index("sparklag_batches_by_time", "query_key", "processed_at", "generation", "batch_id"),
         **_BINARY,
     )
-    # In MySQL each is for itself: whoever was killed here has left some of them.
+    # MySQL commits each DDL statement: a process killed here has left some of them.
     for table in (queries, batches):
         table.create(bind, checkfirst=True)
         for index in table.indexes:
