@@ -1,1 +1,2 @@
-"""The evaluation of queries: lag events from positions, offsets and history. Pure but the stage."""
+"""The evaluation of queries: lag events from positions, offsets and history. Pure except its
+stage."""
