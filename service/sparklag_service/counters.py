@@ -88,8 +88,7 @@ class Refusals:
 
     @property
     def recent(self) -> str | None:
-        """The newest refusal of the last minutes, and the count since the start. None: no
-        refusal."""
+        """The newest refusal of the last minutes, with the count since the start, or None."""
         if self._newest is None or self._newest[0] < time.monotonic() - _RECENT_S:
             return None
         count = sum(self.counts.values())

@@ -73,9 +73,8 @@ class InstanceState:
         return {part: reason for part, reason in parts.items() if reason is not None}
 
     def degraded(self) -> dict[str, str]:
-        """Failures that do not affect readiness, with the reason: other clusters, topics,
-        checkpoints and groups that cannot be read, groups that cannot be committed to, the offset
-        store."""
+        """Failures that do not affect readiness, with the reason: other clusters, unreadable
+        topics, checkpoints and groups, groups that refuse commits, the offset store."""
         pipeline = self._pipeline
         reasons = {**pipeline.enricher.unreachable, **pipeline.enricher.unreadable}
         # See `not_ready`.

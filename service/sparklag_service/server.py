@@ -33,10 +33,9 @@ _SHARE_OF_DRAINING = 0.4
 
 
 async def serve(settings: Settings) -> None:
-    """Run the standalone service until SIGINT or SIGTERM.
+    """Run the standalone service until SIGINT or SIGTERM. Waits for a Kafka that does not respond.
 
-    Raises SettingsError without `bootstrap_servers`, PortInUse. Waits for a Kafka that does not
-    respond.
+    Raises SettingsError without `bootstrap_servers`, PortInUse.
     """
     resolved = settings.resolved()
     check_otlp(settings)
@@ -80,8 +79,7 @@ class EmbeddedService:
         await run_until_http_ends(self._pipeline, listening)
 
     async def find(self, query: str) -> list[LagEvent]:
-        """The newest event of each query that `query` matches, see View.find. Waits for the
-        view."""
+        """The newest events of the queries that match, see View.find. Waits for the view."""
         return [entry.event for entry in (await self._view()).find(query)]
 
     async def newest(self, query_ids: Collection[str]) -> list[LagEvent]:
@@ -136,8 +134,8 @@ async def run_until_http_ends(
 
 def end_by_signals(http: HttpServer) -> None:
     """End `http` on SIGINT and SIGTERM. Call this before anything starts that must be drained.
-    uvicorn handles the signals while it runs and raises them again as it ends: without this handler
-    they would kill the process."""
+    uvicorn raises the signals again as it ends: without this handler they would kill the
+    process."""
     loop = asyncio.get_running_loop()
     for number in ending_signals(signal.SIGINT):
         # uvicorn gets the signal as well. `handle_exit` would count as a second Ctrl-C, and cut off

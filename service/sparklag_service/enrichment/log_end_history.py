@@ -35,8 +35,7 @@ class LatestOffset(Struct, frozen=True, gc=False):  # new for each partition in 
 
 
 class Bracket:
-    """Two rows of a topic between which a record arrived. Most records of the same age share a
-    bracket."""
+    """Two rows of a topic between which a record arrived. Most records of an age share them."""
 
     __slots__ = ("_is_first", "_newer", "_older", "_span_s", "newer_s", "older_s")
 
@@ -51,8 +50,7 @@ class Bracket:
     ) -> None:
         self._older = older if older is not None else array("q")
         self.older_s = older_s
-        """The time of the last row in which the log ends at or before the record. None: no such
-        row."""
+        """Time of the last row in which the log ends at or before the record. None: no such row."""
         self._newer = newer
         """The first row in which the log ends after the record. None: the latest offset."""
         self.newer_s = newer_s
@@ -62,9 +60,8 @@ class Bracket:
         self._span_s = newer_s - older_s if older_s is not None else 0.0
 
     def arrived_s(self, number: int, offset: int, latest: LatestOffset) -> float | None:
-        """When the record at `offset` of a partition arrived, if records arrived evenly. Before the
-        first row: when the record was first read. None: the record did not arrive between these two
-        rows."""
+        """When the record at `offset` of a partition arrived, if records arrived evenly; before the
+        first row, when it was first read. None: it did not arrive between these two rows."""
         older, newer = self._older, self._newer
         size = offset + 1
         if newer is None:
@@ -109,11 +106,10 @@ class LogEndHistory:
         return self._times[-1] if self._times else None
 
     def append(self, at_s: float, ends: Sequence[LatestOffset | None], interval_s: float) -> None:
-        """Add a row of log ends, by partition number. A row that is not newer than the last is
-        ignored.
+        """Add a row of log ends, by partition number, if it is newer than the last row.
 
-        An offset requested before the last row counts as not read. `interval_s` is the time between
-        two appended rows: thinning never makes the rows less dense than that.
+        An offset requested before the last row counts as not read. Thinning keeps rows at least as
+        dense as `interval_s`, the time between two appended rows.
         """
         last_s = self.last_s
         if last_s is not None and at_s <= last_s:
@@ -161,8 +157,7 @@ class LogEndHistory:
         self._rows.insert(index, row)
 
     def bracket(self, partition: int, offset: int, latest: LatestOffset) -> Bracket:
-        """The narrowest bracket of the record at `offset`, which is before the partition's
-        `latest`."""
+        """The narrowest bracket of the record at `offset`, which is before `latest`."""
         newer, newer_s = None, latest.requested_s
         first = self._first_past(partition, offset + 1)
         if first < len(self._rows):

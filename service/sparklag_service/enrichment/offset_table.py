@@ -30,8 +30,7 @@ _NO_ADVANCES: Final = Advances()
 
 @dataclass
 class ReadPlan:
-    """The reads that one query needs of one cluster, by leader. Valid for one `epoch` of the
-    metadata."""
+    """The reads that a query needs of one cluster, by leader. Valid for one metadata `epoch`."""
 
     state: QueryState
     epoch: int
@@ -71,8 +70,7 @@ class WatchedTopic(TopicOffsets):
                 del table[number]
 
     def may_recede(self, number: int, now_s: float) -> bool:
-        """Returns whether a log end offset that falls is accepted: only after newer metadata was
-        read."""
+        """Returns whether a log end that falls is accepted: only after newer metadata was read."""
         since_s = self.receded_s.setdefault(number, now_s)
         return self.described_s is not None and self.described_s > since_s
 

@@ -1,5 +1,4 @@
-"""The search in a partition for its first unprocessed record, and the limits of the search.
-Pure."""
+"""The search in a partition for its first unprocessed record, and its limits. Pure."""
 
 from __future__ import annotations
 
@@ -76,8 +75,7 @@ class BatchSizes:
 
 
 class Postponed:
-    """Topics, partitions and positions that are not read before a time. At the limit the oldest
-    entry is dropped."""
+    """Topics, partitions and positions that are not read before a time; at most `max_keys`."""
 
     def __init__(self, max_keys: int = 50_000) -> None:
         self._until_s: dict[Hashable, float] = {}
@@ -156,8 +154,7 @@ _GROWTH: Final = 4
 _MAX_FETCHES: Final = 12
 """Five fetches reach the maximum size; the others skip batches that no consumer gets."""
 _MIN_TIMESTAMP_MS: Final = 1_293_840_000_000
-"""2011, Kafka's first year. An earlier timestamp is not a record's time: it is zero, or in
-seconds."""
+"""2011, Kafka's first year. An earlier timestamp is no time of a record: zero, or seconds."""
 Outcome = Literal["sampled", "nothing_there", "out_of_range", "forbidden", "unusable", "failed"]
 """Each outcome is counted: see RecordTimeCounts."""
 _OUTCOMES: Final[dict[int, Outcome]] = {

@@ -1,5 +1,4 @@
-"""Reads record timestamps from each leader independently: many partitions in a request, one request
-at a time."""
+"""Reads record timestamps, many in one request, with one request at a time to each leader."""
 
 from __future__ import annotations
 
@@ -107,8 +106,7 @@ class Sampler:
     def request(self, lagging: Lagging) -> None:
         """Sample a position, if it is due. Returns at once.
 
-        The request replaces the pending position of the partition: stale positions do not
-        accumulate.
+        The request replaces the partition's pending position: stale positions do not accumulate.
         """
         leader = self._leader(lagging) if self._is_due(lagging) else None
         if leader is not None:
@@ -118,14 +116,12 @@ class Sampler:
                 leader.task = asyncio.create_task(self._read_from(leader))
 
     def connection_to_leader(self, lagging: Lagging) -> BrokerConnection | None:
-        """The connection to the partition's leader, one for each isolation level. None: no
-        leader."""
+        """The connection to the partition's leader at its isolation level. None: no leader."""
         leader = self._leader(lagging)
         return leader.connection if leader is not None else None
 
     def tidy(self) -> None:
-        """Forget postponed positions whose time has passed, and topics that are no longer
-        watched."""
+        """Forget postponed positions that are due, and topics that are no longer watched."""
         self._postponed.tidy(self._clock())
         self._batch_sizes.retain(self._offsets)
         self._logged = {key for key in self._logged if key[0] in self._offsets}

@@ -1,2 +1,1 @@
-"""The evaluation of queries: lag events from positions, offsets and history. Pure except its
-stage."""
+"""Evaluates queries: lag events from positions, offsets and history. Pure except its stage."""

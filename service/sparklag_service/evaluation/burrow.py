@@ -190,8 +190,7 @@ def _key(topic: TopicLag) -> SourceTopic:
 
 
 def _went_back_from(offsets: Sequence[int]) -> int | None:
-    """The offset before the first step back. None: no step back, or the offset was reached
-    again."""
+    """The offset before the first step back. None: no step back, or it was reached again."""
     for index, (before, offset) in enumerate(pairwise(offsets)):
         if offset < before:
             return before if all(later < before for later in offsets[index + 1 :]) else None

@@ -77,9 +77,8 @@ class Evaluator:
         """The lag of a query: `latest - processed` of each partition, their sum, and the figures
         that follow from the query's history.
 
-        `previous`: its last evaluation. `silent`: its driver has not reported for longer than a
-        living driver pauses; without a driver, its checkpoint or group could not be read for that
-        long.
+        `previous`: its last evaluation. `silent`: the driver has sent nothing for longer than a
+        living driver pauses; without a driver, the checkpoint or group was unreadable for as long.
         """
         last = previous.event if previous is not None else None
         thresholds = previous.thresholds if previous is not None else None
@@ -224,9 +223,8 @@ def _with_flags(
     alarm_age_s: float,
     gets_better: bool,
 ) -> list[TopicLag]:
-    """Topics with the verdicts on the past of their partitions. A verdict applies to a partition
-    that is OK and has old enough records; WARN does not apply where the lag of the query
-    `gets_better`."""
+    """Topics with the verdicts on the past of their partitions: for partitions that are OK and have
+    old enough records; no WARN if the lag of the query `gets_better`."""
     flagged = list(topics)
     for index, topic in enumerate(topics):
         of_topic = trends.get((topic.source, topic.topic))

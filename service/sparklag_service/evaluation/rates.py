@@ -51,8 +51,7 @@ class Rates:
         return self.processed > self.input * (1 + _SAME_PACE)
 
     def at_status(self, status: Status) -> Rates:
-        """The rates at a status. A query that does not run processes nothing, and its capacity is
-        unknown."""
+        """At a status: a query that does not run processes nothing, and its capacity is unknown."""
         return Rates(self.input, 0.0, None, 0.0) if status in _ENDED else self
 
 

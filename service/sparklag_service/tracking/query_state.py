@@ -11,8 +11,7 @@ from sparklag_schemas.messages.observation import QueryMessage
 
 
 class TrackedSource(SourcePosition, frozen=True, kw_only=True):
-    """The position of a query in one source, and the cluster where the service reads its
-    offsets."""
+    """The position of a query in one source, and the cluster of its offsets."""
 
     cluster: str | None = "default"
     """Alias of the source's Kafka cluster. None: the cluster is not configured."""
@@ -36,8 +35,7 @@ class TrackedSource(SourcePosition, frozen=True, kw_only=True):
 
 
 class MeasureTime(NamedTuple):
-    """When a query is measured. Offsets requested at `requested_s` or later are newer than its
-    position."""
+    """When a query is measured. Offsets requested from `requested_s` on follow its position."""
 
     now_ms: int
     """Epoch milliseconds."""
@@ -63,8 +61,7 @@ class QueryState(QueryMessage, frozen=True, kw_only=True):
     """A query as its observations describe it. A new observation makes a new state."""
 
     sources: tuple[TrackedSource, ...]
-    """Their `planned` offsets belong to batch `planned_batch_id`, which is later than
-    `batch_id`."""
+    """Their `planned` offsets are of batch `planned_batch_id`, which is later than `batch_id`."""
     checkpoint_batch_id: int | None = None
     """The checkpoint's last completed batch. None: not read by this instance."""
     driver_written_at_ms: int = 0
@@ -79,8 +76,7 @@ class QueryState(QueryMessage, frozen=True, kw_only=True):
     """Time and cause of this run's last messages, as written. After the end of the run they
     identify repeated messages."""
     run_wrote_once: bool = False
-    """True while this run has written one message and follows another run: one message may be
-    forged."""
+    """True while this run has written one message and follows another run: it may be forged."""
     past_runs: Mapping[str, PastRun] = {}
     """The last runs by run id, newest first."""
     other_run_id: str | None = None
@@ -100,8 +96,7 @@ def identity(message: QueryMessage) -> dict[str, Any]:
 
 
 def query_fields(message: QueryMessage) -> dict[str, Any]:
-    """The fields of a query that all messages have. Each kind of message has its own
-    `schema_version`."""
+    """The fields of a query in any message, except `schema_version`, which differs by kind."""
     return {name: getattr(message, name) for name in _QUERY_FIELDS}
 
 

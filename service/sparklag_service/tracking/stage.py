@@ -22,8 +22,7 @@ _DELIVERIES_PER_PAUSE: Final = 20
 
 
 class Tracking:
-    """Takes deliveries off the queue, and requests a measurement of each query whose state
-    changed."""
+    """Takes deliveries off the queue, and requests measurements of queries whose state changed."""
 
     def __init__(
         self,

@@ -58,8 +58,7 @@ class Tracker:
 
     cluster_of: ClusterOf = _by_alias
     clocks_differ_ms: int = 300_000
-    """A message of an unknown run is repeated if it is older than the last message by more than
-    this."""
+    """A message of an unknown run that is older than the last message by more is a repetition."""
 
     def observe(
         self,
