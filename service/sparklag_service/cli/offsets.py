@@ -279,11 +279,11 @@ def _comparison(compared: Comparison, first: str, second: str) -> FittedTable:
         ),
         [
             (
-                plain(each.topic),
-                str(each.partition),
-                *map(records, (each.first, each.second, each.behind)),
+                plain(partition.topic),
+                str(partition.partition),
+                *map(records, (partition.first, partition.second, partition.behind)),
             )
-            for each in compared.partitions
+            for partition in compared.partitions
         ],
     )
 

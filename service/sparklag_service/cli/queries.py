@@ -67,7 +67,7 @@ def queries(
     if json:
         typer.echo(ascii_json(msgspec.json.encode(listed)))
     else:
-        summaries = [decoded(each, Summary, url) for each in listed]
+        summaries = [decoded(summary, Summary, url) for summary in listed]
         if not sys.stdout.isatty():
             typer.echo("\n".join(tab_separated(summaries)))
         elif summaries:

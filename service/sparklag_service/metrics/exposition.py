@@ -201,16 +201,16 @@ def wants_open_metrics(accept: str) -> bool:
     """
     accepted = _accepted(accept)
     open_metrics = [
-        each.quality
-        for each in accepted
-        if each.value == _OPEN_METRICS and each.version in (None, "0.0.1", "1.0.0")
+        item.quality
+        for item in accepted
+        if item.value == _OPEN_METRICS and item.version in (None, "0.0.1", "1.0.0")
     ]
-    text = [each.quality for each in accepted if each.value in ("text/plain", "text/*", "*/*")]
+    text = [item.quality for item in accepted if item.value in ("text/plain", "text/*", "*/*")]
     return max(open_metrics, default=0.0) > 0 and max(open_metrics) >= max(text, default=0.0)
 
 
 def wants_gzip(accept_encoding: str) -> bool:
-    by_name = {each.value: each.quality for each in _accepted(accept_encoding)}
+    by_name = {item.value: item.quality for item in _accepted(accept_encoding)}
     return by_name.get("gzip", by_name.get("*", 0.0)) > 0
 
 

@@ -135,7 +135,7 @@ def _metrics_data(points: Iterable[_Point], now_ns: int) -> MetricsData:
         [
             ResourceMetrics(
                 _resource(cluster),
-                [ScopeMetrics(SCOPE, [_metric(cluster, *each) for each in metrics.values()], "")],
+                [ScopeMetrics(SCOPE, [_metric(cluster, *data) for data in metrics.values()], "")],
                 "",
             )
             for cluster, metrics in grouped.items()

@@ -81,7 +81,9 @@ async def _check_settings(settings: ResolvedSettings) -> list[CheckResult]:
     topics = own_topics(settings)
     described = await find_problems(settings.access, topics)
     remedy = "change that setting of the topic with `kafka-configs.sh --alter`"
-    results = [bad("topics", problem, remedy) for each in described.values() for problem in each]
+    results = [
+        bad("topics", problem, remedy) for problems in described.values() for problem in problems
+    ]
     unread = [spec.name for spec in topics if spec.name not in described]
     if unread:
         text = f"no right to describe the settings of {first_few(unread)}"
