@@ -1,6 +1,6 @@
-"""What runs beside sparklag: the demo's PySpark query and producer, and a Kafka broker to try with.
+"""Programs beside sparklag: the demo, a local Kafka broker, the history of lag, and its reports.
 
-The one package that uses pyspark's SQL API. Its programs run as processes of their own.
+Only this package uses pyspark's SQL API. Its programs run in their own processes.
 """
 
 from __future__ import annotations

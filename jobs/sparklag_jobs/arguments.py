@@ -1,4 +1,4 @@
-"""Arguments of programs that are commands of `sparklag` too."""
+"""Arguments of programs that are also commands of `sparklag`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MAX_OPTION_WIDTH: Final = 30
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Its help and its errors look like those of the other commands, which are typer's: that may
-    not be installed where spark-submit runs the program."""
+    """A parser whose help and errors look like those of the typer commands. typer may not be
+    installed where spark-submit runs a program."""
 
     def __init__(self, command: str, description: str) -> None:
-        """`description`: paragraphs, with an empty line between them."""
+        """`description`: paragraphs, separated by an empty line."""
         super().__init__(prog=f"sparklag {command}", description=description, add_help=False)
         self.add_argument("-h", "--help", action="help", help="Show this message and exit.")
 
@@ -50,7 +50,7 @@ class CommandParser(argparse.ArgumentParser):
         return "\n".join([*lines, ""])
 
     def error(self, message: str) -> NoReturn:
-        """End with exit code 2, and one line."""
+        """Print one line and exit with 2."""
         self.exit(2, f"sparklag: {printable(message)}: see `{self.prog} --help`\n")
 
 

@@ -10,7 +10,7 @@ class PipelineError(SparklagError):
 
 
 class JavaMissing(PipelineError):
-    """There is no Java that runs Spark and Kafka."""
+    """No Java that runs Spark and Kafka is installed."""
 
 
 class DownloadFailed(PipelineError):
@@ -18,19 +18,19 @@ class DownloadFailed(PipelineError):
 
 
 class ArchiveNotMade(PipelineError):
-    """A JVM's class data could not be kept; it starts without them."""
+    """A JVM's class data could not be stored; the JVM starts without them."""
 
 
 class JobSettingWrong(PipelineError):
-    """An argument or setting is wrong; the text names it, and what it takes."""
+    """An argument or setting is wrong; the text names it and the valid values."""
 
 
 class TableMissing(PipelineError):
-    """There is no history at the location."""
+    """The location has no history."""
 
 
 class ProcessFailed(PipelineError):
-    """A process died, or did not start in time. Ends with the last lines of its log."""
+    """A process died, or did not start in time. The text ends with the last lines of its log."""
 
 
 class BrokerFailed(ProcessFailed):

@@ -1,4 +1,4 @@
-"""A process that runs streaming queries until a signal comes: session, signals, end."""
+"""A process that runs streaming queries until a signal: its session, signals and shutdown."""
 
 from __future__ import annotations
 
@@ -41,19 +41,16 @@ def build_session(
     reads_kafka: bool = True,
     log_level: str = "WARN",
 ) -> SparkSession:
-    """A session with `settings`; without spark-submit, with `local`, `jars` and, where
-    it reads Kafka, the connector too.
-
-    Raises JavaMissing, DownloadFailed, and what `jars` raises.
-    """
+    """A session with `settings`. Without spark-submit it also has `local`, `jars` and, if it reads
+    Kafka, the connector. Raises JavaMissing, DownloadFailed, and errors of `jars`."""
     options = {"spark.sql.session.timeZone": "UTC", **settings}
-    # spark-submit has started the JVM, with its jars and its master.
+    # spark-submit has started the JVM already, with its jars and its master.
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         options |= {**_LOCAL, **local}
         added = [*jars()]
         if reads_kafka:
             connector = spark_kafka_jars()
-            # The class path replaces that of spark-defaults.conf: only for what it brings.
+            # Replaces the class path of spark-defaults.conf: only if an archive is the gain.
             if _class_data(connector):
                 options |= connector_options(connector)
             else:
@@ -66,14 +63,14 @@ def build_session(
     on_interrupt = signal.getsignal(signal.SIGINT)
     spark = builder.getOrCreate()
     if on_interrupt is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, on_interrupt)  # PySpark handles it even then
+        signal.signal(signal.SIGINT, on_interrupt)  # PySpark handles an ignored SIGINT too
     spark.sparkContext.setLogLevel(log_level)
     return spark
 
 
 def connector_options(connector: Sequence[Path]) -> dict[str, str]:
-    """Spark's, of a driver with these jars on its class path, started from the archive of its class
-    data where there is one."""
+    """Spark options of a driver with these jars on its class path, which starts from its class-data
+    archive, if there is one."""
     options = {"spark.driver.extraClassPath": ":".join(map(str, connector))}
     if class_data := _class_data(connector):
         quoted = " ".join(f'"{option}"' for option in class_data)
@@ -82,14 +79,14 @@ def connector_options(connector: Sequence[Path]) -> dict[str, str]:
 
 
 def _class_data(connector: Sequence[Path]) -> tuple[str, ...]:
-    # Spark itself reports what it misses.
+    # Spark itself reports a missing Java.
     with contextlib.suppress(JavaMissing):
         return spark_class_data(connector).options()
     return ()
 
 
 class StopSignals:
-    """Records SIGINT and SIGTERM: raising out of a call to the JVM would break its connection."""
+    """Records SIGINT and SIGTERM: an exception in a call to the JVM breaks its connection."""
 
     def __init__(self) -> None:
         self.received = False
@@ -105,12 +102,12 @@ def await_end(
     signals: StopSignals,
     poll: Callable[[], object] = lambda: None,
 ) -> None:
-    """Return when the first query has ended, or a signal has come; `poll` is called meanwhile.
+    """Return when the first query has ended, or on a signal; call `poll` meanwhile.
 
-    Raises StreamingQueryException where a query has failed.
+    Raises StreamingQueryException if a query has failed.
     """
     first, *others = queries
-    # PySpark's stubs take whole seconds only, its code takes fractions too.
+    # PySpark accepts fractions of a second; its stubs do not.
     while not signals.received and not first.awaitTermination(STOP_POLL_S):  # type: ignore[arg-type]
         for query in others:
             if not query.isActive:
@@ -120,8 +117,8 @@ def await_end(
 
 
 def stop_query(query: StreamingQuery, signals: StopSignals) -> None:
-    """Stop it. After a signal, a batch that takes longer than `spark.sql.streaming.stopTimeout` is
-    no failure: the end of the session cuts it off."""
+    """Stop a query. After a signal, a batch that exceeds `spark.sql.streaming.stopTimeout` is not
+    an error: the end of the session aborts it."""
     try:
         query.stop()
     except Py4JJavaError as error:

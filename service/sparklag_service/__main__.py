@@ -9,11 +9,11 @@ from types import FrameType
 
 
 def main() -> None:
-    """Run the command line; one line on what is missing where the extra is not installed."""
+    """Run the command line. Without the extra, write one line that names the missing package."""
     if sys.argv[1:2] == ["serve"]:
         # The kernel's default does not end process 1 of a container, and Python's prints a trace.
         signal.signal(signal.SIGTERM, _exit_at_once)
-        # As `ending_signals`, which is not loaded yet.
+        # The same rule as `ending_signals`, which is not loaded yet.
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, _exit_at_once)
     try:
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _exit_at_once(number: int, frame: FrameType | None) -> None:
-    """While modules load there is nothing to drain."""
+    """Exit without a drain: modules are still loading."""
     os._exit(128 + number)
 
 

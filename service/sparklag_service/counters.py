@@ -1,5 +1,5 @@
-"""What the service counts about itself, refused messages among it: written by every part, read by
-`/metrics` and `/health/ready`."""
+"""The service's counters and refused messages. Every part writes them; `/metrics` and
+`/health/ready` read them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ KINDS: Final = (
     "signature",
     "version",
 )
-"""`ContractError.kind` of refused messages; a `batch` is refused as a whole."""
+"""`ContractError.kind` of refused messages. A `batch` is refused as a whole."""
 _LOG_INTERVAL_S: Final = 60.0
 _QUERIES: Final = 10_000
-"""More are not kept: anybody may write their keys."""
+"""Queries whose last refusal is kept: anybody may write new query ids."""
 _RECENT_S: Final = 300.0
 
 
@@ -37,21 +37,21 @@ def count(meaning: str) -> Any:
 
 @dataclass
 class Counts:
-    """What is made of these."""
+    """A dataclass of counters."""
 
     def as_dict(self) -> dict[str, int]:
-        """Name to count."""
+        """Counts by name."""
         return asdict(self)
 
     @classmethod
     def meanings(cls) -> dict[str, str]:
-        """Name to what is counted."""
+        """Meanings by name."""
         return {counter.name: counter.metadata["meaning"] for counter in fields(cls)}
 
 
 class Refusals:
-    """Messages that this instance refused: counted by topic and kind, of which each is logged at
-    most once a minute."""
+    """Messages that this instance refused, counted by topic and kind. Each kind of a topic is
+    logged at most once a minute."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -61,7 +61,7 @@ class Refusals:
         self._newest: tuple[float, str] | None = None
 
     def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
-        """Count it. `what`: which message, and why."""
+        """Count a refused message. `what`: which message, and why."""
         now_s = time.monotonic()
         what = printable(what)
         self.counts[topic, kind] += 1
@@ -81,14 +81,14 @@ class Refusals:
             self._logged[topic, kind] = (now_s, count)
 
     def of_query(self, query_id: str, since_s: float) -> str | None:
-        """Why the newest message of a query was refused, if one was after `since_s`
+        """Why the newest refused message of a query was refused. None: no refusal after `since_s`
         (`time.monotonic()`)."""
         at_s, what = self._of_query.get(query_id, (since_s, ""))
         return what if at_s > since_s else None
 
     @property
     def recent(self) -> str | None:
-        """The newest of the last minutes, and how many there were. None: there was none."""
+        """The newest refusal of the last minutes, with the count since the start, or None."""
         if self._newest is None or self._newest[0] < time.monotonic() - _RECENT_S:
             return None
         count = sum(self.counts.values())
@@ -126,7 +126,7 @@ class Counters(Counts):
     rebalances: int = count("Rebalances of the consumer group.")
     adopted: int = count("Queries taken over from the view.")
     evicted: int = count(
-        "Queries that have finished, forgotten before `keep_s` to stay within `limits`."
+        "Finished queries that were forgotten before `keep_s` to stay within `limits`."
     )
     released: int = count("Queries handed over to another instance, or forgotten.")
     outdated_events: int = count(
@@ -138,23 +138,25 @@ class Counters(Counts):
     batches_recorded: int = count("Batches written to the offset store.")
     batches_pruned: int = count("Batches deleted from the offset store after `store.keep_s`.")
     batches_refused: int = count(
-        "Observations that the offset store does not take; each is logged, and dropped."
+        "Observations that the offset store refused; each is logged and dropped."
     )
     store_failures: int = count("Failures of the offset store; each write is retried.")
 
-    mirror_commits: int = count("Commits of the mirror that Kafka took, each to one query's group.")
+    mirror_commits: int = count(
+        "Commits of the mirror that Kafka accepted, each to one query's group."
+    )
     mirror_refused: int = count(
-        "Times the mirror left a group alone: it is somebody else's, or has members."
+        "Times the mirror did not commit: others use the group, or the group has members."
     )
     mirror_superseded: int = count(
         "Positions that were not mirrored: their group has a newer one, or is a successor's."
     )
     mirror_failures: int = count(
-        "Times the mirror could not read a group or commit to it; it is tried again."
+        "Failures of the mirror to read a group or to commit to it; each is retried."
     )
 
     connections_refused: int = count(
-        "HTTP connections refused: as many as `limits.connections` allows, or one address may have."
+        "HTTP connections refused: beyond `limits.connections`, or beyond the share of one address."
     )
     connections_cut_off: int = count(
         "HTTP connections cut off: their client did not receive a response in `limits.response_s`,"
@@ -169,8 +171,8 @@ class Counters(Counts):
     history_left_out: int = count("Events left out of the history because its memory is full.")
     otlp_failures: int = count("Pushes to the OpenTelemetry collector that failed.")
     traces_dropped: int = count(
-        "Traces of batches that were not pushed: the collector was away for too long."
+        "Traces of batches that were not pushed: the collector did not respond for too long."
     )
     followers_failed: int = count(
-        "Failures in what follows the view, history or live stream; the first is logged."
+        "Failures of the history or live stream with an event of the view; the first is logged."
     )

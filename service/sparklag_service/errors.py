@@ -28,4 +28,4 @@ class RequestRefused(ServiceError):
 
 
 class ReadingInterrupted(ServiceError):
-    """A topic must be read from anew: it was deleted, or this process stood still."""
+    """A topic must be read from its start: it was deleted, or this process was suspended."""

@@ -1,4 +1,4 @@
-"""One instance as REST and metrics see it: see `view/service_state.py` and `rest/system.py`."""
+"""One instance's state, for REST and metrics: `view/service_state.py`, `rest/system.py`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.service_state import InstanceStatus
 
 _NEAR: Final = 0.8
-"""From this share of a limit on the service warns."""
+"""The service warns from this share of a limit."""
 
 
 class InstanceState:
-    """Reads the parts of a pipeline. All that it changes is that a query is forgotten."""
+    """Reads the parts of a pipeline. Its only change to them is `forget`."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -42,20 +42,20 @@ class InstanceState:
 
     @property
     def unpublished(self) -> int:
-        """Queries whose newest observation no acknowledged event covers yet."""
+        """Number of queries whose newest observation is in no acknowledged event yet."""
         return self._pipeline.tracked.unpublished + len(self._pipeline.publishing)
 
     @property
     def limit_shares(self) -> dict[str, tuple[int, int]]:
-        """How much of each limit is used: its setting, used, limit."""
+        """The use of each limit: setting to (used, limit)."""
         tracked, shown = self._pipeline.tracked.shares, self.view.shares
         # A query is tracked before its first event is in the view.
         return {**tracked, **shown, "queries": max(tracked["queries"], shown["queries"])}
 
     def not_ready(self) -> dict[str, str]:
-        """The parts that are not ready, and why. Empty when all are.
+        """The parts that are not ready, with the reason. Empty: all are ready.
 
-        Another cluster that is away keeps nobody from being ready: see `degraded`.
+        An unreachable cluster, except the service's own, does not count: see `degraded`.
         """
         pipeline, writer = self._pipeline, self._pipeline.publishing.writer
         home = pipeline.enricher.unreachable.get(self.settings.cluster)
@@ -65,16 +65,16 @@ class InstanceState:
             "intake": pipeline.intake.ready,
             "view": pipeline.view_reader.ready,
             "schema registry": writer.waiting or pipeline.formats.waiting,
-            # Before the topics are there nothing else is requested from Kafka.
+            # Nothing else is requested from Kafka before the topics exist.
             "kafka": home if pipeline.topics.ready is None else None,
-            # The next event of a query that another instance owns by now is not published here.
+            # An instance without queries publishes no event that could clear this failure.
             "publishing": writer.failing if self.owned_queries else None,
         }
         return {part: reason for part, reason in parts.items() if reason is not None}
 
     def degraded(self) -> dict[str, str]:
-        """What fails and concerns only what needs it, and why: other clusters, topics, checkpoints
-        and groups that cannot be read, groups that cannot be committed to, the offset store."""
+        """Failures that do not affect readiness, with the reason: other clusters, unreadable
+        topics, checkpoints and groups, groups that refuse commits, the offset store."""
         pipeline = self._pipeline
         reasons = {**pipeline.enricher.unreachable, **pipeline.enricher.unreadable}
         # See `not_ready`.
@@ -115,7 +115,7 @@ class InstanceState:
 
 
 def near_limits(shares: Mapping[str, tuple[int, int]]) -> str | None:
-    """Which limits are nearly reached. None: none is."""
+    """Describes the limits that are nearly reached. None: no limit is."""
     near = [
         f"{used:,} of {limit:,} (limits.{setting})"
         for setting, (used, limit) in shares.items()

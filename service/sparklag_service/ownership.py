@@ -1,5 +1,5 @@
-"""Which queries this instance measures: by its share of `processed-offsets`, by what embedded
-services measure themselves, and by how long a query is kept."""
+"""Decides which queries this instance measures: those of its partitions of `processed-offsets`,
+except those that embedded services measure, until their keep time ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 _REBALANCE_STEP_S: Final = 5.0
 _EVICTED_AT_ONCE: Final = 100
 _QUERIES_PER_PAUSE: Final = 25
-"""After so many queries others have the loop: each takes up to 0.2 ms, more with many topics."""
+"""Other tasks run after this many queries: each takes up to 0.2 ms, more with many topics."""
 
 
 class Stage(Protocol):
@@ -39,11 +39,11 @@ class Stage(Protocol):
         """Run until cancelled."""
 
     def adopt(self, event: LagEvent, at: MeasureTime) -> None:
-        """Go on with a query from the newest event of whoever measured it before, at `at`. A query
-        without such an event is adopted by its first observation."""
+        """Continue a query at `at` from the newest event of its previous owner. A query without an
+        event is adopted by its first observation."""
 
     def release(self, query_id: str) -> None:
-        """Forget a query: another instance measures it now, or nobody does."""
+        """Forget a query that this instance no longer measures."""
 
 
 class Stages(NamedTuple):
@@ -56,7 +56,7 @@ class Stages(NamedTuple):
 
 
 class Assignment:
-    """Which queries are this instance's, as things are now. Pure but for the clock."""
+    """The queries that this instance owns at present. Pure but for the clock."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Assignment:
         return self.intake.owns(query_id)
 
     def watches(self, query_id: str) -> bool:
-        """Returns whether this instance itself reads the query's position: from a checkpoint or
+        """Returns whether this instance reads the query's position itself: from a checkpoint or
         group."""
         if query_id in self.tracked:
             return self.intake.owns(query_id)
@@ -128,8 +128,8 @@ class Ownership:
             self._tombstones.add(arrival.query_id)
 
     async def forget(self, event: LagEvent) -> bool:
-        """Have a query forgotten that nothing speaks of, whichever instance owns it; whether its
-        tombstone is acknowledged."""
+        """Forget a query that no source reports, whichever instance owns it. Returns whether Kafka
+        acknowledged its tombstone."""
         if not await self._publishing.forget(event):
             return False
         self._counters.tombstones += 1
@@ -137,8 +137,8 @@ class Ownership:
         return True
 
     async def refresh(self) -> None:
-        """Adopt, release and measure on the service's own clock, until cancelled: the lag of a
-        stuck query grows."""
+        """Adopt, release and measure each `refresh_interval_s`, until cancelled: the lag of a stuck
+        query grows without messages."""
         due_s = time.monotonic()
         while True:
             self._tracked.caught_up(self._intake.caught_up_s)
@@ -147,13 +147,13 @@ class Ownership:
             self._forget_tombstoned()
             self._forget_expired()
             await self._request_tracked(self._publishing.refresh_due)
-            # Missed ones are not made up for.
+            # Missed refreshes are skipped.
             due_s = max(due_s + self._settings.refresh_interval_s, time.monotonic())
             await asyncio.sleep(due_s - time.monotonic())
 
     async def on_revoked(self) -> None:
-        """See RebalanceHandler. What is in flight gets some time; an older event that arrives still
-        later does not replace a newer one: readers go by the version."""
+        """See RebalanceHandler. Waits a limited time for events in flight. A later acknowledgement
+        is harmless: readers keep the event with the highest version."""
         self._tracked.drop_queued()
         await self._publishing.finish_unowned(_REBALANCE_STEP_S)
         unowned = [i for i in self._tracked if not self._assignment.owns(i)]
@@ -168,8 +168,8 @@ class Ownership:
         except KAFKA_FAILURES:
             _log.warning("queries are taken over from a view that may lack their newest events")
         await self._adopt()
-        # All of them, before anything new is published: should this instance die, the next one
-        # finds them in the view.
+        # Publish every adopted query before newer observations: if this instance dies, the next
+        # owner reads the queries in the view.
         await self._request_tracked()
 
     def tracks(self, query_id: str) -> bool:
@@ -179,12 +179,12 @@ class Ownership:
     async def _request_tracked(
         self, due: Callable[[QueryState, float], bool] | None = None
     ) -> None:
-        """Measure the tracked queries, those that are `due` by now, in their newest state."""
+        """Request a measurement of each tracked query that is `due` now, in its newest state."""
         for query_ids in by_count(list(self._tracked), _QUERIES_PER_PAUSE):
             now_s = time.monotonic()
             records = map(self._tracked.record, query_ids)
-            states = [each.state for each in records if each is not None]
-            self._enricher.request(*(each for each in states if due is None or due(each, now_s)))
+            states = [record.state for record in records if record is not None]
+            self._enricher.request(*(s for s in states if due is None or due(s, now_s)))
             await asyncio.sleep(0)
 
     async def _adopt(self) -> None:
@@ -196,7 +196,7 @@ class Ownership:
             entry = self._view.get(query_id)
             if entry is None:
                 continue  # forgotten meanwhile
-            # An embedded service still runs beside its query, unless it has fallen silent.
+            # An embedded service measures its query until it is silent.
             if entry.event.measured_by == "embedded" and entry.received_s >= silent_before_s:
                 continue
             try:
@@ -223,8 +223,8 @@ class Ownership:
                 self._release(query_id)
 
     def _forget_tombstoned(self) -> None:
-        """Forget the queries that any instance has forgotten, unless the driver is back. This
-        instance may have published an event since: so it writes a tombstone of its own."""
+        """Forget the queries whose tombstone any instance wrote, unless the driver is back. This
+        instance may have published an event after that tombstone, so it writes another."""
         for query_id in list(self._tombstones):
             last = self._evaluation.last_event(query_id)
             if query_id in self._tracked and last is not None and is_forgettable(last):
@@ -233,8 +233,8 @@ class Ownership:
                 self._tombstones.discard(query_id)
 
     def _forget_expired(self) -> None:
-        """Forget queries past their keep time; where a limit is reached, those that have finished,
-        the earliest first: those that are dead or have failed are alarms."""
+        """Forget queries past their keep time. At a limit also forget finished queries, the
+        earliest first; dead and failed queries are alarms and stay."""
         expired_before_ms = epoch_ms() - int(self._settings.keep_s * 1000)
         for query_id in list(self._tracked.expired(expired_before_ms)):
             self._forget(query_id)
@@ -251,8 +251,8 @@ class Ownership:
             self._counters.evicted += self._forget(query_id)
 
     def _forget(self, query_id: str) -> bool:
-        """Write its tombstone and release it, unless something of it is to be published; whether
-        that was begun."""
+        """Write a query's tombstone, then release the query. Returns whether the write began: it
+        does not while an event of the query is to be published."""
 
         def forgotten() -> None:
             self._counters.tombstones += 1
@@ -263,7 +263,7 @@ class Ownership:
         return self._publishing.tombstone(query_id, forgotten)
 
     def _release(self, query_id: str) -> None:
-        """Measure it no more. A delivery that is pending is dropped, for the next owner."""
+        """Stop measuring a query. Its pending delivery is dropped, for the next owner."""
         self._counters.released += 1
         for stage in self._stages:
             stage.release(query_id)

@@ -58,11 +58,11 @@ class Pipeline:
         self.watchers = Watchers(context, self.supervisor)
         self.group_poll_s = context.group_poll_s
         self.recording: StoreRecorder | None = None
-        """None without a store. With an embedded service the driver records by itself."""
+        """None without a store, and in an embedded service: its driver records."""
         if settings.store.url is not None and measured_by == "service":
             self.recording = StoreRecorder(settings, settings.store.url, counters, formats)
 
-        # The last stage first: each is given what takes its results.
+        # The last stage first: each stage takes a method of the next one.
         self.enricher = Enricher(settings, self.tracked, self.supervisor)
         self.publishing = Publishing(
             settings,
@@ -100,7 +100,7 @@ class Pipeline:
         )
         self.refill = Refill(settings, self.view, self.history, counters, formats)
         self.mirror: Mirror | None = None
-        """None where nothing is to be mirrored."""
+        """None without `mirror.queries`."""
         if settings.mirror.queries:
             self.mirror = Mirror(settings, self.view, self.tracked, assignment.owns, counters)
         self.ownership = Ownership(
@@ -114,7 +114,7 @@ class Pipeline:
         self.topics = OwnTopics(settings)
 
     async def run(self) -> None:
-        """Run until cancelled. While Kafka is away, InstanceState gives the reason."""
+        """Run until cancelled. While Kafka does not respond, InstanceState gives the reason."""
         async with AsyncExitStack() as stack:
             for part in (self.enricher, self.publishing):
                 stack.push_async_callback(part.aclose)
@@ -124,7 +124,7 @@ class Pipeline:
             )
 
     def _layers(self) -> list[list[Coroutine[Any, Any, None]]]:
-        """Supervised tasks. A layer is ended once those after it have ended."""
+        """Supervised tasks by layer. The shutdown ends the last layer first."""
         keep = self.supervisor.keep
 
         def after_view(task: str, run: Run) -> Coroutine[Any, Any, None]:
@@ -146,14 +146,14 @@ class Pipeline:
                 after_view("history refill", self.refill.run),
             ],
             [] if recording is None else [keep("recording", recording.run)],
-            # To leave its group it needs the stages: what is published is committed.
+            # The intake leaves its group after it has committed what the stages published.
             [after_view("intake", partial(self.intake.run, self.ownership))],
-            # It commits while its queries are still this instance's.
+            # The mirror commits while this instance owns its queries.
             [] if mirror is None else [after_view("mirror", mirror.run)],
         ]
 
     async def drain(self, timeout_s: float) -> bool:
-        """Take nothing more in, publish what was; whether that was done in time."""
+        """Stop intake, and publish every delivery. Returns False if `timeout_s` was too short."""
         self.intake.pause()
         await self.watchers.stop()
         try:
@@ -163,6 +163,6 @@ class Pipeline:
         return True
 
     async def _after_view(self, run: Run) -> None:
-        """Run once the view is read: it has the position of a query that restarts without data."""
+        """Run after the view is read: it has the position of a query that restarts without data."""
         await self.view_reader.caught_up.wait()
         await run()

@@ -1,7 +1,7 @@
 """Records every batch's offsets in the offset store.
 
-It reads `processed-offsets` in a consumer group of its own: an unreachable store delays nothing
-else.
+The recorder reads `processed-offsets` in its own consumer group: an unreachable store delays
+nothing else.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _LEAVE_S: Final = 2.0
 
 
 class StoreRecorder(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    """Records that are committed in the group are in the store. An instance that cannot reach its
-    store leaves the group after aiokafka's `max_poll_interval_ms`: another one may reach it. Raises
+    """Writes records to the store, then commits them in the group. An instance that cannot reach
+    its store leaves the group after aiokafka's `max_poll_interval_ms`: another may reach it. Raises
     UnusableStore."""
 
     def __init__(
@@ -70,8 +70,8 @@ class StoreRecorder(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
         return {part: reason for part, reason in parts.items() if reason is not None}
 
     def record(self, observation: Observation) -> None:
-        """Record an observation that is on no topic: one of a watched checkpoint. The newest one of
-        each query is kept while the store is unreachable."""
+        """Record an observation that is on no topic, of a watched checkpoint. While the store is
+        unreachable, only the newest observation of each query is kept."""
         self._pending.put_nowait(observation)
 
     async def run(self) -> None:
@@ -103,7 +103,7 @@ class StoreRecorder(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
         self._count()
 
     def _count(self) -> None:
-        """Called during a write too, which lasts as long as the store is unreachable."""
+        """Update the counters, also during a write, which may wait for an unreachable store."""
         counts = self._writer.counts
         self._counters.batches_recorded = counts.batches
         self._counters.batches_refused = counts.refused
@@ -114,7 +114,7 @@ class StoreRecorder(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
         """Called by aiokafka: nothing is pending."""
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Called by aiokafka: another instance has written in the meantime."""
+        """Called by aiokafka: another instance may have written meanwhile."""
         self._writer.forget()
 
     async def _consume(self) -> None:
@@ -122,7 +122,7 @@ class StoreRecorder(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
             self._settings,
             self._records.refuse_batch,
             group_id=store_group(self._settings),
-            # Observations from before there was a store are recorded too, as far as they are kept.
+            # Also records older observations that the topic still has.
             auto_offset_reset="earliest",
             fetch_max_bytes=_FETCH_BYTES,
         )
@@ -156,7 +156,7 @@ class StoreRecorder(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
         try:
             await consumer.commit(offsets)
         except KAFKA_FAILURES as error:
-            # The partition's owner reads them again, which changes nothing in the store.
+            # The partition's owner reads the records again, which changes nothing in the store.
             self._counters.commits_failed += 1
             _log.warning("recorded offsets were not committed: %s", error)
 

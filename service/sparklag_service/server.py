@@ -1,4 +1,4 @@
-"""A service's life, in a process of its own or in a driver: bind, start, serve, shut down."""
+"""The lifecycle of a service, in its own process or in a driver: bind, start, serve, shut down."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from sparklag_service.view.view import View
 
 _log = logging.getLogger(__name__)
 _SHARE_OF_DRAINING = 0.4
-"""Share of the time there is to shut down; leaving the group takes the most of the rest."""
+"""Share of the shutdown time for the drain; most of the rest is for leaving the group."""
 
 
 async def serve(settings: Settings) -> None:
-    """Run the standalone service until SIGINT or SIGTERM.
+    """Run the standalone service until SIGINT or SIGTERM. Waits for a Kafka that does not respond.
 
-    Raises SettingsError without `bootstrap_servers`, PortInUse. A Kafka that is away is waited for.
+    Raises SettingsError without `bootstrap_servers`, PortInUse.
     """
     resolved = settings.resolved()
     check_otlp(settings)
@@ -48,7 +48,7 @@ async def serve(settings: Settings) -> None:
 
 
 class EmbeddedService:
-    """The service in a driver, which reads its view."""
+    """The service inside a driver. The driver reads its view."""
 
     def __init__(self) -> None:
         self._pipeline: Pipeline | None = None
@@ -59,7 +59,7 @@ class EmbeddedService:
     ) -> None:
         """Run on the driver's own queue until cancelled.
 
-        Where the HTTP port is in use a free one is taken: see `stats.url`.
+        Takes a free port if the HTTP port is in use: see `stats.url`.
         """
         try:
             listening = bind(settings.http_host, settings.http_port)
@@ -79,16 +79,16 @@ class EmbeddedService:
         await run_until_http_ends(self._pipeline, listening)
 
     async def find(self, query: str) -> list[LagEvent]:
-        """The newest event of the query that is meant, see View.find. Waits for the view."""
+        """The newest events of the queries that match, see View.find. Waits for the view."""
         return [entry.event for entry in (await self._view()).find(query)]
 
     async def newest(self, query_ids: Collection[str]) -> list[LagEvent]:
         """The newest event of each of these queries that has one. Waits for the view."""
         view = await self._view()
-        return [event for each in query_ids if (event := view.event(each)) is not None]
+        return [event for query_id in query_ids if (event := view.event(query_id)) is not None]
 
     def not_ready(self) -> str:
-        """Why it waits for the view."""
+        """Why `find` and `newest` still wait."""
         if self._pipeline is None:
             return "it has not started"
         reasons = InstanceState(self._pipeline).not_ready()
@@ -104,9 +104,9 @@ class EmbeddedService:
 async def run_until_http_ends(
     pipeline: Pipeline, listening: socket.socket, *, until_signal: bool = False
 ) -> None:
-    """Run `pipeline` and its REST interface, until the latter is to end; then drain.
+    """Run `pipeline` and its REST interface until HTTP ends; then drain.
 
-    `until_signal`: SIGINT and SIGTERM end it, at any time from now on.
+    `until_signal`: SIGINT and SIGTERM end HTTP, from this call on.
     """
     timeout_s = pipeline.settings.shutdown_timeout_s
     state = InstanceState(pipeline)
@@ -123,7 +123,7 @@ async def run_until_http_ends(
             _log.warning("ended before every observation was published; they are read again")
 
     with listening:
-        # Requests are answered, and metrics pushed, from the pipeline's state: it ends last.
+        # HTTP and the pushes read the pipeline's state: the pipeline ends last.
         await run_in_layers(
             [pipeline.run()],
             _pushing(state, pipeline.publishing.traces),
@@ -133,17 +133,18 @@ async def run_until_http_ends(
 
 
 def end_by_signals(http: HttpServer) -> None:
-    """Before anything runs that is to be drained. uvicorn takes the signals over as it starts, and
-    raises them again as it ends: they must not kill the process then."""
+    """End `http` on SIGINT and SIGTERM. Call this before anything starts that must be drained.
+    uvicorn raises the signals again as it ends: without this handler they would kill the
+    process."""
     loop = asyncio.get_running_loop()
     for number in ending_signals(signal.SIGINT):
-        # asyncio gets the signal beside uvicorn. Not `handle_exit`: it takes that for a second
-        # Ctrl-C, and cuts off open requests.
+        # uvicorn gets the signal as well. `handle_exit` would count as a second Ctrl-C, and cut off
+        # open requests.
         loop.add_signal_handler(number, setattr, http, "should_exit", True)
 
 
 def _pushing(state: InstanceState, traces: PublishedTraces) -> list[Coroutine[Any, Any, None]]:
-    """What pushes metrics and traces, where settings want it. A driver goes on without it."""
+    """The tasks that push metrics and traces, if configured. A driver continues without them."""
     settings = state.settings
     try:
         check_otlp(settings)

@@ -1,4 +1,4 @@
-"""What goes on after failures: tasks are restarted, and topics are read again."""
+"""Recovery from failures: tasks are restarted, and topics are read again."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 _READ_AGAIN_S: Final = 2.0
 _STEADY_S: Final = 60.0
-"""A task that has run for so long is well again."""
+"""A task that has run this long has recovered."""
 
 
 class Supervisor:
-    """Starts long-lived tasks again when they fail."""
+    """Restarts long-lived tasks when they fail."""
 
     def __init__(self) -> None:
         self.restarts: Counter[str] = Counter()
@@ -36,20 +36,20 @@ class Supervisor:
 
     @property
     def failing(self) -> dict[str, str]:
-        """Tasks that failed a short time ago, and with what."""
+        """Tasks that failed within the last minute, with the error."""
         since_s = time.monotonic() - _STEADY_S
         return {task: why for task, (at_s, why) in self._failures.items() if at_s > since_s}
 
     async def keep(self, task: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Run until cancelled. After a failure it is run again, the pause before growing as long
-        as it goes on to fail."""
+        """Run a task until cancelled. After each failure run it again; the pause doubles, up to a
+        limit, until a run lasts."""
         pause_s = _FIRST_PAUSE_S
         self.restarts[task] += 0
         while True:
             began_s = time.monotonic()
             try:
                 await run_in_task(run())
-            except Exception as error:  # whatever it is, the others go on
+            except Exception as error:  # of any kind: the other tasks continue
                 why = printable(f"{type(error).__name__}: {error}", 200)
                 self._failures[task] = (time.monotonic(), why)
                 self.restarts[task] += 1

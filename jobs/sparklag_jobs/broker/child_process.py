@@ -1,4 +1,4 @@
-"""A child process: its log in a file, its end bounded in time, and never left behind."""
+"""A child process with a log file, a bounded shutdown, and no orphans."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ _EXEC_WITH_PARENT: Final = Path(__file__).with_name("exec_with_parent.py")
 
 
 class ChildProcess:
-    """A process in a session of its own, its output appended to a log.
+    """A process in its own session, with its output appended to a log.
 
-    Because of the session, Ctrl-C in the terminal reaches only the owner, which then ends its
-    children in the right order. On Linux a child started from the main thread dies with its owner,
-    even one that is killed. The kernel ties a child to the *thread* that started it, so a child of
-    another thread must be ended by `stop`.
+    The session keeps Ctrl-C in the terminal from the child: only the owner gets it, and ends its
+    children in order. On Linux a child started from the main thread dies with its owner, even if
+    that is killed. The kernel ties a child to the *thread* that started it, so a child of another
+    thread must be ended by `stop`.
 
-    `environment` replaces the owner's. `directory` is the working directory, or the owner's.
+    `environment` replaces the owner's. `directory`: the working directory; the default is the
+    owner's.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class ChildProcess:
         self._is_swept = False
 
     def start(self) -> None:
-        """Raises ProcessFailed where it cannot be started."""
+        """Start the process. Raises ProcessFailed."""
         if self.is_alive():
             raise ProcessFailed(f"{self.name} is running already")
         prefix: list[str] = []
@@ -77,26 +78,26 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Raises ProcessFailed before the first start."""
+        """The process id. Raises ProcessFailed before the first start."""
         if self._process is None:
             raise ProcessFailed(f"{self.name} was not started")
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs and before the start; -N where signal N ended it."""
+        """None while the process runs and before its start; -N after signal N."""
         return None if self._process is None else self._process.poll()
 
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """To this process alone. Does nothing where it does not run."""
+        """Send a signal to this process alone, if it runs."""
         if self._process is not None:
             self._process.send_signal(number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Returns whether it has ended within `timeout_s`."""
+        """Returns whether the process ended within `timeout_s`."""
         if self._process is None:
             return True
         try:
@@ -106,17 +107,18 @@ class ChildProcess:
         return True
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """SIGTERM, and SIGKILL after `timeout_s`; its own children end with it. Idempotent."""
+        """Send SIGTERM, and SIGKILL after `timeout_s`, also to the process's children.
+        Idempotent."""
         if self._process is None or self._is_swept:
             return
         self.send_signal(signal.SIGTERM)
-        self.send_signal(signal.SIGCONT)  # a frozen process sees no SIGTERM
+        self.send_signal(signal.SIGCONT)  # a stopped process receives no SIGTERM
         if not self.wait(timeout_s):
             self.kill()
         self._kill_session()
 
     def kill(self) -> None:
-        """SIGKILL, to its own children too."""
+        """Send SIGKILL to the process and its children."""
         if self._process is None or self._is_swept:
             return
         self._process.kill()
@@ -124,7 +126,7 @@ class ChildProcess:
         self._process.wait()
 
     def has_logged(self, text: str) -> bool:
-        """Since it was started."""
+        """Returns whether the log contains `text` since the last start."""
         with self.log_path.open("rb") as log:
             log.seek(self._log_start)
             return text.encode() in log.read()
@@ -134,7 +136,7 @@ class ChildProcess:
         return log_end(self.log_path, lines)
 
     def describe_end(self) -> str:
-        """How it ended, and the last lines of its log."""
+        """The exit code or signal, and the last lines of the log."""
         code = self.exit_code
         how = f"ended with exit code {code}"
         if code is not None and code < 0:
@@ -142,15 +144,15 @@ class ChildProcess:
         return f"{self.name} {how}; the end of {self.log_path}:\n{self.log_end()}"
 
     def _kill_session(self) -> None:
-        # Its own children that are left: a JVM, for example. Once only: after that the group's id
-        # is free, and may be another's by the next call.
+        # Ends remaining children, for example a JVM. Only once: afterwards the group's id is free
+        # and may belong to another process.
         self._is_swept = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
 
 def stop_all(children: Sequence[ChildProcess], timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Stop them in parallel, within `timeout_s` for all."""
+    """Stop all children in parallel, within `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     for child in children:
         child.send_signal(signal.SIGTERM)
@@ -159,7 +161,7 @@ def stop_all(children: Sequence[ChildProcess], timeout_s: float = STOP_TIMEOUT_S
 
 
 def log_end(path: Path, lines: int = 12) -> str:
-    """The last lines of a log, indented, without Java's stack frames, which hide the reason."""
+    """The last lines of a log, indented, without Java's stack frames, which hide the cause."""
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
@@ -176,7 +178,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ones. Raises OSError where too few are free."""
+    """Distinct free ports. Raises OSError if there are too few."""
     ports: list[int] = []
     for port in random.sample(_RANGE, 100 * count):
         if len(ports) < count and is_free(port):
@@ -187,7 +189,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Returns whether a server can listen there now, on loopback."""
+    """Returns whether a server can listen on this loopback port now."""
     with socket.socket() as candidate:
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

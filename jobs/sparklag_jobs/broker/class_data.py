@@ -1,7 +1,8 @@
-"""Class-data archives (AppCDS): a JVM that maps its classes from one starts with half the work.
+"""Class-data archives (AppCDS): a JVM that maps its classes from an archive starts with half the
+work.
 
-An archive fits one Java and one class path, in its order. A JVM ignores one that does not fit, and
-starts as it does without.
+An archive fits one Java and one class path, in its order. A JVM ignores an archive that does not
+fit, and starts without it.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from sparklag_jobs.broker import maven
 from sparklag_jobs.broker.maven import find_java
 from sparklag_jobs.errors import ArchiveNotMade
 
-# What does not fit is no reason for a line in somebody's log.
+# An archive that does not fit must not write to a user's log.
 _QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 class ClassDataArchive:
-    """The archive of the programs that `java` runs with `class_path`; a folder
-    means its jars, as `folder/*` does."""
+    """The archive of the programs that `java` runs with `class_path`, in which a folder stands for
+    its jars, like `folder/*`."""
 
     def __init__(
         self, name: str, java: Path, class_path: Sequence[Path], cache_dir: Path | None = None
     ) -> None:
         self._name = name
-        # What changes with each release of Java.
+        # This file changes with each release of Java.
         modules = java.resolve().parents[1] / "lib" / "modules"
         jars = (sorted(path.glob("*.jar")) if path.is_dir() else [path] for path in class_path)
         self.files = [modules, *chain.from_iterable(jars)]
@@ -41,14 +42,14 @@ class ClassDataArchive:
         return self._folder / f"{self._name}-{digest}.jsa"
 
     def options(self) -> tuple[str, ...]:
-        """Options of a JVM; none where the archive was not made."""
+        """JVM options for the archive; none if it does not exist."""
         return (f"-XX:SharedArchiveFile={self.path}", *_QUIET) if self._is_whole() else ()
 
     def make(self, run: Callable[[Sequence[str]], object]) -> bool:
-        """Make it where it is missing; whether it was. `run` runs one JVM, with these options, to
-        its end: what that has loaded is the archive.
+        """Make a missing archive; return whether that was needed. `run` runs one JVM with these
+        options to its end: the archive has the classes that this JVM loaded.
 
-        Safe in several processes at once: one makes it, the others wait. Raises what `run` raises,
+        Safe in several processes at once: one makes it, the others wait. Raises errors of `run`,
         and ArchiveNotMade.
         """
         if self._is_whole():
@@ -73,11 +74,11 @@ class ClassDataArchive:
 
     @property
     def _description(self) -> Path:
-        """What is written last: the files of the class path, and the archive's own size."""
+        """The file written last: the files of the class path, and the size of the archive."""
         return self.path.with_suffix(".files")
 
     def _is_whole(self) -> bool:
-        """A JVM that maps less than it expects is killed by the system."""
+        """Checks the size: the system kills a JVM that maps an incomplete archive."""
         try:
             size = self._description.read_text().splitlines()[-1]
             return size == str(self.path.stat().st_size)
@@ -85,7 +86,7 @@ class ClassDataArchive:
             return False
 
     def _remove_stale(self) -> None:
-        """Those whose files have changed or are gone: no JVM would use them."""
+        """Remove archives whose files changed or are gone: no JVM would use them."""
         for description in self._folder.glob("*.files"):
             lines = description.read_text().splitlines()[:-1]
             if any(line != _state(Path(line.rsplit(" ", 2)[0])) for line in lines):
@@ -101,8 +102,8 @@ def kafka_class_data() -> ClassDataArchive:
 def spark_class_data(connector: Sequence[Path]) -> ClassDataArchive:
     """The archive of a driver with the Kafka connector. Raises JavaMissing.
 
-    Java uses no archive where there are files in Spark's folder of configuration, which is on the
-    class path too.
+    Java uses no archive if Spark's configuration folder, which is also on the class path, has
+    files.
     """
     return ClassDataArchive("spark", find_java(), [*connector, maven.spark_jars_dir()])
 

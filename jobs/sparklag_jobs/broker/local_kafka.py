@@ -1,4 +1,4 @@
-"""A Kafka broker on this machine: its storage, its configuration and its process."""
+"""A Kafka broker on this machine: its storage, configuration and process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOOL: Final = ("kafka.tools.StorageTool", "format", "--ignore-formatted")
 
 
 def cluster_id_of(storage: Path) -> str | None:
-    """The id in a node's storage. None: it is not formatted."""
+    """The cluster id in a node's storage. None: the storage is not formatted."""
     meta = storage / _META
     if not meta.exists():
         return None
@@ -33,19 +33,19 @@ def cluster_id_of(storage: Path) -> str | None:
 
 
 def formatted_copy(storage: Path, cluster_id: str, node: Mapping[str, str]) -> bool:
-    """Make `storage` from the copy that is kept for nodes like this; whether there is one.
+    """Make `storage` from a cached copy for such nodes. Returns False if there is none.
 
-    `node` are the properties of the node. Raises BrokerFailed.
+    `node`: the properties of the node. Raises BrokerFailed.
     """
     kept = _kept(node)
     if not (kept / _META).is_file():
         return False
-    # As Kafka forms the ids of folders.
+    # Kafka forms the ids of folders like this.
     directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     ids = {"cluster.id": cluster_id, "node.id": node["node.id"], "directory.id": directory_id}
     meta = "".join(f"{name}={value}\n" for name, value in {**ids, "version": "1"}.items())
     try:
-        # Its properties last: a folder without them is formatted again.
+        # The properties last: a folder without them is formatted again.
         shutil.copytree(kept, storage, ignore=shutil.ignore_patterns(_META), dirs_exist_ok=True)
         (storage / _META).write_text(meta)
     except OSError as error:
@@ -54,13 +54,13 @@ def formatted_copy(storage: Path, cluster_id: str, node: Mapping[str, str]) -> b
 
 
 def keep_formatted(storage: Path, node: Mapping[str, str]) -> None:
-    """Keep a copy of a folder that the tool has formatted without arguments, which may hold
-    passwords. Where the cache cannot be written, the tool runs each time."""
+    """Cache a copy of a folder that the storage tool formatted without arguments, which may contain
+    passwords. If the cache cannot be written, the tool runs each time."""
     kept = _kept(node)
     with contextlib.suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".keeping-", dir=kept.parent) as scratch:
-            # Only a complete one ever has the final name; of two at once the first stays.
+            # Only a complete copy gets the final name. If two are made, the first stays.
             shutil.copytree(storage, Path(scratch) / "storage").rename(kept)
 
 
@@ -85,8 +85,7 @@ rootLogger.level = INFO
 rootLogger.appenderRef.console.ref = CONSOLE
 """
 
-# A small node that starts and answers quickly: it holds one replica of everything, and few
-# partitions.
+# A small node that starts and responds quickly: one replica of each of its few partitions.
 _PROPERTIES: Final = {
     "process.roles": "broker,controller",
     "node.id": str(CONTROLLER_ID),
@@ -123,30 +122,30 @@ class Ports(NamedTuple):
 class LocalKafka(ChildProcess):
     """One Kafka node, broker and controller, on free loopback ports.
 
-    `stop` and `kill` keep ports and data, so that `start` brings back the same broker; the next
-    one with the `directory` continues from its data. It dies with its owner (see ChildProcess).
+    `stop` and `kill` keep ports and data, so `start` restarts the same broker; another one with the
+    same `directory` continues from its data. The node dies with its owner (see ChildProcess).
 
-    The client listener is `bootstrap_servers`; a second one, `internal_servers`, is always
-    PLAINTEXT, so that a test may administer a secured broker. The port of the first is
-    `client_port`, or a free one.
+    The client listener is `bootstrap_servers`, on `client_port` or a free port. The second
+    listener, `internal_servers`, is always PLAINTEXT, so that a test can administer a secured
+    broker.
     """
 
     _format_args: Sequence[str] = ()
-    """Passed to Kafka's storage tool."""
+    """Arguments for Kafka's storage tool."""
     jvm_options: Sequence[str] | None = None
-    """In place of those that use the archive of its class data."""
+    """Replaces the options for the class-data archive."""
 
     def __init__(self, directory: Path, client_port: int | None = None) -> None:
         super().__init__("the Kafka broker", [], log_path=directory / "broker.log")
         self.directory = directory
-        # Kafka's own form has 22 characters. Its tools take a leading dash for an option.
+        # Kafka's own form has 22 characters. Its tools parse a leading dash as an option.
         self._cluster_id = uuid.uuid4().hex[:22]
         self._client_port = client_port
         self._ports: Ports | None = None
 
     @property
     def ports(self) -> Ports:
-        """Raises BrokerFailed before the first start."""
+        """The ports of the listeners. Raises BrokerFailed before the first start."""
         if self._ports is None:
             raise BrokerFailed("the broker has no address before it is started")
         return self._ports
@@ -158,19 +157,19 @@ class LocalKafka(ChildProcess):
 
     @property
     def internal_servers(self) -> str:
-        """host:port of the listener that is always PLAINTEXT."""
+        """host:port of the PLAINTEXT listener."""
         return f"{HOST}:{self.ports.internal}"
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start the broker and return once it answers.
+        """Start the broker and return once it responds.
 
-        The first start takes free ports, and others where one is taken in the meantime. Raises
-        JavaMissing, DownloadFailed, BrokerFailed (with the end of the log).
+        The first start takes free ports, and others if one is taken meanwhile. Raises JavaMissing,
+        DownloadFailed, BrokerFailed (with the end of the log).
         """
         if self.is_alive():
             return
         deadline = time.monotonic() + timeout_s
-        # After the first start its clients know the ports.
+        # After the first start the clients know the ports.
         attempts = _PORT_ATTEMPTS if self._ports is None else 1
         for attempt in range(1, attempts + 1):
             if self._ports is None:
@@ -198,8 +197,8 @@ class LocalKafka(ChildProcess):
         options = archive if self.jvm_options is None else self.jvm_options
         self._command = [*self._java(options), "kafka.Kafka", str(configuration)]
         super().start()
-        # It may answer at one listener and then end because the port of another is taken: only
-        # this line of the log means that all are open, and the broker is registered.
+        # One listener may respond although the port of another is taken, and the broker ends. Only
+        # this log line means that all are open and the broker is registered.
         while not self.has_logged(_STARTED):
             if not self.is_alive():
                 raise BrokerFailed(self.describe_end())
@@ -252,7 +251,7 @@ class LocalKafka(ChildProcess):
                     command, stdout=log, stderr=subprocess.STDOUT, timeout=timeout_s, check=True
                 )
             except subprocess.SubprocessError as error:
-                # Not the command itself: it may hold passwords.
+                # Without the command, which may contain passwords.
                 message = f"cannot format the broker's storage:\n{self.log_end()}"
                 raise BrokerFailed(message) from error
         if not self._format_args:

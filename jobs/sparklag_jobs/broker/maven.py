@@ -1,8 +1,7 @@
-"""Java, and jars by Maven coordinates, downloaded once with the Ivy that ships inside Spark.
+"""Java, and jars by Maven coordinates, downloaded once with the Ivy inside Spark.
 
-So the local broker and Spark's Kafka connector need nothing installed but pyspark, or a Spark at
-SPARK_HOME, and Java. What is cached needs no Spark.
-As a program it downloads the connector, where that is not cached yet.
+The local broker and Spark's Kafka connector need only pyspark, or a Spark at SPARK_HOME, and Java.
+Cached jars need no Spark. As a program this downloads the connector, unless it is cached.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ KAFKA_VERSION: Final = "4.4.0"
 
 OLDEST_JAVA: Final = 17
 NEWEST_JAVA: Final = 22
-"""From 23 on `Subject.getSubject` throws, which the Hadoop client inside Spark 4.0 calls."""
+"""From Java 23 on, `Subject.getSubject` throws; the Hadoop client inside Spark 4.0 calls it."""
 
 _HINT: Final = (
     f"install Java {OLDEST_JAVA} to {NEWEST_JAVA} (Debian, Ubuntu: apt install"
@@ -49,9 +48,9 @@ _IVY_FILE: Final = """\
 _DOWNLOAD_DEADLINE_S: Final = 600
 _LOG_LINES_SHOWN: Final = 8
 
-# Ivy runs for seconds and mostly waits, so it compiles little, and does not look for sources and
-# documentation. Checksums from the same host over the same TLS connection prove nothing, and
-# requesting them takes half of the time; Ivy checks each file's length.
+# Ivy runs for seconds and mostly waits, so it compiles little, and skips sources and documentation.
+# Checksums from the same host over the same TLS connection prove nothing, and take half of the
+# time; Ivy checks each file's length.
 _IVY_OPTIONS: Final = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -63,7 +62,7 @@ _IVY_OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class Module:
-    """A Maven artifact's coordinates. In an exclusion, they may be regular expressions."""
+    """Coordinates of a Maven artifact. In an exclusion they may be regular expressions."""
 
     organisation: str
     name: str
@@ -75,7 +74,7 @@ class Module:
         return ":".join(part for part in (self.organisation, self.name, self.revision) if part)
 
 
-# By Spark's minor version: the newest that is made for it and was tried.
+# By Spark's minor version: the newest tested release for it.
 _DELTA: Final = {
     "3.5": Module("io.delta", "delta-spark_2.12", "3.3.2"),
     "4.0": Module("io.delta", "delta-spark_2.13", "4.0.0"),
@@ -88,7 +87,7 @@ _DELTA: Final = {
 def find_java() -> Path:
     """The `java` of JAVA_HOME, which Spark uses too, or else of PATH.
 
-    Raises JavaMissing where there is none, or only one that Spark does not run on.
+    Raises JavaMissing if there is none, or its version does not run Spark.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -112,24 +111,24 @@ def kafka_jars() -> list[Path]:
     return resolve_jars(
         [
             Module("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-            # Without a binding the broker logs nothing at all.
+            # Without a binding the broker logs nothing.
             Module("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
         ]
     )
 
 
 def spark_kafka_jars() -> list[Path]:
-    """Spark's Kafka connector for the installed pyspark, as `jars_beside_spark`."""
+    """Spark's Kafka connector for the installed pyspark, see `jars_beside_spark`."""
     return _spark_module_jars("spark-sql-kafka-0-10")
 
 
 def spark_avro_jars() -> list[Path]:
-    """Spark's module for Avro, as `jars_beside_spark`."""
+    """Spark's Avro module, see `jars_beside_spark`."""
     return _spark_module_jars("spark-avro")
 
 
 def table_format_jars(table_format: str) -> list[Path]:
-    """The runtime of `delta`, as `jars_beside_spark`; none for `parquet`."""
+    """The runtime of `delta`, see `jars_beside_spark`; none for `parquet`."""
     if table_format != "delta":
         return []
     version = str(_pyspark().__version__)
@@ -146,7 +145,7 @@ def _spark_module_jars(name: str) -> list[Path]:
 
 
 def jars_beside_spark(module: Module) -> list[Path]:
-    """The jars of a module for `spark.jars`, without what Spark has itself. Raises JavaMissing,
+    """The jars of a module for `spark.jars`, without jars of Spark itself. Raises JavaMissing,
     DownloadFailed."""
     present = {re.sub(r"-\d[^/]*\.jar$", "", jar.name) for jar in spark_jars_dir().glob("*.jar")}
     return resolve_jars(
@@ -159,7 +158,7 @@ def jars_beside_spark(module: Module) -> list[Path]:
 
 
 def default_cache_dir() -> Path:
-    """`sparklag` in XDG_CACHE_HOME, or in ~/.cache where that is not set."""
+    """`sparklag` in XDG_CACHE_HOME, or in ~/.cache if that is not set."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "sparklag"
 
@@ -167,8 +166,8 @@ def default_cache_dir() -> Path:
 def resolve_jars(
     modules: Sequence[Module], *, excluding: Iterable[Module] = (), cache_dir: Path | None = None
 ) -> list[Path]:
-    """The jars of `modules` with their dependencies, or their archives, sorted by name. From the
-    cache where they are there.
+    """The jars of `modules` with their dependencies, or their archives, sorted by name; from the
+    cache if possible.
 
     Safe in several processes at once: one downloads, the others wait. Raises JavaMissing,
     DownloadFailed.
@@ -194,9 +193,9 @@ def _fetch(modules: Sequence[Module], description: str, target: Path) -> None:
         jars = scratch / "jars"
         jars.mkdir()
         (scratch / "ivy.xml").write_text(description)
-        # A cache of its own: Ivy does not lock a shared one, and would keep every jar twice.
+        # A separate cache: Ivy does not lock a shared one, and would keep every jar twice.
         _run_ivy(modules, scratch / "ivy.xml", jars, scratch / "ivy")
-        # Only a complete set ever has the final name, even if the machine stops half way.
+        # Only a complete set gets the final name, even if the machine stops half way.
         jars.rename(target)
 
 
@@ -221,7 +220,7 @@ def _run_ivy(modules: Sequence[Module], description: Path, jars: Path, ivy_cache
     except OSError as error:
         raise JavaMissing(f"{command[0]} does not run: {error}") from error
     if done.returncode != 0 or not any(jars.glob("*")):
-        # Without stack frames and separators, which hide the reason.
+        # Omits stack frames and separators, which hide the cause.
         lines = [line.strip() for line in done.stdout.splitlines()]
         lines = [line for line in lines if line.strip(":- \t") and not line.startswith("at ")]
         end = "\n".join(lines[-_LOG_LINES_SHOWN:])
@@ -237,7 +236,7 @@ def _ivy_file(modules: Iterable[Module], excluding: Iterable[Module]) -> str:
         ' matcher="exactOrRegexp"/>'
         for module in excluding
     ]
-    # The cache is keyed by this text.
+    # This text is the key of the cache.
     return _IVY_FILE.format("\n".join(dependencies))
 
 
@@ -260,7 +259,7 @@ def _ivy_dependency(module: Module) -> str:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the file's lock. The system releases it with the process, however that ends."""
+    """Hold the file's lock. The system releases it when the process ends."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -278,7 +277,7 @@ def spark_jars_dir() -> Path:
     if home and find_spec("pyspark") is None:
         return Path(home) / "jars"
     package = Path(str(_pyspark().__file__)).parent
-    # Installed by pip the jars are inside; in a Spark distribution it is SPARK_HOME/python/pyspark.
+    # A pip installation has the jars inside; a Spark distribution has SPARK_HOME/python/pyspark.
     inside = package / "jars"
     return inside if inside.is_dir() else package.parents[1] / "jars"
 

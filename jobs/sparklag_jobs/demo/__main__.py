@@ -1,4 +1,4 @@
-"""The demo: broker, producer, PySpark queries and service on this machine, and the lag, live.
+"""The demo: broker, producer, PySpark queries and service on this machine, with live lag.
 
 python -m sparklag_jobs.demo [--seconds N] [--kafka-only]
 """
@@ -34,20 +34,20 @@ from sparklag_schemas.timestamps import epoch_ms
 
 TICK_S: Final = 0.2
 FIRST_LAG_TIMEOUT_S: Final = 300.0  # a busy machine takes long to start Spark
-# What `--seconds` shows at least, on a machine where the start alone took that long.
+# Minimum time that `--seconds` shows the lag, after a slow start.
 SHOWN_AT_LEAST_S: Final = 10.0
 _ANSWER_TIMEOUT_S: Final = 2.0
 
-# The service is on this machine, and a proxy of the environment elsewhere.
+# Ignores a proxy of the environment: the service is on this machine.
 _open_url: Final = build_opener(ProxyHandler({})).open
 
 
 class NoLagEvent(SparklagError):
-    """The service answered with no lag of a query in time."""
+    """The service reported no lag of a query in time."""
 
 
 def run(arguments: argparse.Namespace, directory: Path) -> int:
-    """The whole demo, its files in `directory`; the exit code."""
+    """Run the whole demo, with its files in `directory`. Returns the exit code."""
     lags = [QueryLag(name, time.monotonic(), epoch_ms()) for name in QUERY_NAMES]
     screen = Screen(Console(highlight=False), time.monotonic())
     processes = DemoProcesses(screen.report, directory, arguments.http_port, arguments.kafka_port)
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> int:
 
 
 def run_kafka_only(arguments: argparse.Namespace, directory: Path) -> int:
-    """The broker alone, its files in `directory`; the exit code."""
+    """Run only the broker, with its files in `directory`. Returns the exit code."""
     started_at = time.monotonic()
     screen = Screen(Console(highlight=False), started_at)
     broker = LocalKafka(directory / "kafka", arguments.kafka_port)
@@ -86,7 +86,7 @@ def run_kafka_only(arguments: argparse.Namespace, directory: Path) -> int:
 def _run_until_end(
     run: Callable[[], None], stop: Callable[[], None], screen: Screen, directory: Path
 ) -> int:
-    """Runs until it returns, fails, or a signal comes, then stops. Returns the exit code."""
+    """Call `run` until it returns, fails or a signal arrives, then `stop`; the exit code."""
     failure: SparklagError | None = None
     signals = ending_signals(signal.SIGINT, signal.SIGHUP)
     try:
@@ -112,7 +112,7 @@ def _run_until_end(
 def _watch(
     lags: Sequence[QueryLag], processes: DemoProcesses, screen: Screen, seconds: float | None
 ) -> None:
-    """Raises ProcessFailed when a process has died, NoLagEvent when no lag came."""
+    """Show the lag. Raises ProcessFailed if a process died, NoLagEvent if no lag arrived."""
     command, servers = own_command(), processes.broker.bootstrap_servers
     is_announced = False
     while not _is_over(lags, seconds):
@@ -136,7 +136,7 @@ def _watch(
 
 
 def _read_lag(url: str) -> LagEvent | None:
-    """The service's answer; None while it has none."""
+    """The service's lag event of a query. None: not available yet."""
     try:
         with _open_url(url, timeout=_ANSWER_TIMEOUT_S) as answer:
             return decode_lag_event(answer.read(MAX_MESSAGE_BYTES))
@@ -191,8 +191,8 @@ def _port(text: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0, also after Ctrl-C; 1 where a part died or no lag came; 2 for an argument that
-    cannot be used."""
+    """Run the demo. Exit code: 0, also after Ctrl-C; 1 if a part died or no lag arrived; 2 for an
+    invalid argument."""
     arguments = _arguments(argv)
     if arguments.kafka_port is not None and not is_free(arguments.kafka_port):
         return _refuse(f"--kafka-port {arguments.kafka_port} is taken: expected a free port")

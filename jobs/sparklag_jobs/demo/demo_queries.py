@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 def build_payments(
     spark: SparkSession, access: ClusterAccess, checkpoint: Path
 ) -> DataStreamWriter:
-    """The query that reads payments more slowly than a burst of them comes; not yet started."""
+    """The query that reads payments more slowly than a burst arrives; not started yet."""
     records = order_totals.read_topic(
         spark, access, PAYMENTS.topic, streams.MAX_PAYMENTS_PER_TRIGGER
     )
@@ -53,10 +53,10 @@ def build_payments(
 def build_invoices(
     spark: SparkSession, access: ClusterAccess, checkpoint: Path, *, started_at: int
 ) -> DataStreamWriter:
-    """The query that fails on an invalid invoice; not yet started.
+    """The query that fails on an invalid invoice; not started yet.
 
-    It skips those that were issued before `started_at`, epoch milliseconds, so that a restart gets
-    past the one that it failed on.
+    It skips invalid invoices issued before `started_at` (epoch milliseconds), so that a restart
+    gets past the one that it failed on.
     """
     records = order_totals.read_topic(spark, access, INVOICES.topic, None)
     invoice = from_json(col("value").cast("string"), _INVOICE_SCHEMA)
@@ -72,13 +72,13 @@ def build_invoices(
 
 
 def _discarding(rows: DataFrame, name: str, checkpoint: Path) -> DataStreamWriter:
-    """Computes every row and writes none."""
+    """Computes every row, and writes none."""
     writer = rows.writeStream.format("noop").queryName(name)
     return writer.option("checkpointLocation", str(checkpoint))
 
 
 class RestartedQuery:
-    """A query that `start` starts, and again some seconds after it has failed."""
+    """A query that `start` starts, and restarts some seconds after a failure."""
 
     def __init__(self, start: Callable[[], StreamingQuery]) -> None:
         self._start = start
@@ -86,7 +86,7 @@ class RestartedQuery:
         self.query = start()
 
     def poll(self) -> None:
-        """Restart it when it is time."""
+        """Restart a failed query when its time has come."""
         if self.query.isActive:
             return
         now = time.monotonic()
@@ -100,8 +100,8 @@ class RestartedQuery:
 
 
 def run(spark: SparkSession, bootstrap_servers: str, checkpoints: Path) -> None:
-    """Run the queries until `orders` or `payments` fails, or SIGINT or SIGTERM comes. Creates the
-    topics if missing."""
+    """Run the queries until `orders` or `payments` fails, or on SIGINT or SIGTERM. Creates missing
+    topics."""
     signals = StopSignals()
     access = ClusterAccess(bootstrap_servers)
     topics = [demo_topic(stream.topic, stream.partitions) for stream in STREAMS]
@@ -134,7 +134,7 @@ def run(spark: SparkSession, bootstrap_servers: str, checkpoints: Path) -> None:
 
 
 def main() -> int:
-    """Exit code: 0 when ended by a signal, 1 with the reason when a query failed for good."""
+    """Run the queries. Exit code: 0 after a signal, 1 with the reason after a failure."""
     parser = argparse.ArgumentParser(
         prog="python -m sparklag_jobs.demo.demo_queries",
         description="Run the demo's three queries, until Ctrl-C.",

@@ -1,8 +1,8 @@
-"""Writes orders to Kafka, at a rate that rises and falls; with `--all`, payments and invoices too.
+"""Writes orders to Kafka at a rising and falling rate; with `--all` also payments and invoices.
 
 python -m sparklag_jobs.demo.order_producer --bootstrap-servers localhost:9092
 
-It connects by the settings `kafka.*`.
+The settings `kafka.*` apply to its connection.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sparklag_schemas.settings import ClusterAccess, load_settings
 from sparklag_schemas.timestamps import epoch_ms
 
 TICK_S: Final = 0.05
-# Records that are more overdue than this are skipped: a burst after a pause would be no wave.
+# Older overdue records are skipped: a burst after a pause would distort the wave.
 MAX_OVERDUE_S: Final = 1.0
 FLUSH_TIMEOUT_S: Final = 3.0
 
@@ -50,9 +50,8 @@ log = logging.getLogger(__name__)
 async def produce(arguments: argparse.Namespace) -> None:
     """Send records until SIGINT or SIGTERM.
 
-    Creates the topics where they are missing. Raises PipelineError where no broker answers,
-    TopicUnavailable where a topic is missing and may not be created. Waits for a broker that goes
-    away afterwards.
+    Creates missing topics. Raises PipelineError if no broker responds, TopicUnavailable if a
+    missing topic may not be created. Later it waits for a broker that does not respond.
     """
     stop = asyncio.Event()
     for number in ending_signals(signal.SIGINT):
@@ -98,7 +97,7 @@ async def produce(arguments: argparse.Namespace) -> None:
 
 
 class _Sender:
-    """Sends the records of a stream, and counts what Kafka has acknowledged."""
+    """Sends the records of a stream, and counts those that Kafka acknowledged."""
 
     def __init__(self, producer: AIOKafkaProducer, stream: RecordStream, partitions: int) -> None:
         self.stream = stream
@@ -111,7 +110,7 @@ class _Sender:
         self.failed = 0
 
     async def send(self, elapsed_s: float, interval_s: float) -> None:
-        """Send what is due after an interval that ends `elapsed_s` after the start."""
+        """Send the records that are due after an interval that ends `elapsed_s` after the start."""
         self._owed += self.stream.per_second(elapsed_s) * interval_s
         while self._owed >= 1:
             record = self.stream.record(self._chance, self._sent, epoch_ms())
@@ -150,7 +149,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 when ended by SIGINT or SIGTERM, 1 with one line when it cannot go on."""
+    """Run the producer. Exit code: 0 after SIGINT or SIGTERM, 1 with one line after an error."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     quiet_client_logs()
     arguments = _arguments(argv)

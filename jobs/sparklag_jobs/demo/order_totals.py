@@ -1,9 +1,9 @@
-"""The query that the demo watches: what each customer ordered in each ten seconds.
+"""The query that the demo watches: the orders of each customer in each ten seconds.
 
 python -m sparklag_jobs.demo.order_totals --bootstrap-servers localhost:9092
 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 order_totals.py ...
 
-It connects by the settings `kafka.*`, as the listener does.
+The settings `kafka.*` apply to its connection, like the listener's.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sparklag_schemas.settings import ClusterAccess, load_settings
 TRIGGER_INTERVAL: Final = f"{TRIGGER_S} seconds"
 
 _ORDER_SCHEMA: Final = "order_id string, customer string, amount_cents bigint, ordered_at bigint"
-# On two cores the optimising compiler costs more time than it saves here.
+# On two cores the optimising compiler costs more time than it saves.
 _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def build(
     max_offsets_per_trigger: int | None = None,
     trigger_interval: str = TRIGGER_INTERVAL,
 ) -> DataStreamWriter:
-    """The query, not yet started. Both topics must exist.
+    """The query, not started yet. Both topics must exist.
 
     The batch size and the trigger interval together limit its rate.
     """
@@ -112,10 +112,8 @@ def build(
 
 
 def build_session() -> SparkSession:
-    """A small local session with the Kafka connector; under spark-submit, the given one.
-
-    Raises JavaMissing, DownloadFailed.
-    """
+    """A small local session with the Kafka connector; under spark-submit, the given session. Raises
+    JavaMissing, DownloadFailed."""
     return query_process.build_session(
         "order-totals",
         settings={
@@ -133,7 +131,7 @@ def build_session() -> SparkSession:
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
-    """Run the query until it fails, or SIGINT or SIGTERM comes. Creates the topics if missing."""
+    """Run the query until it fails, or on SIGINT or SIGTERM. Creates missing topics."""
     signals = StopSignals()
     kafka = msgspec.structs.replace(load_settings().kafka, client_id="order-totals")
     access = ClusterAccess(arguments.bootstrap_servers, kafka)
@@ -187,13 +185,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 when ended by a signal, 1 with the reason when the query failed."""
+    """Run the query. Exit code: 0 after a signal, 1 with the reason if the query failed."""
     arguments = _arguments(argv)
     return run_in_session(lambda spark: run(spark, arguments))
 
 
 def run_in_session(run: Callable[[SparkSession], None]) -> int:
-    """Log, open the session, run, and close it. The exit code: 1 where it failed."""
+    """Configure the log, open a session, call `run`. Exit code: 1 after an error."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:

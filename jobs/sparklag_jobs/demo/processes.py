@@ -1,4 +1,4 @@
-"""The processes of the demo, and the files that record them."""
+"""The processes of the demo, and their lags."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from sparklag_schemas.text.formatting import records
 
 @dataclass
 class QueryLag:
-    """The lag of `query`. `started_at` is on the monotonic clock.
+    """The lag of `query`. `started_at` is `time.monotonic()`.
 
-    In a directory of an earlier run, the service republishes that run's position: what was
-    observed before `since_ms` (epoch) does not count.
+    In the directory of an earlier run, the service republishes that run's position: observations
+    before `since_ms` (epoch) do not count.
     """
 
     query: str
@@ -43,7 +43,7 @@ class QueryLag:
     failures: int = 0
 
     def add(self, event: LagEvent, now: float) -> None:
-        """Take the lag event that the service answered with; the same one again does not count."""
+        """Add a lag event from the service; an event that was added before does not count."""
         if event.observed_at < self.since_ms:
             return
         last = self.event
@@ -86,7 +86,7 @@ _PORT_ATTEMPTS: Final = 3
 class DemoProcesses:
     """Broker, queries, service and producer, with their files in `directory`.
 
-    What is started is passed to `report`, as a line.
+    `report` gets a line for each start.
     """
 
     def __init__(
@@ -110,13 +110,13 @@ class DemoProcesses:
         return f"http://{HOST}:{self._http_port}"
 
     def start(self) -> None:
-        """Start all but the producer. Raises PipelineError.
+        """Start all processes except the producer. Raises PipelineError.
 
-        The queries take some time after this to read their first records.
+        The queries read their first records some time later.
         """
         self._choose_port()
         find_java()
-        # Downloaded beside the broker's own jars; the query waits for it.
+        # Downloads next to the broker's own jars; the queries wait for it.
         self._start("connector", "sparklag_jobs.broker.maven")
         self._report("Jars: Kafka, and Spark's connector for it")
         kafka_jars()
@@ -128,12 +128,12 @@ class DemoProcesses:
         self._start_service()
 
     def poll(self) -> None:
-        """Start the producer when it is time, and see whether the service is ready.
+        """Start the producer once the queries run, and check whether the service is ready.
 
-        Raises ProcessFailed, with the end of its log, for the first process that has died.
+        Raises ProcessFailed, with the end of its log, for the first process that died.
         """
         self._require_alive()
-        # Not before: a start of Spark may take long, and the lag of that time would hide the wave.
+        # Not earlier: the lag of a slow start of Spark would hide the wave.
         queries_run = all((self._checkpoints / name / "metadata").exists() for name in QUERY_NAMES)
         if queries_run and "producer" not in self._children:
             self._report(
@@ -142,16 +142,16 @@ class DemoProcesses:
             )
             self._start_client("producer", "sparklag_jobs.demo.order_producer", "--all")
         if not self.service_is_ready:
-            # uvicorn's line, after the port is bound.
+            # uvicorn logs this line after it has bound the port.
             self.service_is_ready = self._children["service"].has_logged("Started server process")
 
     def stop(self) -> None:
-        """End all of them, the broker last. Bounded in time; idempotent."""
+        """Stop all processes, the broker last. Bounded in time; idempotent."""
         stop_all(list(self._children.values()), _CLIENTS_STOP_S)
         self.broker.stop(_BROKER_STOP_S)
 
     def _require_alive(self) -> None:
-        # Another may have taken the port of the service first: two demos at once.
+        # Another process may have taken the port first, as in two demos at once.
         is_alive, attempts = self._children["service"].is_alive(), self._port_attempts
         if not is_alive and attempts < _PORT_ATTEMPTS and not is_free(self._http_port):
             self._choose_port()
@@ -181,8 +181,8 @@ class DemoProcesses:
         self._start(name, module, *arguments, "--bootstrap-servers", self.broker.bootstrap_servers)
 
     def _start(self, name: str, module: str, *arguments: object) -> None:
-        # The user's own sparklag settings, in the environment or in a file of the working
-        # directory, are for another Kafka than this one.
+        # Settings of the user, in the environment or in the working directory, are for another
+        # Kafka.
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith("SPARKLAG_")
         }

@@ -1,4 +1,4 @@
-"""What the demo prints: its progress, and the next steps."""
+"""The output of the demo: its progress, and the next steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sparklag_schemas.text.printable import printable
 
 
 def next_steps(command: str) -> str:
-    """How to see the lag of one's own query. `command` is what to type for `sparklag`. Pure."""
+    """How to see the lag of one's own query. `command`: what to type for `sparklag`. Pure."""
     return f"""\
 Next, a query of your own:
   two lines in its driver   import sparklag
@@ -42,7 +42,7 @@ A broker to try with:       {command} demo --kafka-only"""
 
 
 def broker_usage(servers: str, command: str, python: str) -> str:
-    """What to do with a broker at `servers`. Pure."""
+    """How to use a broker at `servers`. Pure."""
     options = f"--bootstrap-servers {servers}"
     return f"""\
   the service          {command} serve {options}
@@ -54,7 +54,7 @@ The broker creates no topic by itself; `order_producer --topic NAME` creates one
 
 
 def own_command() -> str:
-    """What to type for `sparklag` here: its path where PATH has another one, or none."""
+    """What to type for `sparklag`: its path if PATH has another or none."""
     own = Path(sys.executable).with_name("sparklag")
     if shutil.which("sparklag") == str(own) or not own.exists():
         return "sparklag"
@@ -62,7 +62,7 @@ def own_command() -> str:
 
 
 def own_python() -> str:
-    """What to type for the Python that runs this."""
+    """What to type for the Python that runs the demo."""
     return _shown(Path(sys.executable))
 
 
@@ -87,7 +87,7 @@ _COLUMNS: Final = (
 class Screen:
     """Prints lines, each with the seconds since the start.
 
-    While `live` is entered, a terminal shows the newest lag below them, in its place; a file or a
+    While `live` is entered, a terminal shows the newest lag in place below the lines. A file or a
     pipe gets it as lines every few seconds.
     """
 
@@ -106,7 +106,7 @@ class Screen:
         self.print(f"{time.monotonic() - self._started_at:6.1f} s  {text}")
 
     def announce(self, title: str, text: str) -> None:
-        """Print what the reader needs first: large in a terminal, else as a line."""
+        """Print important text: large in a terminal, otherwise as a line."""
         if self._console.is_interactive:
             shown = Text(text, style="bold")
             self._console.print(Panel(shown, title=title, padding=(1, 4), expand=False))
@@ -114,19 +114,19 @@ class Screen:
             self.report(f"{title}: {text}")
 
     def show(self, lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]) -> None:
-        """Show the lag of the queries. `addresses` are texts by their titles."""
+        """Show the lag of the queries. `addresses`: texts by title."""
         self.live.update(lag_picture(lags, now_ms, addresses), refresh=True)
         now = time.monotonic()
         if not self._console.is_interactive and now - self._last_lines_at >= _LINES_EVERY_S:
-            known = [lag.event for lag in lags if lag.event is not None and lag.has_lag]
-            if known:
+            events = [lag.event for lag in lags if lag.event is not None and lag.has_lag]
+            if events:
                 self._last_lines_at = now
-            for event in known:
+            for event in events:
                 self.report(plain_line(event))
 
 
 def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]) -> RenderableType:
-    """A row for each query, why one is not OK, and the addresses."""
+    """A row for each query, the reasons of those that are not OK, and the addresses."""
     rows: list[Sequence[str | Text]] = []
     reasons = []
     for lag in lags:
@@ -145,7 +145,7 @@ def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]
 
 
 def _cells(event: LagEvent, now_ms: int) -> tuple[str | Text, ...]:
-    worst = max((each for _, each in partitions_of(event)), key=lambda p: p.lag or 0, default=None)
+    worst = max((p for _, p in partitions_of(event)), key=lambda p: p.lag or 0, default=None)
     return (
         Text(plain(event.display_name), "bold"),
         status_cell(event),

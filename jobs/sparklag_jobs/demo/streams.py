@@ -1,5 +1,5 @@
-"""The records that the demo's producer writes, and their topics: a query reads each topic, and has
-its name."""
+"""The records of the demo's producer, and their topics. One query, of the same name, reads each
+topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparklag_schemas.settings import ClusterAccess, KafkaSettings
 BUSIEST_CUSTOMER: Final = "acme"
 CUSTOMERS: Final = tuple(f"customer-{number:02}" for number in range(1, 41))
 
-# Orders a second: a wave. The query's rate is in between, so that its lag rises and falls.
+# Orders a second, in a wave around the query's rate, so that its lag rises and falls.
 LOWEST_RATE: Final = 100
 HIGHEST_RATE: Final = 2500
 WAVE_S: Final = 40
@@ -33,8 +33,8 @@ QUERY_RATE: Final = MAX_OFFSETS_PER_TRIGGER // TRIGGER_S
 TOTALS_TOPIC: Final = "order-totals"
 TOTALS_PARTITIONS: Final = 2
 
-# Payments a second: each period begins with a burst, nearly all of it of one customer, so that one
-# partition has the lag. The query reads more than comes on average, and less than a burst.
+# Payments a second: each period begins with a burst, nearly all of one customer, so one partition
+# has the lag. The query reads more than the average, and less than a burst.
 QUIET_RATE: Final = 60
 BURST_RATE: Final = 900
 BURST_PERIOD_S: Final = 60
@@ -42,9 +42,9 @@ BURST_S: Final = 15
 PAYMENTS_TRIGGER_S: Final = 3
 MAX_PAYMENTS_PER_TRIGGER: Final = 1200
 MAX_PAYMENTS_LAG: Final = 3_000
-"""Records; with more the query has the status WARN."""
+"""Records; above it the query has the status WARN."""
 
-# Invoices a second: some are invalid, and their query fails on them. The first comes after 20 s.
+# Invoices a second. Some are invalid, the first after 20 s, and their query fails on them.
 INVOICE_RATE: Final = 40
 FIRST_INVALID: Final = 20 * INVOICE_RATE
 INVALID_EVERY: Final = 45 * INVOICE_RATE
@@ -90,7 +90,7 @@ class RecordStream:
     partitions: int
     per_second: Callable[[float], float]
     kind: Callable[[str, str, int, int], DemoRecord]
-    """Takes id, customer, amount and time."""
+    """Makes a record from id, customer, amount and time."""
     busiest_share: float
     """The busiest customer's share of the records."""
     is_invalid: Callable[[int], bool] = lambda number: False
@@ -108,7 +108,7 @@ class RecordStream:
 
 
 def orders_per_second(elapsed_s: float) -> float:
-    """A wave that begins with the lowest rate."""
+    """A wave that starts at the lowest rate."""
     phase = 2 * math.pi * elapsed_s / WAVE_S
     return LOWEST_RATE + (HIGHEST_RATE - LOWEST_RATE) * (1 - math.cos(phase)) / 2
 
@@ -133,11 +133,10 @@ QUERY_NAMES: Final = tuple(stream.topic for stream in STREAMS)
 
 
 def partition_of(customer: str, partitions: int) -> int:
-    """The first partition is the busiest customer's alone; the others share the rest.
+    """The busiest customer has the first partition alone; other customers share the rest.
 
-    So one heavy key does not delay the records of the others, and each customer's stay in order:
-    the hash is the same in every process (Python's own is not). A single partition is shared by
-    all.
+    So one hot key does not delay other records, and each customer's records stay in order: unlike
+    Python's own, this hash is the same in every process. A single partition is shared by all.
     """
     if customer == BUSIEST_CUSTOMER or partitions == 1:
         return 0
@@ -158,9 +157,9 @@ def demo_topic(name: str, partitions: int) -> TopicSpec:
 async def create_topics(
     bootstrap_servers: str, specs: Sequence[TopicSpec], kafka: KafkaSettings | None = None
 ) -> None:
-    """Create topics that are missing; the others stay as they are.
+    """Create missing topics; existing topics stay unchanged.
 
-    Raises PipelineError where Kafka cannot be used, TopicUnavailable where it refuses.
+    Raises PipelineError if Kafka cannot be used, TopicUnavailable if it refuses.
     """
     access = ClusterAccess(bootstrap_servers, kafka or KafkaSettings())
     try:

@@ -1,3 +1,3 @@
-"""The history of lag: the events of `consumer-lag` as permanent tables, and rolled up by time."""
+"""The history of lag: the events of `consumer-lag` in permanent tables, and roll-ups by time."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lag events as a Spark stream from `consumer-lag`, and the log of what is left out."""
+"""Lag events from `consumer-lag` as a Spark stream, and a log of the values that are left out."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _LOGIN_MODULES: Final = {
 
 
 def kafka_options(access: ClusterAccess) -> dict[str, str]:
-    """`kafka.*` options. Certificates and keys are passed as PEM text: executors elsewhere do not
-    have the files. Raises SettingsError for a file that cannot be read or that Java does not take.
-    """
+    """The `kafka.*` options. Certificates and keys are PEM text, since remote executors lack the
+    files. Raises SettingsError for a file that cannot be read, or whose format Java does not
+    support."""
     kafka = access.kafka
     options = {
         "kafka.bootstrap.servers": access.bootstrap_servers,
@@ -95,33 +95,33 @@ _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 _YEAR_10000_MS: Final = 253_402_300_800_000
 _EVENT: Final = f"struct<{event_schema()}>"
 _UNKNOWN_ID: Final = "sparklag: unknown schema id "
-"""What a query fails with that meets such an id; the id follows."""
+"""Start of the error of a query that meets such an id; the id follows."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class WriterSchemas:
-    """The schemas that Avro values were written in, by their ids."""
+    """The schemas of the writers of Avro values, by schema id."""
 
     has_registry: bool = False
-    """Whether unknown ids can be looked up."""
+    """True if unknown ids can be looked up."""
     schemas: Mapping[int, str] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
-    """Why values of an id cannot be read."""
+    """Why values with a schema id cannot be read, by id."""
 
 
 NO_AVRO: Final = WriterSchemas()
 
 
 def unknown_schema_id(error: StreamingQueryException) -> int | None:
-    """The id that a query failed for. None: it failed for another reason."""
+    """The schema id that a query failed for. None: it failed for another reason."""
     match = re.search(rf"{_UNKNOWN_ID}(\d+)", str(error))
     return int(match[1]) if match else None
 
 
 def look_up(avro: WriterSchemas, schema_id: int, registry: RegistrySettings) -> WriterSchemas:
-    """Returns `avro` with the registry's answer for that id. Raises RegistryError."""
-    # Packages that only readers of Avro have; `observe` has reported where they are missing.
+    """Returns `avro` with the registry's schema for that id. Raises RegistryError."""
+    # Only Avro needs these packages; `observe` has reported if they are missing.
     from sparklag_schemas.avro.registry import SchemaRegistry
     from sparklag_schemas.avro.schema import require_written_as
 
@@ -140,9 +140,9 @@ def look_up(avro: WriterSchemas, schema_id: int, registry: RegistrySettings) -> 
 def events(kafka_rows: DataFrame, avro: WriterSchemas = NO_AVRO) -> DataFrame:
     """Rows of Kafka's source as events: `topic`, `partition`, `offset`, `event`, `unreadable`.
 
-    `event` is a struct of `event_schema`, valid only where `unreadable` is null; that is the reason
-    why a value cannot be read. A tombstone has no row. The query fails, with an error for
-    `unknown_schema_id`, where the schema of a value is unknown and can be looked up.
+    `event` is a struct of `event_schema`, valid if `unreadable` is null; otherwise `unreadable` is
+    the reason why the value cannot be read. A tombstone has no row. If the schema of a value is
+    unknown but can be looked up, the query fails with an error for `unknown_schema_id`.
     """
     parsed = kafka_rows.where(col("value").isNotNull()).select(
         "topic",
@@ -159,12 +159,12 @@ def events(kafka_rows: DataFrame, avro: WriterSchemas = NO_AVRO) -> DataFrame:
 
 
 def _is_framed() -> Column:
-    """A value is in a schema registry's frame: 0, the schema's id in four bytes, the message."""
+    """True for values in a registry's frame: 0, the schema's id in four bytes, the message."""
     return expr("substring(value, 1, 1) = X'00'")
 
 
 def _schema_id() -> Column:
-    """Null where it is not framed, or cut off in its frame."""
+    """The schema id of a value. Null: the value has no frame, or only a part of it."""
     return expr(
         "if(substring(value, 1, 1) = X'00' AND length(value) >= 5,"
         " cast(conv(hex(substring(value, 2, 4)), 16, 10) AS bigint), null)"
@@ -176,7 +176,7 @@ def _event(avro: WriterSchemas) -> Column:
         col("value").cast("string"), event_schema(), {"columnNameOfCorruptRecord": CORRUPT}
     )
     nothing = lit(None).cast(_EVENT)
-    # A chain of `when` needs a first one.
+    # A chain of `when` needs a first condition.
     event = when(lit(False), nothing)
     for schema_id, writer in avro.schemas.items():
         reader = {"avroSchema": avro_schema(), "mode": "PERMISSIVE"}
@@ -228,10 +228,10 @@ _LATE: Final = "numRowsDroppedByWatermark"
 
 
 def count_unreadable(events: DataFrame) -> DataFrame:
-    """Returns the rows of `events`, with metrics of the unreadable ones in each batch: how many
-    there are, and up to ten offsets with the reason."""
+    """Returns the rows of `events`, with metrics of unreadable rows in each batch: their count, and
+    up to ten offsets with reasons."""
     unreadable = col("unreadable").isNotNull()
-    # Bounded, whatever comes: at most one sample of each tenth of all offsets.
+    # Bounded: at most one sample for each tenth of all offsets.
     tenth = fn.pmod(fn.xxhash64("topic", "partition", "offset"), lit(_SAMPLES))
     sample = fn.struct("topic", "partition", "offset", "unreadable")
     samples = (
@@ -244,8 +244,8 @@ def count_unreadable(events: DataFrame) -> DataFrame:
 class BatchLog:
     """Logs the progress of one query.
 
-    It polls: Spark drops the events of listeners that are too slow, and keeps the progress of the
-    last hundred batches.
+    It polls: Spark drops the events of slow listeners, but keeps the progress of the last hundred
+    batches.
     """
 
     def __init__(self, query: StreamingQuery) -> None:
@@ -253,7 +253,7 @@ class BatchLog:
         self._logged = -1
 
     def update(self) -> None:
-        """Log what batches since the last call have left out."""
+        """Log the values that batches since the last call left out."""
         newest = self._query.lastProgress
         if newest is None or newest["batchId"] <= self._logged:
             return

@@ -1,4 +1,4 @@
-"""The history of lag: `consumer-lag` as tables that stay, and rolled up by minute and by hour.
+"""The history of lag: `consumer-lag` in permanent tables, with roll-ups by minute and by hour.
 
 sparklag history run --bootstrap-servers localhost:9092 --output history
 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 lag_history.py ...
@@ -46,17 +46,14 @@ log = logging.getLogger(__name__)
 
 
 def build_session(tables: Tables, *, avro: bool = False) -> SparkSession:
-    """A local session with what the tables, and values in Avro, need; under spark-submit, the given
-    one.
-
-    Raises JavaMissing, DownloadFailed.
-    """
+    """A local session with the packages for the tables and for Avro values; under spark-submit, the
+    given session. Raises JavaMissing, DownloadFailed."""
     return query_process.build_session(
         "lag-history",
         settings={
             "spark.sql.adaptive.enabled": "false",  # streams do not use it, and warn
             "spark.sql.streaming.stopTimeout": "30s",
-            # A file for each day is open at once: else each batch would be sorted by day.
+            # Keeps a file for each day open: otherwise each batch would be sorted by day.
             "spark.sql.maxConcurrentOutputFileWriters": "32",
             **tables.session_settings(),
         },
@@ -64,7 +61,7 @@ def build_session(tables: Tables, *, avro: bool = False) -> SparkSession:
             "spark.master": "local[*]",
             "spark.driver.memory": "2g",
             "spark.sql.shuffle.partitions": "4",
-            # Pauses do not matter here; on few cores a concurrent collector costs more.
+            # Pauses do not matter; on few cores a concurrent collector costs more.
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         },
         jars=lambda: [*table_format_jars(tables.format), *(spark_avro_jars() if avro else ())],
@@ -74,8 +71,8 @@ def build_session(tables: Tables, *, avro: bool = False) -> SparkSession:
 def run(
     spark: SparkSession, settings: ResolvedSettings, tables: Tables, arguments: argparse.Namespace
 ) -> None:
-    """Write the history until a query fails or SIGINT or SIGTERM comes; with `--once`, until all
-    events are taken. Raises JobSettingWrong, SettingsError, and what Spark raises."""
+    """Write the history until a query fails, or on SIGINT or SIGTERM; with `--once`, until all
+    events are processed. Raises JobSettingWrong, SettingsError, and Spark's errors."""
     signals = StopSignals()
     partition_rows.check_patterns(spark, settings.thresholds)
     options = kafka_options(settings.access)
@@ -118,13 +115,13 @@ def run(
 
 
 def _run(starts: Sequence[Callable[[], StreamingQuery]], signals: StopSignals) -> None:
-    """Runs queries until one ends or a signal comes. The last started is stopped first."""
+    """Runs queries until one ends or a signal arrives. Stops them in reverse order."""
     queries: list[StreamingQuery] = []
     logs: list[BatchLog] = []
 
     def update_logs() -> None:
-        for batches in logs:
-            batches.update()
+        for batch_log in logs:
+            batch_log.update()
 
     try:
         for start in starts:
@@ -202,7 +199,7 @@ def _check_intervals(arguments: argparse.Namespace) -> None:
 
 
 def _configure_logs(settings: Settings) -> None:
-    # On a cluster there may be no more than a driver needs.
+    # A cluster may have only the packages of a driver.
     try:
         from sparklag_schemas.runtime.log_output import configure_logs
     except ImportError:
@@ -213,8 +210,8 @@ def _configure_logs(settings: Settings) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 when ended by a signal or done, 1 with the reason when a query failed, 2 for a
-    wrong argument or setting."""
+    """Runs the job and returns the exit code: 0 after a signal or at the end, 1 if a query failed,
+    2 for a wrong argument or setting."""
     arguments = _arguments(argv)
     try:
         _check_intervals(arguments)
@@ -231,7 +228,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"sparklag: {error}\n")
         return 2
     except (SparklagError, PySparkException, Py4JJavaError) as error:
-        # The plan follows, a page long.
+        # The rest of the message is the plan, a page long.
         message = str(error).partition("=== Streaming Query ===")[0].strip()
         sys.stderr.write(f"sparklag: {message}\n")
         return 1

@@ -1,4 +1,4 @@
-"""The table `partitions`, a row for each partition of each event, and the query that writes it."""
+"""The table `partitions`, with a row for each partition of each event, and its writing query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME: Final = "partitions"
 
 _TARGET_STATUSES: Final = ("OK", "FINISHED")
 
-# Fields by their columns. A name that a partition has too, or a topic, is prefixed.
+# Columns and their fields. A field name that partitions or topics also have gets a prefix.
 _OF_TOPIC: Final = {
     f"topic_{name}" if name in PARTITION_FIELDS else name: name
     for name in TOPIC_FIELDS
@@ -38,13 +38,13 @@ _KEY: Final = {
     "query_id": "string",
     "query": "string",
 }
-"""Of the event, in each of its rows."""
+"""Columns of the event, in each of its rows."""
 
 _ONCE: Final = {
     **{column: EVENT_FIELDS[field] for column, field in _OF_EVENT.items() if column not in _KEY},
     "within_target": "boolean",
 }
-"""Of the event, in its first row alone."""
+"""Columns of the event, only in its first row."""
 
 COLUMNS: Final = {
     **_KEY,
@@ -54,14 +54,14 @@ COLUMNS: Final = {
     **PARTITION_FIELDS,
     "day": "date",
 }
-"""Of the table; it is partitioned by `day`, the UTC date of `measured_at`."""
+"""Columns of the table, which is partitioned by `day`, the UTC date of `measured_at`."""
 
 
 def partition_rows(lag_events: DataFrame, thresholds: Mapping[str, Thresholds]) -> DataFrame:
-    """Rows of `COLUMNS` of the readable events (see `events.events`).
+    """Rows of `COLUMNS`, from the readable events (see `events.events`).
 
-    An event without topics or partitions has one row. Exactly one row of each event is `first`; it
-    alone has the figures of the whole event, so that they are stored, and count, once.
+    An event without topics or partitions has one row. Exactly one row of each event is `first`:
+    only it has the figures of the whole event, so that they are stored and counted once.
     """
     measured_at = expr("timestamp_millis(event.measured_at)")
     flat = lag_events.where(col("unreadable").isNull()).select(
@@ -73,7 +73,7 @@ def partition_rows(lag_events: DataFrame, thresholds: Mapping[str, Thresholds]) 
     flat = flat.withColumns(
         {
             "measured_at": expr("timestamp_millis(measured_at)"),
-            # The default of the message, which JSON may leave out.
+            # The default of the message, for JSON without this field.
             "cluster": coalesce("cluster", lit("default")),
         }
     )
@@ -101,13 +101,13 @@ def _is_zero(position: str) -> Column:
 
 
 def _within_target(thresholds: Mapping[str, Thresholds]) -> Column:
-    """True where the query was within its target; null where the lag that decides is unknown.
+    """True if the query was within its target; null if the lag that decides is unknown.
 
-    As `Settings.thresholds_of`: the first pattern that matches the whole name or id counts. Its
-    `max_lag` and `max_time_lag_s` are the target; where it has neither, and where none matches, the
-    status is: OK or FINISHED.
+    As in `Settings.thresholds_of`, the first pattern that matches the whole name or id counts. Its
+    `max_lag` and `max_time_lag_s` are the target. Without them, or without a match, the target is
+    status OK or FINISHED.
     """
-    # A chain of `when` needs a first one.
+    # A chain of `when` needs a first condition.
     target = when(lit(False), lit(None).cast("boolean"))
     for pattern, limits in thresholds.items():
         whole = _whole(pattern)
@@ -121,7 +121,7 @@ def _within(limits: Thresholds) -> Column:
     if limits.max_lag is None and limits.max_time_lag_s is None:
         return when(total_lag.isNotNull(), col("event.status").isin(*_TARGET_STATUSES))
     within = lit(True)
-    # In SQL "null and false" is false: one limit that is exceeded is enough.
+    # In SQL "null and false" is false: one exceeded limit is enough.
     if limits.max_lag is not None:
         within = within & (total_lag <= limits.max_lag)
     if limits.max_time_lag_s is not None:
@@ -134,12 +134,12 @@ def _whole(pattern: str) -> str:
 
 
 def check_patterns(spark: SparkSession, thresholds: Mapping[str, Thresholds]) -> None:
-    """Raises JobSettingWrong for a pattern that Python takes and Spark does not."""
+    """Raises JobSettingWrong for a pattern that Python accepts, but not Spark."""
     context: Any = spark.sparkContext
     for pattern in thresholds:
         try:
             context._jvm.java.util.regex.Pattern.compile(_whole(pattern))
-        # What Py4J raises for Java's errors, once there is a Spark session.
+        # Py4J raises this for Java's errors once a Spark session exists.
         except IllegalArgumentException as error:
             reason = str(error).partition("\n")[0]
             raise JobSettingWrong(
@@ -150,7 +150,7 @@ def check_patterns(spark: SparkSession, thresholds: Mapping[str, Thresholds]) ->
 
 INGEST: Final = "lag-history"
 
-# Kafka's default of 1 MiB is some 70 events of wide queries: a task would wait after each fetch.
+# Kafka's default of 1 MiB holds some 70 wide events: a task would wait after each fetch.
 _FETCH: Final = {"kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024)}
 
 
@@ -169,11 +169,11 @@ def ingest(
         .options(**{**_FETCH, **kafka_options})
         .option("subscribe", lag_topic)
         .option("startingOffsets", "earliest")
-        # Records that retention deleted while the job was down must not stop it for good.
+        # The job must survive records that retention deleted while it was down.
         .option("failOnDataLoss", "false")
         .load()
     )
     new_rows = partition_rows(count_unreadable(events(kafka_rows, avro)), thresholds)
-    # Kafka's source makes a task, and so a file, of each partition of the topic.
+    # Kafka's source has a task, and so a file, for each partition of the topic.
     new_rows = new_rows.coalesce(spark.sparkContext.defaultParallelism)
     return tables.append(new_rows, NAME, "day").queryName(INGEST)

@@ -1,4 +1,4 @@
-"""Roll-ups of `partitions` into windows of time: the query that writes them, and their reader."""
+"""Roll-ups of `partitions` into windows of time: the queries that write them, and their reader."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ log = logging.getLogger(__name__)
 MINUTES: Final = "minutes"
 HOURS: Final = "hours"
 STEPS_S: Final = {MINUTES: 60, HOURS: 3_600}
-"""The tables, and how long a window of each is."""
+"""The tables, with the length of their windows."""
 
 HOLD_S: Final = 30
-"""An event holds until the query's next one, but no longer than this: three heartbeats."""
+"""An event holds until the query's next event, at most for three heartbeats."""
 
 LOOK_BACK_S: Final = 3_600
-"""Offsets are compared with those of an earlier event that is no older than this."""
+"""Offsets are compared with those of an earlier event of at most this age."""
 
 WORST: Final = 5
-"""Partitions that a row lists."""
+"""Number of partitions that a row lists."""
 
 COLUMNS: Final = {
     "cluster": "string",
@@ -59,10 +59,10 @@ COLUMNS: Final = {
     ),
     "day": "date",
 }
-"""Of a roll-up."""
+"""Columns of a roll-up."""
 
 TABLE_COLUMNS: Final = {**COLUMNS, "batch": "bigint"}
-"""Of the tables: `batch` is the batch that has written a row."""
+"""Columns of the tables: `batch` is the batch that wrote a row."""
 
 _ROLL_UP: Final = """
 WITH starts AS (SELECT DISTINCT unix_millis(window_start) AS start_ms FROM {windows}),
@@ -146,24 +146,24 @@ LEFT JOIN of_partitions USING (cluster, query_id, start_ms)
 
 
 def read_for(partitions: DataFrame, from_ms: int, until_ms: int) -> DataFrame:
-    """The rows that a roll-up of the windows in [from, until) needs; epoch milliseconds."""
+    """The rows that a roll-up of the windows in [from, until) needs, in epoch milliseconds."""
     return _between(partitions, "measured_at", from_ms - LOOK_BACK_S * 1000, until_ms)
 
 
 def _between(rows: DataFrame, column: str, from_ms: int, until_ms: int) -> DataFrame:
-    # By day too, so that the folders of other days are not read.
+    # The filter by day skips the folders of other days.
     first, end = expr(f"timestamp_millis({from_ms})"), expr(f"timestamp_millis({until_ms})")
     at, day = col(column), col("day")
     return rows.where((at >= first) & (at < end) & (day >= to_date(first)) & (day <= to_date(end)))
 
 
 def roll_up(partitions: DataFrame, windows: DataFrame, step_s: int) -> DataFrame:
-    """Rows of `COLUMNS`: for each query and each of the windows (`window_start`) in which it has
-    an event.
+    """Rows of `COLUMNS`: for each query and each of the windows (`window_start`) in which it has an
+    event.
 
-    `partitions` has the windows' rows and those before them (see `read_for`). Shares and
-    percentiles are weighted by time: an event holds until the query's next, at most `HOLD_S`, and
-    where it goes past a window's edge it counts on both sides. Percentiles are exact.
+    `partitions` has the windows' rows and earlier ones (see `read_for`). Shares and percentiles are
+    weighted by time: an event holds until the query's next event, at most `HOLD_S`, and an event
+    that crosses the edge of a window counts on both sides. Percentiles are exact.
     """
     rolled = partitions.sparkSession.sql(
         _ROLL_UP,
@@ -177,11 +177,11 @@ def roll_up(partitions: DataFrame, windows: DataFrame, step_s: int) -> DataFrame
 
 
 def roll_ups(spark: SparkSession, tables: Tables, name: str, *, lateness: str) -> DataStreamWriter:
-    """The query that writes the roll-up `name` of closed windows: the newest event is `lateness`
-    (an interval of Spark's) after their end.
+    """The query that writes the roll-up `name` of closed windows: those that end at least
+    `lateness` (a Spark interval) before the newest event.
 
-    The stream only determines which windows are closed; their rows are read from the table then. A
-    batch writes to partitions of its own, which the same batch replaces after a kill.
+    The stream only determines which windows are closed; their rows are then read from the table. A
+    batch writes its own partitions, which it replaces when it runs again after a kill.
     """
     step_s = STEPS_S[name]
 
@@ -192,8 +192,8 @@ def roll_ups(spark: SparkSession, tables: Tables, name: str, *, lateness: str) -
         spark = windows.sparkSession
         table = tables.read(spark, rows.NAME, rows.COLUMNS)
         measured = read_for(table, min(starts_ms), max(starts_ms) + step_s * 1000)
-        # Collected: the stream's own rows would be computed again for each use. As JSON, because
-        # rows from Python would take a Python worker, and as many literals a large plan.
+        # Collected, since the stream's rows would be computed again for each use. JSON, since rows
+        # from Python need a Python worker, and many literals a large plan.
         listed = fn.from_json(lit(json.dumps(starts_ms)), "array<bigint>")
         closed = (
             spark.range(1)
@@ -202,11 +202,11 @@ def roll_ups(spark: SparkSession, tables: Tables, name: str, *, lateness: str) -
         )
         batch = lit(batch_id).cast("bigint")
         rolled = roll_up(measured, closed, step_s).withColumn("batch", batch)
-        # One file for each day, as there are few rows; the computation is not held to one core.
+        # One file for each day, as there are few rows, without a limit to one core.
         tables.replace(rolled.repartition(1), name, "day", "batch")
         log.info("%s: %d windows in batch %d", name, len(starts_ms), batch_id)
 
-    # A clock that is ahead must not close the windows of other queries too early.
+    # A fast clock must not close the windows of other queries too early.
     latest = fn.current_timestamp() + expr(f"interval {lateness}")
     closed = (
         tables.read_stream(spark, rows.NAME, rows.COLUMNS)
@@ -226,7 +226,7 @@ def roll_ups(spark: SparkSession, tables: Tables, name: str, *, lateness: str) -
 
 
 class WorstPartition(Struct, frozen=True):
-    """A partition of a query at its worst."""
+    """A partition at its highest lag."""
 
     source: int
     topic: str
@@ -245,13 +245,13 @@ class RolledWindow(Struct, frozen=True, kw_only=True):
     start_ms: int
     """Epoch milliseconds."""
     known_s: float
-    """How long the lag was known."""
+    """Seconds with a known lag."""
     within_target_s: float
-    """How much of that it was within target."""
+    """Seconds of `known_s` within target."""
     lag: tuple[float, float, float, float] | None = None
-    """p50, p95, p99 and maximum of the total lag, records, weighted by time."""
+    """p50, p95, p99 and maximum of the total lag in records, weighted by time."""
     time_lag_s: tuple[float, float, float, float] | None = None
-    """The same of the age of the oldest unprocessed record, seconds."""
+    """The same figures of the age of the oldest unprocessed record, seconds."""
     produced: int | None = None
     processed: int | None = None
     input_rate: float | None = None
@@ -271,17 +271,17 @@ _decoder: Final = msgspec.json.Decoder(RolledWindow)
 def read_windows(
     spark: SparkSession, tables: Tables, name: str, since_ms: int, until_ms: int, query: str | None
 ) -> list[RolledWindow]:
-    """Rows of roll-up `name` whose windows begin in [since, until), of every query or of that name
-    or id. Raises TableMissing."""
+    """Rows of the roll-up `name` whose windows begin in [since, until), of every query or of the
+    query with that name or id. Raises TableMissing."""
     rows = _between(tables.read(spark, name, TABLE_COLUMNS), "window_start", since_ms, until_ms)
     if query is not None:
         rows = rows.where((col("query") == query) | (col("query_id") == query))
-    # As JSON: Python takes many times as long for nested Spark rows.
+    # JSON: Python is many times slower with nested Spark rows.
     return [_decoder.decode(row[0]) for row in _as_json(rows).collect()]
 
 
 def _as_json(rows: DataFrame) -> DataFrame:
-    """Documents of RolledWindow. Spark leaves out nulls."""
+    """JSON documents of RolledWindow. Spark omits nulls."""
     marks = ("p50", "p95", "p99", "max")
     lag = [col(f"total_lag_{mark}") for mark in marks]
     time_lag_s = [col(f"max_time_lag_{mark}_s") for mark in marks]

@@ -1,4 +1,4 @@
-"""The tables of the lag history: their columns, and how they are written."""
+"""The tables of the lag history: their columns, and how to write and read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparklag_schemas.avro.schema import declared, without_logical_types
 from sparklag_schemas.messages.lag_event import LagEvent, PartitionLag, TopicLag
 
 CORRUPT: Final = "_corrupt"
-"""Where Spark puts a document that does not have these types."""
+"""The column for documents that do not have these types."""
 _NOT_STORED: Final[Mapping[type, Collection[str]]] = {
     LagEvent: {
         *("observed_at", "processed_at", "origin", "activity", "batch", "planned_batch_id"),
@@ -44,7 +44,7 @@ _SIMPLE_TYPES: Final[Mapping[Any, str]] = {
 
 
 def stored_fields(message: type[Struct]) -> dict[str, str]:
-    """Name and Spark type of each field of such a message that is stored."""
+    """Name and Spark type of each stored field of a message."""
     hints = get_type_hints(message, include_extras=True)
     left_out = _NOT_STORED.get(message, ())
     return {
@@ -53,24 +53,24 @@ def stored_fields(message: type[Struct]) -> dict[str, str]:
 
 
 def ddl(columns: Mapping[str, str]) -> str:
-    """Spark's DDL of a schema."""
+    """Spark's DDL for columns."""
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 def event_schema() -> str:
-    """The schema that `from_json` takes, as DDL: an event with its topics and their partitions."""
+    """The DDL schema of `from_json`: an event with its topics and their partitions."""
     return ddl({**EVENT_FIELDS, CORRUPT: "string"})
 
 
 def avro_schema() -> str:
-    """The Avro schema to read such an event with. Times are numbers, as in JSON."""
+    """The Avro schema for reading such an event. Times are numbers, as in JSON."""
     event = _with_fields(without_logical_types(declared(LagEvent)))
     event["fields"].append({"name": CORRUPT, "type": ["null", "string"], "default": None})
     return json.dumps(event)
 
 
 def _with_fields(node: Any) -> Any:
-    """The Avro schema with the records' stored fields, in their order."""
+    """The Avro schema reduced to the records' stored fields, in their order."""
     match node:
         case {"type": "record", "name": name, "fields": fields} if name in _BY_RECORD:
             by_name = {field["name"]: field for field in fields}
@@ -83,7 +83,7 @@ def _with_fields(node: Any) -> Any:
 
 
 def spark_type(kind: Any) -> str:
-    """Spark's type of a field's type. Raises TypeError for what has none."""
+    """The Spark type of a field's type. Raises TypeError if there is none."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         inner, *metas = arguments
@@ -91,7 +91,7 @@ def spark_type(kind: Any) -> str:
         fits_int = inner is int and any(bound <= _MAX_INT for bound in bounds)
         return "int" if fits_int else spark_type(inner)
     if origin in (Union, types.UnionType):
-        (inner,) = (each for each in arguments if each is not types.NoneType)
+        (inner,) = (argument for argument in arguments if argument is not types.NoneType)
         return spark_type(inner)
     if origin is list:
         return f"array<{spark_type(arguments[0])}>"
@@ -117,7 +117,7 @@ _BY_RECORD: Final = {
 Format = Literal["parquet", "delta"]
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 Columns = Mapping[str, str]
-"""Names and Spark types."""
+"""Spark types by column name."""
 _EVERY_FILE: Final = str(2**31 - 1)
 
 
@@ -139,18 +139,18 @@ class Tables(ABC):
         return {}
 
     def require(self, name: str) -> None:
-        """Before Spark is started: raises TableMissing for a local folder that is not there."""
+        """Raises TableMissing for a missing local folder, before Spark is started."""
         folder = self.location.removeprefix("file://")
         if "://" not in folder and not Path(folder.removeprefix("file:"), name).is_dir():
             raise self._missing(name)
 
     @abstractmethod
     def create(self, spark: SparkSession, name: str, columns: Columns, *partitioning: str) -> None:
-        """Create the table, so that it can be read as a stream before anything is written; where
-        it exists, add the columns that it lacks."""
+        """Create the table, so that a stream can read it before the first write. Add missing
+        columns to an existing table."""
 
     def append(self, rows: DataFrame, name: str, *partitioning: str) -> DataStreamWriter:
-        """A streaming write, exactly once, not yet started; with its checkpoint."""
+        """A streaming write with its checkpoint, exactly once, not started yet."""
         return (
             rows.writeStream.format(self.format)
             .option("path", self.path(name))
@@ -159,7 +159,7 @@ class Tables(ABC):
         )
 
     def replace(self, rows: DataFrame, name: str, *partitioning: str) -> None:
-        """Write `rows`, and delete what their partitions held before."""
+        """Write `rows`, and delete earlier rows of their partitions."""
         (
             rows.write.format(self.format)
             .mode("overwrite")
@@ -170,19 +170,19 @@ class Tables(ABC):
 
     @abstractmethod
     def read_stream(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
-        """A stream of the appended rows; each batch takes all there are."""
+        """A stream of the appended rows. Each batch has all new rows."""
 
     @abstractmethod
     def read(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
-        """The table's rows now. Raises TableMissing where there is none."""
+        """The table's current rows. Raises TableMissing."""
 
     def _missing(self, name: str) -> TableMissing:
         return TableMissing(f"no {self.format} table {name} in {self.location}")
 
 
 class ParquetTables(Tables):
-    """Folders of Parquet files. The sink's log, `_spark_metadata`, lists the files that count:
-    those of a batch that was cut off are there too, and are not listed."""
+    """Folders of Parquet files. The sink's log `_spark_metadata` lists the valid files; files of an
+    aborted batch are not listed."""
 
     format = "parquet"
 
@@ -201,7 +201,7 @@ class ParquetTables(Tables):
 
 
 class DeltaTables(Tables):
-    """Delta tables, by path. Needs `io.delta:delta-spark`."""
+    """Delta tables by path. They need `io.delta:delta-spark`."""
 
     format = "delta"
 
@@ -221,7 +221,7 @@ class DeltaTables(Tables):
             spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({ddl(missing)})")
 
     def read_stream(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
-        # A batch of the writer must not be split: its second part would come too late.
+        # A batch of the writer must not be split: its second part would be late.
         return (
             spark.readStream.format("delta")
             .option("maxFilesPerTrigger", _EVERY_FILE)
@@ -236,7 +236,7 @@ class DeltaTables(Tables):
 
 
 def open_tables(format: str, location: str) -> Tables:
-    """The history at `location`, a folder or a URI. Raises JobSettingWrong."""
+    """The tables at `location`, a folder or a URI. Raises JobSettingWrong."""
     for kind in (ParquetTables, DeltaTables):
         if kind.format == format:
             return kind(location)
@@ -244,7 +244,7 @@ def open_tables(format: str, location: str) -> Tables:
 
 
 def _folder(spark: SparkSession, location: str) -> tuple[Any, Any]:
-    """Hadoop's path and file system."""
+    """Hadoop's path and file system of a location."""
     context: Any = spark.sparkContext
     path = context._jvm.org.apache.hadoop.fs.Path(location)
     return path, path.getFileSystem(context._jsc.hadoopConfiguration())

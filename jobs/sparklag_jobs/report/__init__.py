@@ -1,3 +1,3 @@
-"""The report on the history of lag: from rows of the roll-ups to a page."""
+"""The report on the history of lag: makes a page from rows of the roll-ups."""
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ FORMAT_VERSION: Final = "1.0"
 
 
 def as_json(reports: Sequence[QueryReport], since_ms: int, until_ms: int) -> str:
-    """The document, with a newline at its end."""
+    """The JSON document, with a final newline."""
     document = {
         "format_version": FORMAT_VERSION,
         "since": since_ms,
@@ -46,11 +46,11 @@ def as_json(reports: Sequence[QueryReport], since_ms: int, until_ms: int) -> str
 
 def _document(report: QueryReport) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(report)
-    del document["minutes"]  # those are the charts'
+    del document["minutes"]  # only for the charts
     return document
 
 
-# It lives for seconds: little compilation, a simple garbage collector.
+# The JVM runs for seconds: little compilation, a simple garbage collector.
 _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -125,7 +125,7 @@ def _write(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0, 1 where there is nothing in that time, 2 where there is no history."""
+    """Write the report. Exit code: 0; 1 without data in that time; 2 without a history."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     arguments = _arguments(argv)
     try:

@@ -1,4 +1,4 @@
-"""The report as a page: HTML with charts as inline SVG. Pure."""
+"""The report as an HTML page with charts as inline SVG. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ WIDTH: Final = 720
 HEIGHT: Final = 120
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 8, 22
 _MAX_POINTS: Final = 360
-"""Of more, neighbours are combined: no screen shows them."""
+"""More points are combined with their neighbours: no screen shows them."""
 Period = tuple[int, int]
-"""Its start and its end, epoch milliseconds."""
+"""Start and end, epoch milliseconds."""
 _Points = Sequence[tuple[int, float | None]]
 
 
 def charts(report: QueryReport, period: Period) -> Iterator[tuple[str, str]]:
-    """Captions and charts of what is known over the time, with the episodes."""
+    """Captions and charts of the known values over time, with the episodes."""
     ages = _points(report.minutes, period, _highest_age)
     highest = max((age for _, age in ages if age is not None), default=None)
     if highest is not None:
@@ -50,10 +50,10 @@ def _points(
     period: Period,
     value: Callable[[Sequence[RolledWindow]], float | None],
 ) -> _Points:
-    """Times and values of steps of equal length; None where nothing is known."""
+    """Times and values of steps of equal length; None for an unknown value."""
     since_ms, until_ms = period
     step_ms = max(MINUTE_MS, -(-(until_ms - since_ms) // _MAX_POINTS // MINUTE_MS) * MINUTE_MS)
-    # The rows are in order, so no step appears twice.
+    # The rows are sorted, so each step appears once.
     steps = groupby(rows, lambda row: (row.start_ms - since_ms) // step_ms)
     values = {step: value(list(of_step)) for step, of_step in steps}
     count = -(-(until_ms - since_ms) // step_ms)
@@ -94,7 +94,7 @@ def _chart(
             f' y2="{y(value):.1f}"/><text x="{_LEFT - 6}" y="{y(value) + 4:.1f}"'
             f' text-anchor="end">{escape(label)}</text>'
         )
-    # A line across a gap would show values that nobody knows.
+    # A line across a gap would show unknown values.
     for is_known, group in groupby(points, lambda point: point[1] is not None):
         line = [(x(at_ms), y(value)) for at_ms, value in group if value is not None]
         if len(line) > 1:

@@ -1,4 +1,4 @@
-"""The report's figures of each query."""
+"""The report's figures for each query."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from sparklag_schemas.text.printable import printable
 MINUTE_MS: Final = 60_000
 WORST_SHOWN: Final = 5
 
-# Of a window's time: how much lies at or below its p50, between that and p95, and so on.
+# Shares of a window's time: at or below its p50, between p50 and p95, and so on.
 _SHARES: Final = (0.50, 0.45, 0.04, 0.01)
 _MARKS: Final = (0.50, 0.95, 0.99)
 
 Direction = Literal["rising", "falling", "steady"]
 HOUR_MS: Final = 3_600_000
 MIN_POINTS: Final = 8
-"""With fewer, the test's normal approximation is far off."""
+"""With fewer points, the test's normal approximation is inaccurate."""
 MAX_POINTS: Final = 1_000
-"""All pairs are compared; of more points, evenly spaced ones are taken."""
+"""All pairs of points are compared; more points are thinned to evenly spaced ones."""
 SIGNIFICANCE: Final = 0.05
 FARTHEST_DAYS: Final = 365
-"""A later date is more than such a line can tell."""
+"""A later date is more than the trend can predict."""
 _ALWAYS_BUSY_SHARE: Final = 0.03
 
 _Number = TypeVar("_Number", int, float)
 
 
 class Spread(Struct, frozen=True):
-    """Percentiles of a number over time: for that share of the time it was at most so high.
+    """Percentiles of a number over time: for that share of the time it was at most this high.
 
-    Combined from minutes, of which p50, p95, p99 and the maximum are known: each percentile is an
-    upper bound, no farther off than those of single minutes are apart. `max` is exact.
+    Combined from the p50, p95, p99 and maximum of minutes: each percentile is an upper bound, off
+    by at most the distance between those of single minutes. `max` is exact.
     """
 
     p50: float
@@ -48,18 +48,18 @@ class Spread(Struct, frozen=True):
 
 
 class Episode(Struct, rename={"from_ms": "from", "to_ms": "to"}):
-    """From the start of the first minute that missed to the end of the last; epoch milliseconds."""
+    """From the start of the first minute that missed the target to the last one's end."""
 
     from_ms: int
     to_ms: int
     duration_s: float
-    """In whole minutes: not how many seconds of them missed the target."""
+    """In whole minutes, even if only seconds of them missed the target."""
     max_lag: int | None
     max_time_lag_s: float | None
 
 
 class Trend(Struct, frozen=True, rename={"slope": "records_per_hour"}):
-    """Direction and slope of a series, and the test's tau and p (two-sided)."""
+    """Direction and slope of a series, with tau and p (two-sided) of the test."""
 
     direction: Direction
     slope: float
@@ -71,11 +71,11 @@ class Capacity(Struct, frozen=True, rename={"passed_at_ms": "passed_at"}):
     """Rates in records a second. `reason` is why `passed_at_ms` is None."""
 
     peak_input_rate: float | None = None
-    """Highest hourly 95th percentile of the input."""
+    """The highest of the hours' 95th percentiles of the input."""
     batch_rate: float | None = None
-    """What the query can do: the median of the hours' `batch_rate`."""
+    """The rate that the query can process: the median of the hours' `batch_rate`."""
     utilisation: float | None = None
-    """The peak by the batch rate."""
+    """Peak input rate divided by batch rate."""
     passed_at_ms: int | None = None
     """When the input is expected to exceed the batch rate, epoch milliseconds."""
     reason: str | None = None
@@ -88,7 +88,7 @@ class QueryReport(Struct, frozen=True, rename={"worst": "worst_partitions"}):
     query_id: str
     query: str | None
     share_within_target: float | None
-    """Of the time in which the lag was known, 0 to 1."""
+    """Share of the time with a known lag, 0 to 1."""
     known_s: float
     within_target_s: float
     episodes: list[Episode]
@@ -99,14 +99,14 @@ class QueryReport(Struct, frozen=True, rename={"worst": "worst_partitions"}):
     processed: int | None
     worst: tuple[WorstPartition, ...]
     trend: Trend | None
-    """Of the hours' p95 of lag; the slope is records an hour."""
+    """Trend of the hours' p95 of lag; the slope is records an hour."""
     capacity: Capacity
     minutes: tuple[RolledWindow, ...]
-    """In order."""
+    """Sorted by time."""
 
     @property
     def display_name(self) -> str:
-        """The query's name, or its id where it has none, on one line."""
+        """The query's name on one line; its id if it has no name."""
         return printable(self.query or self.query_id)
 
 
@@ -123,7 +123,7 @@ def _rank(report: QueryReport) -> tuple[float, float, float, str]:
     share = report.share_within_target
     age = report.time_lag_s.p95 if report.time_lag_s else -1.0
     lag = report.lag.p95 if report.lag else -1.0
-    # An unknown share ranks as one within target.
+    # An unknown share ranks like a share of 1.
     return (1.0 if share is None else share, -age, -lag, report.display_name)
 
 
@@ -163,8 +163,8 @@ def _report(minutes: Sequence[RolledWindow], hours: Sequence[RolledWindow]) -> Q
 
 
 def episodes(windows: Iterable[RolledWindow], step_ms: int) -> list[Episode]:
-    """The windows of one query, in order, that missed the target for any time, joined where one
-    follows the other. A window in which nothing is known ends an episode."""
+    """The windows of one query, in order, that missed the target for any time; adjacent windows are
+    joined. A window without known lag ends an episode."""
     joined: list[Episode] = []
     for window in windows:
         if window.known_s <= window.within_target_s:
@@ -182,7 +182,7 @@ def episodes(windows: Iterable[RolledWindow], step_ms: int) -> list[Episode]:
 
 
 def spread(windows: Sequence[tuple[tuple[float, ...] | None, float]]) -> Spread | None:
-    """Combines windows' (p50, p95, p99, max), each with its weight in seconds."""
+    """Combines the (p50, p95, p99, max) of windows, each weighted by its seconds."""
     masses = sorted(
         (value, share * seconds)
         for marks, seconds in windows
@@ -215,7 +215,7 @@ def _worst(minutes: Iterable[RolledWindow]) -> tuple[WorstPartition, ...]:
                 max(previous.max_lag, partition.max_lag),
                 _max(previous.max_time_lag_s, partition.max_time_lag_s),
             )
-    ranked = sorted(worst.values(), key=lambda each: (-each.max_lag, each.topic, each.partition))
+    ranked = sorted(worst.values(), key=lambda p: (-p.max_lag, p.topic, p.partition))
     return tuple(ranked[:WORST_SHOWN])
 
 
@@ -229,7 +229,7 @@ def _max(*values: _Number | None) -> _Number | None:
 
 
 def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
-    """The trend of (x, y) in rising x; None where there are too few points."""
+    """The trend of (x, y) with rising x. None: too few points."""
     if len(points) < MIN_POINTS:
         return None
     if len(points) > MAX_POINTS:
@@ -263,7 +263,7 @@ def _p_value(balance: int, values: Sequence[float]) -> float:
 
 
 def capacity(hours: Sequence[RolledWindow]) -> Capacity:
-    """The capacity by one query's hours, in order. Each hour is a point of the trend."""
+    """The capacity from one query's hours, in order. Each hour is a point of the trend."""
     inputs = [(hour.start_ms, hour.input_rate) for hour in hours if hour.input_rate is not None]
     batch_rates = [hour.batch_rate for hour in hours if hour.batch_rate is not None]
     if not inputs:
@@ -271,8 +271,7 @@ def capacity(hours: Sequence[RolledWindow]) -> Capacity:
     peak = max(rate for _, rate in inputs)
     if not batch_rates or median(batch_rates) <= 0:
         return Capacity(peak, reason="the capacity is unknown: no batch rate")
-    # Without pauses between batches, their rate is that of the input, however much more the query
-    # could do.
+    # Without pauses between batches, the batch rate equals the input rate, whatever the capacity.
     ratios = [
         hour.batch_rate / hour.input_rate
         for hour in hours

@@ -1,4 +1,4 @@
-"""The report's figures as people read them, and its tables in a terminal. Unknown is a dash."""
+"""The report's figures as text for people, and its tables in a terminal. Unknown is a dash."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN: Final = "–"  # noqa: RUF001  # an en dash, as tables have it
 
 
 def share(value: float | None) -> str:
-    """99.95 %: rounded down, so that 100 % is all of it."""
+    """99.95 %: rounded down, so that 100 % means the whole time."""
     return UNKNOWN if value is None else f"{int(value * 10_000) / 100:.2f} %"
 
 
@@ -50,7 +50,7 @@ def utc(at_ms: int) -> str:
 
 
 def overview(report: QueryReport) -> dict[str, str]:
-    """The cells of a query, by their columns' titles."""
+    """The cells of a query, by column title."""
     lags, ages = report.lag, report.time_lag_s
     return {
         "in target": share(report.share_within_target),
@@ -66,7 +66,7 @@ def overview(report: QueryReport) -> dict[str, str]:
 
 
 def outlook(report: QueryReport) -> dict[str, str]:
-    """The cells that are text, by their columns' titles."""
+    """The text cells of a query, by column title."""
     worst = report.worst[0] if report.worst else None
     return {
         "lag trend": _trend(report),
@@ -78,7 +78,7 @@ def outlook(report: QueryReport) -> dict[str, str]:
 
 
 def episode_cells(episode: Episode) -> dict[str, str]:
-    """The cells of an episode, by their columns' titles."""
+    """The cells of an episode, by column title."""
     return {
         "missed from": utc(episode.from_ms),
         "to": utc(episode.to_ms),
@@ -99,7 +99,7 @@ def _trend(report: QueryReport) -> str:
 
 
 def _capacity(report: QueryReport) -> str:
-    """How much of it is used, and when it is exceeded or why that is unknown."""
+    """The used share of the capacity, and when it is exceeded, or why that is unknown."""
     capacity = report.capacity
     if capacity.utilisation is None:
         return capacity.reason or UNKNOWN
@@ -141,7 +141,7 @@ _EPISODE: Final = (
 def print_report(
     console: Console, reports: Sequence[QueryReport], since_ms: int, until_ms: int
 ) -> None:
-    """Queries, the worst first, then the longest episodes of all, then the outlook."""
+    """Print the queries, the worst first, then the longest episodes of all, then the outlook."""
     console.print(
         f"Lag from {utc(since_ms)} to {utc(until_ms)} UTC,"
         f" {len(reports)} {'query' if len(reports) == 1 else 'queries'}, the worst first"

@@ -1,4 +1,4 @@
-"""The command line. Most commands have a file of their own, imported when it is run.
+"""The command line. Most commands have their own file, which is imported when the command runs.
 
 Exit codes: 0 success; 1 a negative result (behind, something to repair); 2 no result (a wrong
 setting, no service, an unknown query).
@@ -42,7 +42,7 @@ def _sparklag(
 
 
 def run() -> None:
-    """Run the command; a SparklagError or a wrong argument is one line, and exit code 2."""
+    """Run the command. A SparklagError or a wrong argument prints one line and exits with 2."""
     try:
         sys.exit(app(prog_name="sparklag", standalone_mode=False))
     except USAGE_ERROR as error:
@@ -51,7 +51,7 @@ def run() -> None:
     except (KeyboardInterrupt, BrokenPipeError):
         sys.exit(130)
     except Exception as error:
-        # The command has loaded this, and `--help` does without.
+        # The command has imported this already; `--help` does not need it.
         from sparklag_schemas import SparklagError
         from sparklag_service.cli.terminal import print_error
 

@@ -37,7 +37,7 @@ _COLUMNS: Final = (
     Column("reason", "text", 3),
 )
 _WITHOUT_LAG: Final = 5
-"""Columns that need no Kafka."""
+"""The columns that need no Kafka."""
 
 
 def checkpoint(
@@ -80,7 +80,7 @@ def _lags(
 ) -> list[SourceLag]:
     quiet_client_logs()
     access = access_by_address(settings, bootstrap_servers)
-    # The processed offsets are read by now: later ends can only be higher.
+    # Later log ends can only be higher: the processed offsets are read already.
     bounds = asyncio.run(read_bounds(position.topics(), access))
     return [lag_of(source.processed, bounds) for source in position.sources]
 

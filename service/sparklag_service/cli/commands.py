@@ -1,6 +1,6 @@
-"""The commands by name, their help and usage errors. Each command is imported when it is run:
-`--help` answers at once, and `sparklag lag`, a probe that runs every few seconds, does not load the
-server. Help is plain text, as `sparklag_jobs.arguments` writes it where typer is not installed."""
+"""The commands by name, their help, and usage errors. Each command is imported when it runs:
+`--help` is fast, and `sparklag lag`, a frequent probe, does not load the server. Help is plain
+text, like that of `sparklag_jobs.arguments`, which does not need typer."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ import typer
 from typer.core import TyperGroup
 
 USAGE_ERROR: Final[type[Any]] = typer.BadParameter.__bases__[0]
-"""Has no public name in typer."""
+"""typer has no public name for it."""
 PASS_ON: Final[Mapping[str, Any]] = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
     "help_option_names": [],
 }
-"""The context of a command whose arguments are all another program's."""
+"""The context of a command that passes all its arguments to another program."""
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 _WHOLE: Final = 1_000
 
 
 class CommandGroup(TyperGroup):
-    """A group whose help has the whole first sentence of each command; typer would cut it."""
+    """A group whose help shows the whole first sentence of each command; typer would cut it."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         write_commands(
-            formatter, [(name, each.get_short_help_str(_WHOLE)) for name, each in commands if each]
+            formatter,
+            [(name, command.get_short_help_str(_WHOLE)) for name, command in commands if command],
         )
 
 
@@ -39,11 +40,11 @@ def write_commands(formatter: Any, commands: Sequence[tuple[str, str]]) -> None:
 
 
 class _Entry(NamedTuple):
-    """A function, or a typer app, that has the command's name in `module`."""
+    """The module of a command: it has a function or a typer app with the command's name."""
 
     module: str
     help: str
-    """The first sentence of its help."""
+    """The first sentence of the command's help."""
     context: Mapping[str, Any] = {}
 
 
@@ -100,12 +101,12 @@ class LazyCommands(CommandGroup):
 
 
 class _LoadedCommands(Mapping[str, Any]):
-    """Commands by name, each imported when it is taken out."""
+    """Commands by name, each imported on access."""
 
     def __getitem__(self, name: str) -> Any:
         module, _, context = _COMMANDS[name]
         loaded = getattr(import_module(f"sparklag_service.cli.{module}"), name)
-        # A group of one command, for what it takes from its group.
+        # typer needs a group to build the command with the group's defaults.
         group = typer.Typer(rich_markup_mode=None)
         if isinstance(loaded, typer.Typer):
             group.add_typer(loaded, name=name)
@@ -121,7 +122,7 @@ class _LoadedCommands(Mapping[str, Any]):
 
 
 def print_usage_error(error: Any) -> None:
-    """Print the error in one line; for a group without a command, its help."""
+    """Print the error in one line; for a group without a command, print its help."""
     from sparklag_service.cli.terminal import print_error
 
     text = error.format_message()

@@ -1,4 +1,4 @@
-"""`sparklag lag` and `forget`: one query of a running service, for people and probes."""
+"""`sparklag lag` and `sparklag forget`: one query of a running service, for people and probes."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from sparklag_service.errors import RequestRefused
 from sparklag_service.publishing.published_query import has_changed
 
 _MEASURED_MAX_AGE_MS: Final = 60_000
-"""Queries are measured each second and published each ten; an older lag may have changed."""
+"""Queries are measured each second and published every ten; an older lag may have changed."""
 
 
 class Reading(NamedTuple):
-    """An event, and the JSON it came as."""
+    """An event, and its JSON as received."""
 
     event: LagEvent
     document: bytes
 
 
 Read = Callable[[], Reading]
-"""Raises ServiceError."""
+"""Reads the query's event. Raises ServiceError."""
 
 
 def lag(
@@ -86,7 +86,7 @@ def lag(
     no probe: it takes neither --max-lag nor --max-age.
     """
     if max_age is not None and isnan(max_age):
-        # No age is higher than that: the probe would always succeed.
+        # No age exceeds NaN: the probe would always succeed.
         raise typer.BadParameter("expected a number of seconds", param_hint="--max-age")
     most = None if every_partition else SHOWN_PARTITIONS
     if watch:
@@ -138,29 +138,29 @@ def _refresh_in_place(read: Read, interval_s: float, screen: Console, most: int 
 
 
 def print_changes(read: Read, interval_s: float, show: Callable[[Reading], None]) -> None:
-    """Show the first event, and each that differs by more than its age, until Ctrl-C.
+    """Show the first event, and each event that differs by more than its age, until Ctrl-C.
 
-    Standard error reports once that there is no answer. Raises ServiceError where the first request
-    fails.
+    Prints one line on standard error when the service does not respond. Raises ServiceError if the
+    first request fails.
     """
     shown: LagEvent | None = None
-    is_away = False
+    is_unavailable = False
     for reading in _readings(read, interval_s):
         if not isinstance(reading, Reading):
-            if not is_away:
+            if not is_unavailable:
                 print_error(f"no answer, waiting: {reading}")
-            is_away = True
+            is_unavailable = True
             continue
-        if is_away:
+        if is_unavailable:
             print_error("the service answers again")
-            is_away = False
+            is_unavailable = False
         if shown is None or has_changed(shown, reading.event):
             shown = reading.event
             show(reading)
 
 
 def _readings(read: Read, interval_s: float) -> Iterator[Reading | SparklagError]:
-    # An error of the first is raised: the name or the address may be wrong.
+    # An error of the first request is raised: the name or the address may be wrong.
     yield read()
     while True:
         time.sleep(interval_s)
@@ -178,7 +178,7 @@ def _exit(number: int, frame: FrameType | None) -> None:
 def objection(
     event: LagEvent, now_ms: int, *, max_lag: int | None, max_age_s: float | None
 ) -> str | None:
-    """Why the query is not within these limits, in a line. None: it is. An unknown lag is not."""
+    """Why the query exceeds a limit, in a line, or None. An unknown lag exceeds any limit."""
     if max_lag is None and max_age_s is None:
         return None
     if now_ms - event.measured_at > _MEASURED_MAX_AGE_MS:
@@ -203,7 +203,7 @@ def _too_old(event: LagEvent, max_age_s: float) -> str | None:
         if partition.time_lag_s is None:
             return "the age of its oldest unprocessed record is not known"
         if partition.time_lag_method == "floor":
-            # It may be far older: the service did not observe when that record arrived.
+            # The record may be far older: the service did not observe its arrival.
             least = span(partition.time_lag_s)
             return (
                 f"its oldest unprocessed record is at least {least} old, the exact age is unknown"

@@ -100,7 +100,7 @@ def diff(
     at_ms = _at_ms(at)
     compared = compare(*_run(settings, lambda opened: _find_both(opened, first, second, at_ms)))
     if json:
-        partitions = [{**each._asdict(), "behind": each.behind} for each in compared.partitions]
+        partitions = [{**p._asdict(), "behind": p.behind} for p in compared.partitions]
         summary = {"behind": compared.behind, "caught_up": compared.caught_up}
         print_json({**summary, "partitions": partitions})
     else:
@@ -191,7 +191,7 @@ async def _read_queries(store: OffsetStore) -> list[tuple[RecordedQuery, BatchRe
 async def _find_both(
     store: OffsetStore, first: str, second: str, at_ms: int | None
 ) -> tuple[BatchRecord, BatchRecord]:
-    # The second is read first: it can only seem to be further behind than it is.
+    # Read the second first: a later read of the first can only increase the difference.
     behind = await find_record(store, second, at_ms)
     return await find_record(store, first, at_ms), behind
 
@@ -279,11 +279,11 @@ def _comparison(compared: Comparison, first: str, second: str) -> FittedTable:
         ),
         [
             (
-                plain(each.topic),
-                str(each.partition),
-                *map(records, (each.first, each.second, each.behind)),
+                plain(partition.topic),
+                str(partition.partition),
+                *map(records, (partition.first, partition.second, partition.behind)),
             )
-            for each in compared.partitions
+            for partition in compared.partitions
         ],
     )
 

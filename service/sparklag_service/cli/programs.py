@@ -1,5 +1,5 @@
-"""Commands that are programs of their own: `sparklag serve`; and `demo`, `report` and
-`history run`, which run on Spark and have options of their own."""
+"""Commands that are separate programs: `sparklag serve`; and `demo`, `report` and `history run`,
+which run on Spark and have their own options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def serve(
     config: Config = None,
 ) -> None:
     """Run the service: read observations, measure lag, publish it, serve it over REST."""
-    # Loading the server takes seconds, and `sparklag lag` is a probe that runs every few.
+    # The server takes seconds to load, and `sparklag lag` is a frequent probe.
     from sparklag_schemas.runtime.log_output import configure_logs
     from sparklag_service.server import serve as serve_until_signal
 

@@ -1,4 +1,4 @@
-"""`sparklag queries`: all queries of a running service, as a table, or as lines for programs."""
+"""`sparklag queries`: all queries of a running service, as a table or as lines for programs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def queries(
     if json:
         typer.echo(ascii_json(msgspec.json.encode(listed)))
     else:
-        summaries = [decoded(each, Summary, url) for each in listed]
+        summaries = [decoded(summary, Summary, url) for summary in listed]
         if not sys.stdout.isatty():
             typer.echo("\n".join(tab_separated(summaries)))
         elif summaries:
@@ -83,7 +83,7 @@ def queries(
 
 
 def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
-    """The table for people, with the reason of each query's status below its row. Pure."""
+    """The table for people, with the reason of each status below its row. Pure."""
     prefixes = shown_prefixes(query.query_id for query in summaries)
     rows: list[Sequence[str | Text]] = [
         (
@@ -100,8 +100,8 @@ def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
 
 
 def tab_separated(summaries: Iterable[Summary]) -> list[str]:
-    """The lines for programs: headings, then each query. No field is empty: `unknown` is a number
-    that is not known, `-` a text that is not there. Pure."""
+    """The lines for programs: headings, then each query. No field is empty: `unknown` is for a
+    missing number, `-` for a missing text. Pure."""
     fields = (
         *("query", "query_id", "topics", "status", "total_lag", "max_time_lag_s", "lag_trend"),
         *("catch_up_s", "processed_at", "observed_at", "origin", "reason"),

@@ -14,20 +14,19 @@ from sparklag_schemas.text.locations import shown_url
 from sparklag_service.errors import RequestRefused, ServiceError
 
 TIMEOUT_S: Final = 10.0
-UNCOMPRESSED: Final = {"accept-encoding": "identity"}  # anything else has no bound
+UNCOMPRESSED: Final = {
+    "accept-encoding": "identity"
+}  # the size of a compressed response has no bound
 _Document = TypeVar("_Document")
 
 
 def base_url(url: str) -> str:
-    """Returns the address of a service, to which the path of a request is appended.
-
-    Raises ServiceError.
-    """
+    """Returns the base URL of a service, without a final slash. Raises ServiceError."""
     expected = "expected http://host:port, or one with a path: http://host/path"
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        # Neither it nor the error is quoted: what looks like a port may be a password.
+        # The text quotes neither the URL nor the error: an apparent port may be a password.
         raise ServiceError(f"--url is not the address of a service: {expected}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
         raise ServiceError(f"--url {shown_url(url)} is not the address of a service: {expected}")
@@ -46,7 +45,7 @@ def request(method: str, url: str, path: str, parameters: Mapping[str, str] | No
 
 
 def read(response: httpx.Response, url: str) -> bytes:
-    """Returns the body. Raises as `extend` and `require_success` do."""
+    """Returns the body. Raises like `extend` and `require_success`."""
     body = bytearray()
     for chunk in response.iter_raw():
         extend(body, chunk, url)
@@ -54,21 +53,21 @@ def read(response: httpx.Response, url: str) -> bytes:
 
 
 def extend(body: bytearray, chunk: bytes, url: str) -> None:
-    """Add a part of a response. Raises ServiceError where that is larger than a service's."""
+    """Add a part of a response. Raises ServiceError if the response exceeds a service's limit."""
     body += chunk
     if len(body) > MAX_MESSAGE_BYTES:
         raise not_sparklag(url)
 
 
 class ServiceClient:
-    """GET requests on an event loop, over kept connections, which the context manager closes."""
+    """GET requests on an event loop, with connections that the context manager closes."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._http = httpx.AsyncClient(timeout=TIMEOUT_S, headers=UNCOMPRESSED)
 
     async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> bytes:
-        """Returns the body. Raises as `request` does."""
+        """Returns the body. Raises like `request`."""
         address = base_url(self.url) + path
         body = bytearray()
         try:
@@ -97,8 +96,8 @@ def unreachable(url: str, error: httpx.HTTPError) -> ServiceError:
 
 
 def require_success(response: httpx.Response, body: bytearray, url: str) -> bytes:
-    """Returns the body. Raises RequestRefused with the problem in the response, or ServiceError
-    where there is none."""
+    """Returns the body. Raises RequestRefused with the response's problem document, or ServiceError
+    without one."""
     if response.is_success:
         return bytes(body)
     shown = shown_url(url)
@@ -111,7 +110,7 @@ def require_success(response: httpx.Response, body: bytearray, url: str) -> byte
 
 
 def decoded(content: bytes | msgspec.Raw, kind: type[_Document], url: str) -> _Document:
-    """Returns the document of a successful response. Raises ServiceError for another program's."""
+    """Returns the document of a successful response. Raises ServiceError for another kind."""
     try:
         return msgspec.json.decode(bounded_json(bytes(content)), type=kind)
     except NOT_JSON as error:
@@ -119,5 +118,5 @@ def decoded(content: bytes | msgspec.Raw, kind: type[_Document], url: str) -> _D
 
 
 def not_sparklag(url: str) -> ServiceError:
-    """The error of a URL at which another program responds."""
+    """The error of a URL where another program responds."""
     return ServiceError(f"{shown_url(url)} does not answer like a sparklag service: check --url")

@@ -1,4 +1,4 @@
-"""The live stream as a client reads it: Server-Sent Events, over any number of connections."""
+"""A client of the live stream: Server-Sent Events, over any number of connections."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from sparklag_service.errors import ServiceError
 
 _MEDIA_TYPE: Final = "text/event-stream"
 _MAX_EVENT_BYTES: Final = MAX_MESSAGE_BYTES + 128 * 1024
-"""The size of a lag event, and an id."""
+"""The limit of a lag event with an id."""
 _TIMEOUT: Final = httpx.Timeout(TIMEOUT_S, read=60.0)
-"""The service writes a comment every 15 s where there is no event."""
+"""The service writes a comment after 15 s without an event."""
 _RETRY_MS: Final = 2_000
 _MAX_RETRY_MS: Final = 30_000
 
@@ -37,12 +37,12 @@ class EventTooLarge(SparklagError):
 
 
 class _BoundedStream(httpx.SyncByteStream):
-    """A body that ends with EventTooLarge where an event has no end."""
+    """A body that ends with EventTooLarge if an event exceeds the limit."""
 
     def __init__(self, body: httpx.SyncByteStream) -> None:
         self._body = body
         self.unfinished_bytes = 0
-        """Bytes since the last whole event; the reader resets it."""
+        """Bytes since the last whole event; the reader resets the count."""
 
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._body:
@@ -60,10 +60,10 @@ class _BoundedStream(httpx.SyncByteStream):
 def follow(
     url: str, path: str, report: Callable[[str], None]
 ) -> Generator[tuple[str, bytes], None, None]:
-    """Yields kind and data of each event of a live stream, without an end. After a cut it goes on
-    after the last event that was read. `report` takes a line on what happens to the connection.
+    """Yields kind and data of each event of a live stream, endlessly. After a disconnect the stream
+    resumes after the last event. `report` receives one line for each change of the connection.
 
-    Raises ServiceError where the first connection fails, EventTooLarge.
+    Raises ServiceError if the first connection fails, and EventTooLarge.
     """
     address, shown = base_url(url) + path, shown_url(url)
     last_id, retry_ms, was_connected, failure = "", _RETRY_MS, False, ""

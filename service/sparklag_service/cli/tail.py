@@ -84,7 +84,7 @@ class _Output:
         self._json = json
 
     def print(self, event: LagEvent, document: bytes) -> bool:
-        """Print an event, whose JSON is `document`. True: it was the last of `count`, if not 0."""
+        """Print an event with its JSON `document`. Returns True if it is the last of `count`."""
         width = get_terminal_size().columns if sys.stdout.isatty() else None
         typer.echo(ascii_json(document) if self._json else _line(event, width))
         self._left -= 1
@@ -111,7 +111,7 @@ async def _follow_topic(settings: ResolvedSettings, query: str | None, output: _
                 continue
             if output.print(*shown(event, record)):
                 return
-    except BrokenPipeError:  # whoever reads this output has gone
+    except BrokenPipeError:  # the reader of this output ended
         raise
     except KAFKA_FAILURES as error:
         cause = await explain_error(error, settings.access)
@@ -125,7 +125,7 @@ def _is_of(event: LagEvent, query: str) -> bool:
 
 
 class _PrintedRefusals(Refusals):
-    """Refusals that are printed at once."""
+    """Prints refusals at once."""
 
     def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
         print_error(f"skipped a {what}")
@@ -160,7 +160,7 @@ def _follow_stream(url: str, query: str | None, output: _Output) -> None:
 
 
 def _line(event: LagEvent, width: int | None = None) -> str:
-    """The event in a line; in a terminal of `width` the parts that fit, and no number cut. Pure."""
+    """The event in one line; in a terminal of `width` the parts that fit, numbers uncut. Pure."""
     time = datetime.fromtimestamp(event.measured_at / 1000).strftime("%H:%M:%S.%f")[:-3]
     name, status, cause = map(printable, (event.display_name, event.status, event.cause))
     lag = f" lag {records(event.total_lag):>12}"

@@ -1,4 +1,4 @@
-"""What the commands share: options, the console, JSON and errors as lines."""
+"""Common parts of the commands: options, the console, JSON and errors as lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparklag_schemas.text.printable import printable
 
 
 def _refuse_nan(seconds: float) -> float:
-    if isnan(seconds):  # no bound refuses it
+    if isnan(seconds):  # no bound excludes NaN
         raise typer.BadParameter("expected a number of seconds")
     return seconds
 
@@ -43,20 +43,20 @@ _LONGEST_ERROR: Final = 2_000
 
 
 def kafka_settings(config: Path | None, bootstrap_servers: str | None) -> ResolvedSettings:
-    """Returns the settings. Raises SettingsError where nothing names a Kafka."""
+    """Returns the settings. Raises SettingsError without bootstrap servers."""
     return load_settings(
         config=config, overrides={"bootstrap_servers": bootstrap_servers}
     ).resolved()
 
 
 def console(*, wrap: bool = False, stderr: bool = False) -> Console:
-    """A console on standard output or standard error. Lines wrap only if `wrap`, in a terminal."""
+    """A console on standard output or standard error. `wrap`: wrap lines in a terminal."""
     width = width_of(sys.stderr if stderr else sys.stdout)
     return Console(highlight=False, emoji=False, soft_wrap=not wrap, stderr=stderr, width=width)
 
 
 def ascii_json(document: bytes) -> str:
-    """Returns the JSON on one line and in ASCII, so that a terminal obeys nothing in it."""
+    """Returns the JSON on one line in ASCII, without control sequences for a terminal."""
     line = msgspec.json.format(document, indent=0).decode(errors="replace")
     return _NOT_ASCII.sub(lambda text: json.dumps(text[0])[1:-1], line)
 

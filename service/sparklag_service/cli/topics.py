@@ -1,4 +1,4 @@
-"""`sparklag topics`: makes what a Kafka must have for sparklag to work with it."""
+"""`sparklag topics`: creates the topics and schemas that sparklag needs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def create_topics(bootstrap_servers: BootstrapServers = None, config: Config = N
 
 
 async def _create_and_register(settings: ResolvedSettings) -> tuple[list[str], list[str]]:
-    # This command may register schemas, also where the service may not.
+    # This command may register schemas even if the service may not.
     may = msgspec.structs.replace(settings.registry, register=True)
     formats = MessageFormats(msgspec.structs.replace(settings, registry=may))
     try:

@@ -1,1 +1,1 @@
-"""LatestOffset and earliest offsets of each cluster, read from the partition leaders."""
+"""Latest and earliest offsets of each cluster, read from the partition leaders."""

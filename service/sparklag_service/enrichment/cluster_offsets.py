@@ -1,4 +1,4 @@
-"""The offsets of one cluster: read by the enricher, judged by the evaluator. Only values."""
+"""The offsets of one cluster, which the enricher reads and the evaluator uses. Only values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sparklag_service.tracking.query_state import MeasureTime as MeasureTime
 from sparklag_service.tracking.query_state import QueryState
 
 _MIN_SPACING: Final = 0.9
-"""Times the interval: measurements on events do not shift the next row."""
+"""Share of the interval between rows: a measurement on an event does not delay the next row."""
 _STEPS: Final = 6
-"""Advances that are remembered of a partition."""
+"""Advances kept for each partition."""
 
 
 class RecordTime(Struct, frozen=True, gc=False):
-    """The timestamp that the record at an offset carries, epoch milliseconds."""
+    """The timestamp of the record at an offset, epoch milliseconds."""
 
     offset: int
     timestamp_ms: int
@@ -35,15 +35,15 @@ class Advances(NamedTuple):
     """
 
     steps: tuple[tuple[float, int], ...] = ()
-    """`time.monotonic()` of each and the offset after it, oldest first. How far the first one went
-    is unknown."""
+    """`time.monotonic()` of each advance, and the offset after it; oldest first. The size of the
+    first advance is unknown."""
 
     def with_step(self, at_s: float, earliest: int) -> Advances:
         """Returns the advances with one more, to the offset `earliest`."""
         return Advances((*self.steps, (at_s, earliest))[-_STEPS:])
 
     def rate(self, now_s: float) -> float | None:
-        """Offsets deleted a second. None: fewer than two advances are known."""
+        """Offsets deleted a second. None: fewer than two advances."""
         first_s, first = self.steps[0]
         last_s, last = self.steps[-1]
         if last_s <= first_s:
@@ -58,11 +58,11 @@ class Topic:
     """A topic by its metadata. `missing` is why it has no partitions: deleted, or not visible."""
 
     topic_id: str | None = None
-    """Kafka's own id. None: the broker is older than those."""
+    """Kafka's own id. None: the broker is too old for topic ids."""
     partitions: tuple[int, ...] = ()
     missing: str | None = None
     gone: bool = False
-    """Kafka reports that there is no such topic. Where False, `missing` may be temporary."""
+    """Kafka reports that the topic does not exist. False: `missing` may be temporary."""
 
     @cached_property
     def numbers(self) -> frozenset[int]:
@@ -75,12 +75,12 @@ _NOT_DESCRIBED: Final = Topic()
 
 @dataclass(slots=True)
 class TopicOffsets:
-    """What was read of one topic, by partition number. A failed read leaves the last value, with
+    """The offsets read of one topic, by partition number. A failed read leaves the last value, with
     its age."""
 
     description: Topic = _NOT_DESCRIBED
     described_s: float | None = None
-    """When its newest metadata was requested (`time.monotonic()`). None: none was read yet."""
+    """When its newest metadata was requested (`time.monotonic()`). None: not read yet."""
     replicas: Mapping[int, PartitionReplicas] = field(default_factory=dict)
     """The replicas of every partition, from its newest metadata."""
     latest: dict[IsolationLevel, dict[int, LatestOffset]] = field(
@@ -94,14 +94,14 @@ class TopicOffsets:
     advances: dict[int, Advances] = field(default_factory=dict)
     """The advances of partitions whose earliest offset has advanced."""
     record_times: dict[int, RecordTime] = field(default_factory=dict)
-    """Read from the log itself: of the first record that a query has not processed."""
+    """Timestamp of the first record that a query has not processed, read from the log."""
 
     def log_ends_of(self, level: IsolationLevel) -> LogEndHistory:
-        """The history, created where it is missing."""
+        """The history at this isolation level; creates it if missing."""
         return self.log_ends.setdefault(level, LogEndHistory())
 
     def record_log_ends(self, level: IsolationLevel, requested_s: float, interval_s: float) -> None:
-        """Add the latest offsets, requested at `requested_s`, to the history; at most once in
+        """Add the latest offsets, requested at `requested_s`, to the history, at most once in
         `interval_s`."""
         history = self.log_ends_of(level)
         last_s = history.last_s
@@ -126,13 +126,13 @@ class ClusterMetadata(NamedTuple):
     brokers: Mapping[int, Address]
     """Addresses, by node id."""
     topics: ClusterOffsets
-    """Those that queries of this instance read."""
+    """Topics that queries of this instance read."""
     group_poll_s: float | None = None
-    """What it took to read its consumer groups last. None: none is read."""
+    """How long the last read of its consumer groups took. None: no group is read."""
 
 
 def measured_partitions(state: QueryState, offsets: OffsetsByCluster) -> int:
-    """How many partitions are measured for a query, at most."""
+    """Upper bound of the partitions to measure for a query."""
     return sum(_of_sources(state, offsets))
 
 

@@ -1,4 +1,4 @@
-"""Measures what queries need: on every cluster, and at every leader, independently.
+"""Reads the offsets that queries need, for every cluster and every leader independently.
 
 A query is measured when every leader of its partitions has responded to a request that was sent
 after its position was received. It never waits for a leader of other queries' partitions.
@@ -30,20 +30,20 @@ from sparklag_service.tracking.tracked_queries import TrackedQueries
 
 
 class Measured(NamedTuple):
-    """Queries whose offsets are as new as can be, all requested at `requested_s`
-    (`time.monotonic()`)."""
+    """Queries whose offsets are all read, by requests at `requested_s` (`time.monotonic()`) or
+    later."""
 
     states: list[QueryState]
     requested_s: float
 
 
 class Enricher:
-    """Reads the offsets of the home cluster and of those in `settings.clusters`."""
+    """Reads the offsets of the home cluster and of `settings.clusters`."""
 
     def __init__(
         self, settings: ResolvedSettings, tracked: TrackedQueries, supervisor: Supervisor
     ) -> None:
-        """What fails for one query is reported to `tracked`, which evaluation reads."""
+        """A failure with one query is reported to `tracked`, which the evaluation reads."""
         self._settings = settings
         self._tracked = tracked
         self._supervisor = supervisor
@@ -59,13 +59,13 @@ class Enricher:
             alias: RecordTimes(alias, cluster, settings.time_lag)
             for alias, cluster in self._clusters.items()
         }
-        """What reads the timestamps of records, and counts that."""
+        """The readers of record timestamps, by cluster alias, with their counts."""
         self._measured: dict[str, tuple[QueryState, float]] = {}
         self._any_measured = asyncio.Event()
 
     @property
     def unreachable(self) -> Mapping[str, str]:
-        """Clusters of which no broker answers, and why."""
+        """Clusters without a broker that responds, and the reason."""
         return {
             alias: cluster.unreachable
             for alias, cluster in self._clusters.items()
@@ -74,7 +74,7 @@ class Enricher:
 
     @property
     def unreadable(self) -> dict[str, str]:
-        """Clusters with topics that cannot be described, and why."""
+        """Clusters with topics that cannot be described, and the reason."""
         return {
             f"topics of {alias}": first_few(reasons, "; ")
             for alias, cluster in self._clusters.items()
@@ -83,7 +83,7 @@ class Enricher:
 
     @property
     def metadata(self) -> Mapping[str, ClusterMetadata]:
-        """Metadata by alias, of the clusters of which a broker responds."""
+        """Metadata of each cluster with a broker that responds, by alias."""
         return {
             alias: ClusterMetadata(cluster.pool.brokers, cluster.offsets)
             for alias, cluster in self._clusters.items()
@@ -91,11 +91,14 @@ class Enricher:
         }
 
     async def run(self) -> None:
-        """Read every cluster until cancelled: each in supervised tasks of its own."""
+        """Read every cluster until cancelled, each in its own supervised tasks."""
         keep = self._supervisor.keep
         await run_together(
-            *(keep(f"cluster {alias}", each.run) for alias, each in self._clusters.items()),
-            *(keep(f"record times {alias}", each.run) for alias, each in self.record_times.items()),
+            *(keep(f"cluster {alias}", reader.run) for alias, reader in self._clusters.items()),
+            *(
+                keep(f"record times {alias}", reader.run)
+                for alias, reader in self.record_times.items()
+            ),
         )
 
     def adopt(self, event: LagEvent, at: MeasureTime) -> None:
@@ -113,13 +116,13 @@ class Enricher:
                 history.insert(at_s, ends)
 
     def release(self, query_id: str) -> None:
-        """Measure the query no more. What is in flight of it is discarded."""
+        """Stop measuring a query. Its results in flight are discarded."""
         self._measured.pop(query_id, None)
         for cluster in self._clusters.values():
             cluster.release(query_id)
 
     def request(self, *states: QueryState) -> None:
-        """Measure these, all with offsets that are requested from now on. Returns at once."""
+        """Measure `states` with offsets that are requested from now on. Returns at once."""
         requested_s = time.monotonic()
         for state in states:
             try:
@@ -141,8 +144,8 @@ class Enricher:
             wait_group.done()
 
     async def next_measured(self) -> Measured:
-        """Wait for queries that are measured. One that was measured again before it was taken
-        here is returned once, as of its last request."""
+        """Wait for measured queries. A query that was measured twice meanwhile is returned once,
+        with its last request."""
         while not self._measured:
             self._any_measured.clear()
             await self._any_measured.wait()

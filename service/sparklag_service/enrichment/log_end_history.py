@@ -1,4 +1,4 @@
-"""Earlier log end offsets, from which the arrival time of a record is interpolated. Pure.
+"""Earlier log end offsets, to interpolate the arrival time of a record. Pure.
 
 The log end offsets of a topic are stored in rows, one row for all its partitions, each with its
 time. Older rows are further apart: a day takes some two hundred rows.
@@ -16,19 +16,19 @@ from typing import Final
 from msgspec import Struct
 
 SPACING: Final = 0.05
-"""How far apart two rows may be, as a share of their age."""
+"""The distance of two rows, as a share of their age."""
 KEEP_S: Final = 90_000.0
-"""A day, and the distance between rows of that age."""
+"""A day, and the distance of two rows of that age."""
 _THIN_EVERY: Final = 32
 """Rows appended between two thinnings."""
 
-# A cell is end + 1 where the log end offset was read for that row, -(end + 1) where it was not and
-# the last one is repeated, and 0 before the first. So the absolute values of a partition's cells
-# never fall from row to row, and can be searched by bisection.
+# A cell is end + 1 if the log end offset was read for this row, -(end + 1) if it was not and the
+# last value is repeated, and 0 before the first value. So the absolute values of a partition's
+# cells never fall from row to row, and can be searched by bisection.
 
 
-class LatestOffset(Struct, frozen=True, gc=False):  # one for each partition, made anew in each pass
-    """A latest offset, and when it was requested (`time.monotonic()`, seconds)."""
+class LatestOffset(Struct, frozen=True, gc=False):  # new for each partition in each pass
+    """A latest offset, and when it was requested (`time.monotonic()`)."""
 
     offset: int
     requested_s: float
@@ -50,13 +50,13 @@ class Bracket:
     ) -> None:
         self._older = older if older is not None else array("q")
         self.older_s = older_s
-        """The log ended at the record, or before it. None: there is no row as early as that."""
+        """Time of the last row in which the log ends at or before the record. None: no such row."""
         self._newer = newer
-        """None: the latest offset."""
+        """The first row in which the log ends after the record. None: the latest offset."""
         self.newer_s = newer_s
-        """The log ended after the record."""
+        """The time of `_newer`."""
         self._is_first = is_first
-        """There is no earlier row of any partition."""
+        """True if no partition has an earlier row."""
         self._span_s = newer_s - older_s if older_s is not None else 0.0
 
     def arrived_s(self, number: int, offset: int, latest: LatestOffset) -> float | None:
@@ -79,7 +79,7 @@ class Bracket:
         before = older[number] if number < len(older) else 0
         if not 0 < before <= size:
             return None
-        # In the middle of its share of the time: without a bias to either side.
+        # In the middle of the record's share of the time: no bias to either side.
         return self.older_s + (size - before + 0.5) / (after - before) * self._span_s
 
 
@@ -106,10 +106,10 @@ class LogEndHistory:
         return self._times[-1] if self._times else None
 
     def append(self, at_s: float, ends: Sequence[LatestOffset | None], interval_s: float) -> None:
-        """Add a row, by partition number, unless it is not newer than the last one.
+        """Add a row of log ends, by partition number, if it is newer than the last row.
 
-        An offset requested before the last row counts as not read. `interval_s` is how often rows
-        are appended: thinning leaves them at least that dense.
+        An offset requested before the last row counts as not read. Thinning keeps rows at least as
+        dense as `interval_s`, the time between two appended rows.
         """
         last_s = self.last_s
         if last_s is not None and at_s <= last_s:
@@ -121,7 +121,7 @@ class LogEndHistory:
             if end is not None and (last_s is None or end.requested_s > last_s)
         ]
         if len(sizes) == len(ends) == len(before) and not any(map(lt, sizes, map(abs, before))):
-            # The usual case: all were read, and no log has shrunk.
+            # The usual case: every offset was read, and no log has shrunk.
             row = array("q", sizes)
         else:
             row = self._row_with_gaps(before, ends, last_s)
@@ -134,8 +134,8 @@ class LogEndHistory:
             self._thin(at_s)
 
     def insert(self, at_s: float, ends: Mapping[int, int]) -> None:
-        """Add log end offsets of an earlier time from another source, by partition number. What
-        contradicts a row is left out."""
+        """Add log end offsets of an earlier time from another source, by partition number. An
+        offset that contradicts a row is left out."""
         index = bisect_left(self._times, at_s)
         if not ends or (index < len(self._times) and self._times[index] == at_s):
             return
@@ -157,7 +157,7 @@ class LogEndHistory:
         self._rows.insert(index, row)
 
     def bracket(self, partition: int, offset: int, latest: LatestOffset) -> Bracket:
-        """The narrowest for the record at `offset`, which is before the partition's `latest`."""
+        """The narrowest bracket of the record at `offset`, which is before `latest`."""
         newer, newer_s = None, latest.requested_s
         first = self._first_past(partition, offset + 1)
         if first < len(self._rows):
@@ -169,7 +169,7 @@ class LogEndHistory:
         return Bracket(None, None, newer, newer_s, is_first=first == 0)
 
     def _first_past(self, partition: int, size: int) -> int:
-        """Index of the first row with an end past `size`; the number of rows where none has."""
+        """Index of the first row with an end past `size`. The number of rows if none has."""
         return bisect_right(
             self._rows, size, key=lambda row: abs(row[partition]) if partition < len(row) else 0
         )
@@ -207,7 +207,7 @@ def _first_size(rows: list[array[int]], number: int, otherwise: int) -> int:
 def _retained(
     times: list[float], now_s: float, interval_s: float, spacing: float, keep_s: float
 ) -> Iterator[int]:
-    """Indices of the rows to retain, oldest first: the newest, and no gap wider than allowed."""
+    """Indices of the rows to keep, oldest first: the newest row, and no gap wider than allowed."""
     kept = [len(times) - 1]
     for index in range(len(times) - 2, -1, -1):
         newer_s = times[kept[-1]]

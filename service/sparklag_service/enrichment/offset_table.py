@@ -1,6 +1,6 @@
 """The offsets and topic leaders of one cluster, updated from responses. Pure.
 
-A failed read leaves the last value; a topic that was recreated starts without any.
+A failed read leaves the last value. A topic that was recreated starts without values.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.tracking.query_state import QueryState
 
 _MAX_RATE: Final = 1_000_000
-"""Records a second: no partition takes more, so a log that would have needed a higher rate since
-it was recreated was not recreated."""
+"""Records a second, more than any partition takes. A log that grew faster was not recreated."""
 _NO_ADVANCES: Final = Advances()
 
 
 @dataclass
 class ReadPlan:
-    """What one query needs of one cluster, by leader; valid for one `epoch` of the metadata."""
+    """The reads that a query needs of one cluster, by leader. Valid for one metadata `epoch`."""
 
     state: QueryState
     epoch: int
     requested_s: float = 0.0
     parts: list[tuple[int, IsolationLevel, TopicPart]] = field(default_factory=list)
     unknown: dict[str, dict[int, str]] = field(default_factory=dict)
-    """Partitions of each topic without a leader, and why."""
+    """Partitions without a leader by topic, and the reason."""
     undescribed: dict[str, list[int]] = field(default_factory=dict)
     """Topics without metadata yet, with the partitions that the query names."""
     topics: set[str] = field(default_factory=set)
@@ -46,23 +45,23 @@ class ReadPlan:
 
 @dataclass(slots=True)
 class WatchedTopic(TopicOffsets):
-    """The offsets of a topic, with what it takes to read them."""
+    """The offsets of a topic, with the state that reading them needs."""
 
     due_s: float = 0.0
     """When to read its metadata."""
     valid_from_s: float = float("inf")
-    """Responses to earlier requests may be of another topic of that name."""
+    """Responses to earlier requests may belong to an earlier topic of this name."""
     identity: Topic | None = None
-    """Its description when it last existed."""
+    """The topic's description when it last existed."""
     leaders: dict[int, int] = field(default_factory=dict)
     receded_s: dict[int, float] = field(default_factory=dict)
-    """When a log end was first read that is before the last one."""
+    """When a log end was first read that is before the previous one."""
     parts: dict[tuple[int, ...], TopicPart] = field(default_factory=dict)
     all_led: list[tuple[int, TopicPart]] | None = None
-    """All its partitions by leader, where each has one."""
+    """All partitions by leader. None unless each has a leader."""
 
     def retain(self, numbers: set[int]) -> None:
-        """Forget the other partitions."""
+        """Forget all other partitions."""
         if not self.unknown and numbers == self.description.numbers:
             return
         tables: list[dict[int, Any]] = [*self.latest.values(), self.earliest, self.unknown]
@@ -71,7 +70,7 @@ class WatchedTopic(TopicOffsets):
                 del table[number]
 
     def may_recede(self, number: int, now_s: float) -> bool:
-        """A log end offset that falls is accepted once the topic's metadata was read since."""
+        """Returns whether a log end that falls is accepted: only after newer metadata was read."""
         since_s = self.receded_s.setdefault(number, now_s)
         return self.described_s is not None and self.described_s > since_s
 
@@ -88,17 +87,17 @@ class OffsetTable:
         self._alias = alias
         self.topics: dict[str, WatchedTopic] = {}
         self._planned: set[str] = set()
-        """Topics that were planned since `retain` began."""
+        """Topics planned since `retain` began."""
 
     def topic(self, name: str) -> WatchedTopic:
-        """What is known of a topic; nothing yet, where it is new."""
+        """The record of a topic; a new topic has an empty one."""
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = WatchedTopic()
         return topic
 
     def update_brokers(self, brokers: dict[int, Address]) -> None:
-        """Take the brokers of the newest metadata."""
+        """Store the brokers of the newest metadata."""
         if brokers != self.brokers:
             self.brokers = brokers
             for topic in self.topics.values():
@@ -106,7 +105,7 @@ class OffsetTable:
             self.epoch += 1
 
     def update_topic(self, metadata: TopicMetadata, requested_s: float, now_s: float) -> bool:
-        """Take a topic's newest metadata; whether all its partitions have leaders."""
+        """Store a topic's newest metadata. Returns whether all its partitions have leaders."""
         name = metadata.name
         topic = self.topic(name)
         is_refused = metadata.error_code != NONE and not metadata.leaders
@@ -118,7 +117,7 @@ class OffsetTable:
             description = Topic(metadata.topic_id, tuple(sorted(metadata.leaders)))
             is_another = topic.description.gone or _is_recreated(topic.identity, metadata)
         if is_another:
-            # Nothing that was read counts any more, nor what is still in flight.
+            # Discards all offsets, and the responses in flight.
             topic = self.topics[name] = WatchedTopic(due_s=topic.due_s)
         is_new = topic.described_s is None
         topic.described_s = requested_s
@@ -135,7 +134,7 @@ class OffsetTable:
         return not is_refused and self.brokers.keys() >= set(metadata.leaders.values())
 
     def plan(self, state: QueryState) -> ReadPlan:
-        """What `state` needs of this cluster, by the newest metadata."""
+        """The reads that `state` needs of this cluster, by the newest metadata."""
         plan = ReadPlan(state, self.epoch)
         for source in state.sources:
             if source.cluster != self._alias:
@@ -155,7 +154,7 @@ class OffsetTable:
     def _by_leader(
         self, plan: ReadPlan, name: str, topic: WatchedTopic, numbers: tuple[int, ...]
     ) -> list[tuple[int, TopicPart]]:
-        """These partitions by leader; those without one are added to `plan.unknown`."""
+        """These partitions by leader. Partitions without a leader are added to `plan.unknown`."""
         all_led = numbers == topic.description.partitions
         if all_led and topic.all_led is not None:
             return topic.all_led
@@ -177,12 +176,12 @@ class OffsetTable:
         return parts
 
     def leader(self, name: str, number: int) -> Address | None:
-        """The address of a partition's leader; None where it has none."""
+        """The address of a partition's leader. None: it has no leader."""
         topic = self.topics.get(name)
         return self.brokers.get(topic.leaders.get(number, -1)) if topic is not None else None
 
     def part(self, name: str, numbers: tuple[int, ...]) -> TopicPart:
-        """Returns one part for equal arguments, with its cached bytes."""
+        """Returns the same part for equal arguments, with its cached bytes."""
         parts = self.topic(name).parts
         part = parts.get(numbers)
         if part is None:
@@ -197,21 +196,21 @@ class OffsetTable:
         now_s: float,
         confirmed: Collection[str] | None = None,
     ) -> tuple[set[str], set[str]]:
-        """Take a leader's response. Returns the topics whose metadata it shows to be stale, and
-        those that may have been recreated: these are not taken, until they are `confirmed`."""
+        """Store a leader's response. Returns the topics whose metadata proves stale, and the topics
+        that may have been recreated: their offsets are not stored until they are `confirmed`."""
         stale: set[str] = set()
         doubtful: set[str] = set()
         for name, returned in read_offsets(response):
             topic = self.topics.get(name)
             if topic is None or requested_s < topic.valid_from_s:
-                continue  # It may be of the topic that had this name before.
+                continue  # may belong to an earlier topic of this name
             if confirmed is not None and name not in confirmed:
                 continue
             latest, unknown = topic.latest[level], topic.unknown
             for number, error_code, _, offset in returned:
                 last = latest.get(number)
                 if last is not None and requested_s < last.requested_s:
-                    continue  # A new leader was quicker than this one.
+                    continue  # a new leader responded first
                 if error_code or offset < 0:
                     unknown[number] = _leader_text(name, error_code)
                     if is_metadata_stale(error_code) or error_code == TOPIC_FORBIDDEN:
@@ -239,12 +238,12 @@ class OffsetTable:
         return stale, doubtful
 
     def is_recreated(self, metadata: TopicMetadata) -> bool:
-        """Returns whether this is another topic than the one in `topics` that has its name."""
+        """Returns whether `metadata` is of another topic than the one of its name in `topics`."""
         topic = self.topics.get(metadata.name)
         return topic is None or topic.description.topic_id != metadata.topic_id
 
     def take_earliest(self, response: bytes, requested_s: float) -> None:
-        """Take a leader's response. Where it has no offset, the last one stays."""
+        """Store a leader's response. A partition without an offset in it keeps the last one."""
         for name, returned in read_offsets(response):
             topic = self.topics.get(name)
             if topic is None or requested_s < topic.valid_from_s:
@@ -258,7 +257,7 @@ class OffsetTable:
                     earliest[number] = offset
 
     def fail(self, name: str, numbers: Iterable[int], reason: str, requested_s: float) -> None:
-        """Store why a read of latest offsets failed; the last values stay."""
+        """Store why a read of latest offsets failed. The last offsets stay."""
         topic = self.topics.get(name)
         if topic is None:
             return  # forgotten meanwhile
@@ -268,8 +267,8 @@ class OffsetTable:
                 topic.unknown[number] = reason
 
     def retain(self, plans: Iterable[ReadPlan]) -> Iterator[None]:
-        """Forget the topics and partitions that no plan needs, in small steps. Topics that are
-        planned between two steps stay as they are."""
+        """Forget the topics and partitions that no plan needs, in small steps. A topic that is
+        planned between two steps stays unchanged."""
         self._planned.clear()
         wanted: dict[str, set[int]] = {}
         parts: dict[str, dict[tuple[int, ...], TopicPart]] = {}
@@ -296,7 +295,7 @@ def _is_recreated(identity: Topic | None, metadata: TopicMetadata) -> bool:
     if identity is None:
         return False
     if identity.topic_id is None or metadata.topic_id is None:
-        # An old broker. Partitions are only ever added to a topic.
+        # A broker without topic ids: a topic that lacks an earlier partition was recreated.
         return not identity.numbers <= metadata.leaders.keys()
     return identity.topic_id != metadata.topic_id
 

@@ -1,4 +1,4 @@
-"""The search of a partition for its first unprocessed record, and its limits. Pure."""
+"""The search in a partition for its first unprocessed record, and its limits. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.tracking.query_state import TrackedSource
 
 FIRST_BYTES: Final = 1_024
-"""Fetched where the batch sizes of a topic are unknown."""
+"""Bytes fetched if the batch sizes of a topic are unknown."""
 MAX_BYTES: Final = 1024 * 1024
-"""Bytes of one response, and so of a batch."""
+"""Limit of a response, and so of a batch."""
 _SHRINK: Final = 0.98
 """Factor for each batch that is smaller than the largest recent one."""
 _MIN_BYTES: Final = 256
@@ -34,9 +34,9 @@ _BURST_BYTES: Final = 8 * 1024 * 1024
 
 
 class ByteBudget:
-    """So many bytes each second, and what was saved up to `burst_bytes`.
+    """Limits the bytes read each second; unused bytes are saved, up to `burst_bytes`.
 
-    The size of a response is known afterwards only, so the budget may be in debt.
+    The size of a response is known only afterwards, so the budget may be in debt.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ByteBudget:
         self._spent_until_s = saved_since_s + size / self._bytes_per_s
 
     def wait_s(self, now_s: float) -> float:
-        """How long until bytes may be spent."""
+        """Seconds until bytes may be spent."""
         return max(0.0, self._spent_until_s - now_s)
 
 
@@ -62,7 +62,7 @@ class BatchSizes:
         self._bytes: dict[str, float] = {}
 
     def usual(self, topic: str) -> int:
-        """So many bytes the next batch probably has at most."""
+        """Bytes that the next batch of a topic probably does not exceed."""
         return int(self._bytes.get(topic, FIRST_BYTES))
 
     def learn(self, topic: str, size: int) -> None:
@@ -70,12 +70,12 @@ class BatchSizes:
         self._bytes[topic] = min(MAX_BYTES, max(size, previous * _SHRINK, _MIN_BYTES))
 
     def retain(self, topics: Iterable[str]) -> None:
-        """Forget the others."""
+        """Forget all other topics."""
         self._bytes = {topic: self._bytes[topic] for topic in topics if topic in self._bytes}
 
 
 class Postponed:
-    """Topics, partitions and positions that are not read before some time, the newest of them."""
+    """Topics, partitions and positions that are not read before a time; at most `max_keys`."""
 
     def __init__(self, max_keys: int = 50_000) -> None:
         self._until_s: dict[Hashable, float] = {}
@@ -91,12 +91,12 @@ class Postponed:
         return self._until_s.get(key, now_s) > now_s
 
     def tidy(self, now_s: float) -> None:
-        """Forget what is over."""
+        """Forget the entries whose time has passed."""
         self._until_s = {key: s for key, s in self._until_s.items() if s > now_s}
 
 
-class Lagging(Struct, frozen=True, gc=False):  # there are thousands
-    """A partition with unprocessed records, the first of them at `position`."""
+class Lagging(Struct, frozen=True, gc=False):  # thousands of instances
+    """A partition with unprocessed records. `position` is the offset of the first."""
 
     partition: TopicPartition
     level: IsolationLevel
@@ -106,12 +106,12 @@ class Lagging(Struct, frozen=True, gc=False):  # there are thousands
 
     @property
     def key(self) -> Hashable:
-        """Identifies the position, as it is read."""
+        """Identifies the position and how it is read."""
         return self.partition, self.topic_id, self.level, self.position
 
 
 def lagging_partitions(source: TrackedSource, offsets: ClusterOffsets) -> Iterator[Lagging | None]:
-    """The lagging partitions of a source, and None for each other one.
+    """The lagging partitions of a source, and None for each other partition.
 
     A position before the log's start does not lag: the age of lost records is unknown.
     """
@@ -125,7 +125,7 @@ def lagging_partitions(source: TrackedSource, offsets: ClusterOffsets) -> Iterat
         for number in source.watched_partitions(name, topic.description.partitions):
             latest, earliest, position = ends.get(number), starts.get(number), positions.get(number)
             if position is None and source.processed is not None:
-                # The partition was added: it is read from its first record on.
+                # A partition that was added is read from its first record.
                 position = earliest
             if (
                 latest is None
@@ -140,8 +140,8 @@ def lagging_partitions(source: TrackedSource, offsets: ClusterOffsets) -> Iterat
 
 
 def is_older_than_measurements(lagging: Lagging, offsets: ClusterOffsets) -> bool:
-    """Returns whether its record is older than the topic's first measurement: only a minimum age is
-    known."""
+    """Returns whether the first unprocessed record is older than the topic's first measurement:
+    then only a minimum age is known."""
     name, number = lagging.partition
     topic = offsets.get(name)
     times = topic.log_ends.get(lagging.level) if topic is not None else None
@@ -152,11 +152,11 @@ def is_older_than_measurements(lagging: Lagging, offsets: ClusterOffsets) -> boo
 
 _GROWTH: Final = 4
 _MAX_FETCHES: Final = 12
-"""Five reach the maximum size, the others pass over what no consumer gets."""
+"""Five fetches reach the maximum size; the others skip batches that no consumer gets."""
 _MIN_TIMESTAMP_MS: Final = 1_293_840_000_000
-"""2011, Kafka's first year. An earlier timestamp is not when a record came: zero, or seconds."""
+"""2011, Kafka's first year. An earlier timestamp is no time of a record: zero, or seconds."""
 Outcome = Literal["sampled", "nothing_there", "out_of_range", "forbidden", "unusable", "failed"]
-"""Each is counted: see RecordTimeCounts."""
+"""Each outcome is counted: see RecordTimeCounts."""
 _OUTCOMES: Final[dict[int, Outcome]] = {
     OFFSET_OUT_OF_RANGE: "out_of_range",
     TOPIC_FORBIDDEN: "forbidden",
@@ -165,11 +165,11 @@ _OUTCOMES: Final[dict[int, Outcome]] = {
 
 @dataclass(eq=False)
 class Search:
-    """Until it has an `outcome`, up to `size` bytes are fetched from `offset`."""
+    """A search fetches up to `size` bytes from `offset` until it has an `outcome`."""
 
     lagging: Lagging
     size: int
-    """At first: bytes that a batch of the topic usually has at most."""
+    """At first the bytes that a batch of the topic usually does not exceed."""
     offset: int = field(init=False)
     outcome: Outcome | None = None
     reason: str = ""
@@ -182,7 +182,7 @@ class Search:
         self.offset = self.lagging.position
 
     def take(self, fetched: FetchedPartition) -> None:
-        """Go on with what the leader has at `offset`."""
+        """Continue with what the leader returned for `offset`."""
         self.fetches += 1
         self.outcome, self.reason = self._next(fetched)
 

@@ -1,4 +1,4 @@
-"""The times of the first unprocessed records of queries."""
+"""The timestamps of the first unprocessed records of queries."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def _ages_s() -> Iterator[int]:
     age_s = 1
     while age_s < _MAX_AGE_S:
         yield age_s
-        # As close to each other as measured rows: see LogEndHistory.
+        # As dense as the rows of measurements: see LogEndHistory.
         age_s = max(age_s + 1, int(age_s * (1 + SPACING)))
     yield _MAX_AGE_S
 
 
 AGES_S: Final = tuple(_ages_s())
-"""Ages at which the log's end may be looked up: a second, or 5 % of the age, apart."""
+"""Ages at which a log end may be looked up, a second or 5 % of the age apart."""
 Ends = dict[tuple[int, str], dict[int, int]]
-"""Log ends of partitions at an earlier time, by age (one of AGES_S) and topic. Each partition is
-in two rows, those between which the record at its position came."""
+"""Log ends of partitions at an earlier time, by age (one of AGES_S) and topic. Each partition is in
+two rows, between which the record at its position arrived."""
 _Key = tuple[str | None, IsolationLevel, TopicPartition]
 """The topic's id, and how the partition is read."""
 
@@ -56,7 +56,7 @@ def _key(lagging: Lagging) -> _Key:
 
 
 class EarlierEnds:
-    """Adds rows to the `log_ends` of a cluster's offsets, as far as its leaders answer."""
+    """Adds rows to the `log_ends` of a cluster's offsets, for each leader that responds."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class EarlierEnds:
         self._any_pending = asyncio.Event()
 
     def request(self, lagging: Lagging) -> bool:
-        """Look it up, unless it was already, or its topic was measured before its record came.
-        Whether it will be."""
+        """Request a lookup. Returns False if it is not needed: done already, or the topic was
+        measured before the record arrived."""
         key = _key(lagging)
         if key not in self._done and is_older_than_measurements(lagging, self._offsets):
             self._pending[key] = lagging
@@ -83,20 +83,20 @@ class EarlierEnds:
         return False
 
     def tidy(self) -> None:
-        """Forget topics that are not watched any more."""
+        """Forget topics that are no longer watched."""
         self._done = {key for key in self._done if key[2].topic in self._offsets}
 
     async def look_up_pending(self) -> None:
-        """Wait until something is requested, and look it up."""
+        """Wait for a request, then look up all pending ones."""
         await self._any_pending.wait()
         self._any_pending.clear()
-        # Those of other queries are requested in the same pass of the loop.
+        # Other queries make their requests in the same pass of the loop.
         await asyncio.sleep(0)
         pending, self._pending = self._pending, {}
         by_leader: dict[BrokerConnection, list[Lagging]] = {}
         for key, lagging in pending.items():
             connection = self._connection_to_leader(lagging)
-            # It may have been requested again while it was in flight.
+            # The partition may have been requested again while its lookup was in flight.
             if connection is not None and key not in self._done:
                 by_leader.setdefault(connection, []).append(lagging)
         now_ms, now_s = epoch_ms(), time.monotonic()
@@ -111,13 +111,13 @@ class EarlierEnds:
         for (age_s, level, name), row in sorted(rows.items()):
             if name in self._offsets:
                 self._offsets[name].log_ends_of(level).insert(now_s - age_s, row)
-            # Two hundred rows of thousands of partitions each.
+            # There are two hundred rows, each of thousands of partitions.
             await asyncio.sleep(0)
 
     async def _look_up(
         self, connection: BrokerConnection, part: list[Lagging], now_ms: int
     ) -> Ends:
-        """Empty where the leader does not answer: its partitions may be requested again."""
+        """Returns no ends if the leader does not respond: its partitions may be requested again."""
         try:
             ends = await look_up(connection, part[0].level, part, now_ms)
         except KAFKA_FAILURES as error:
@@ -129,7 +129,7 @@ class EarlierEnds:
 
 
 class _Bisection:
-    """Finds the two ages between which the record at a partition's position came."""
+    """Searches the two ages between which the record at a partition's position arrived."""
 
     __slots__ = ("ends", "high", "lagging", "low")
 
@@ -137,16 +137,16 @@ class _Bisection:
         self.lagging = lagging
         self.low, self.high = 0, len(AGES_S)
         self.ends: dict[int, int] = {}
-        """Log ends, by index of the age."""
+        """Log ends by index of the age."""
 
     @property
     def middle(self) -> int:
         return (self.low + self.high) // 2
 
     def take(self, end: int) -> None:
-        """The log's end at the age in the middle."""
+        """Store the log end at the age in the middle."""
         index, latest = self.middle, self.lagging.latest.offset
-        # Without a record as new as that the log ended where it ends now.
+        # A log without a record as new as that age ended where it ends now.
         self.ends[index] = latest if end < 0 else min(end, latest)
         if self.ends[index] <= self.lagging.position:
             self.high = index
@@ -157,8 +157,8 @@ class _Bisection:
 async def look_up(
     connection: BrokerConnection, level: IsolationLevel, wanted: Iterable[Lagging], now_ms: int
 ) -> Ends:
-    """Look up partitions of one leader. Those it does not lead are left out. Raises one of
-    KAFKA_FAILURES."""
+    """Look up partitions of one leader. Partitions that it does not lead are left out. Raises one
+    of KAFKA_FAILURES."""
     pending = {lagging.partition: _Bisection(lagging) for lagging in wanted}
     ends: Ends = {}
     while pending:
@@ -181,16 +181,16 @@ async def look_up(
 
 
 _UNCHANGED_S: Final = 1.0
-"""How long a query's positions are unchanged before they are sampled: a timestamp is of no use
-where the query moves on at once."""
+"""How long a query's positions must be unchanged before they are sampled: a query that moves on at
+once makes a timestamp useless."""
 _CHUNK: Final = 250
-"""Partitions after which others have the loop."""
+"""Partitions after which other tasks run."""
 _TIDY_S: Final = 60.0
 _RESTART_S: Final = 2.0
 
 
 class RecordTimes:
-    """Fills `record_times` of one cluster's offsets, and earlier rows into its `log_ends`."""
+    """Writes `record_times`, and earlier rows of `log_ends`, of one cluster's offsets."""
 
     def __init__(self, alias: str, cluster: WatchedCluster, settings: TimeLagSettings) -> None:
         self.counts = RecordTimeCounts()
@@ -205,7 +205,7 @@ class RecordTimes:
         self._due: asyncio.Queue[QueryState] = asyncio.Queue()
 
     def offer(self, state: QueryState) -> None:
-        """A query was measured: check its partitions, if it is time to. It returns at once."""
+        """Queue a check of a measured query's partitions, if it is due. Returns at once."""
         query = self._cluster.queries.get(state.query_id)
         if query is None:
             return
@@ -253,14 +253,14 @@ class RecordTimes:
                 query.may_need_lookup = True
             if samples:
                 self._sampler.request(lagging)
-        # Of hundreds of queries each has its time slice.
+        # Other queries get their time slice.
         await asyncio.sleep(0)
 
     def _samples(self, query: WatchedQuery, now_s: float) -> bool:
         return self._settings.sample and now_s - query.unchanged_since_s >= _UNCHANGED_S
 
     def _is_unread(self, source: TrackedSource) -> bool:
-        """Returns whether a topic may exist of which no latest offset was read yet."""
+        """Returns whether a topic may exist whose latest offsets were never read."""
         topics = (self._offsets.get(name) for name in source.watched_topics())
         return any(
             topic is None

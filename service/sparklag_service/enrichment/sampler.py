@@ -1,4 +1,4 @@
-"""Reads the timestamps of records from each leader by itself: many at once, a request at a time."""
+"""Reads record timestamps, many in one request, with one request at a time to each leader."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _log = logging.getLogger(__name__)
 _MAX_PARTITIONS: Final = 500
 """In one request."""
 _CHUNK: Final = 25
-"""Partitions read before others have the loop: some milliseconds, where batches are decoded."""
+"""Partitions read before other tasks run: decoding their batches takes some milliseconds."""
 _POSTPONED_S: Final[dict[Outcome, float]] = {
     "sampled": 600.0,
     "unusable": 600.0,
     "nothing_there": 60.0,
     "out_of_range": 60.0,
 }
-"""After which a position is sampled again; at the next occasion, where it is not here. It is held
-for so long, though its query has moved on."""
+"""How long a position is not sampled again, even if its query has advanced. Other outcomes are
+sampled again on the next request."""
 FORBIDDEN_S: Final = 600.0
-"""How long a topic is postponed without the right to read it."""
+"""How long a topic without the Read right is postponed."""
 _SHOWN_S: Final = 3.0
-"""How long a timestamp is not replaced by another position's: until each evaluation has used it."""
+"""How long a timestamp is not replaced by another position's: each evaluation uses it first."""
 
 
 @dataclass
@@ -58,13 +58,13 @@ class RecordTimeCounts(Counts):
     requests: int = count("Fetch requests.")
     bytes_read: int = count("Record batches that were fetched, bytes.")
     unusable: int = count("Positions whose record has no time, is too large, or cannot be decoded.")
-    out_of_range: int = count("Positions that the log does not reach (any more).")
+    out_of_range: int = count("Positions outside the log.")
     nothing_there: int = count(
-        "Positions behind which there is no record yet: the rest of a transaction, or a gap."
+        "Positions without a record after them yet: the rest of a transaction, or a gap."
     )
-    forbidden: int = count("Times a topic was left alone because it may not be read.")
-    failed: int = count("Positions that a leader did not answer for; they are requested again.")
-    looked_up: int = count("Partitions whose earlier ends were looked up by time.")
+    forbidden: int = count("Times a topic was skipped: sparklag may not read it.")
+    failed: int = count("Positions without a response of their leader; they are requested again.")
+    looked_up: int = count("Partitions whose earlier log ends were looked up by time.")
 
 
 @dataclass(eq=False)
@@ -79,9 +79,9 @@ class _Leader:
 
 
 class Sampler:
-    """Fills `record_times` of a cluster's offsets.
+    """Writes `record_times` of a cluster's offsets.
 
-    A leader that does not answer holds up its own partitions only.
+    A leader that does not respond delays only its own partitions.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class Sampler:
         self._leaders: dict[tuple[Address, IsolationLevel], _Leader] = {}
 
     def request(self, lagging: Lagging) -> None:
-        """Sample a position, if it is due. It returns at once.
+        """Sample a position, if it is due. Returns at once.
 
-        It replaces the pending position of the partition: stale positions do not pile up.
+        The request replaces the partition's pending position: stale positions do not accumulate.
         """
         leader = self._leader(lagging) if self._is_due(lagging) else None
         if leader is not None:
@@ -116,12 +116,12 @@ class Sampler:
                 leader.task = asyncio.create_task(self._read_from(leader))
 
     def connection_to_leader(self, lagging: Lagging) -> BrokerConnection | None:
-        """One for each isolation level. None where the partition has no leader."""
+        """The connection to the partition's leader at its isolation level. None: no leader."""
         leader = self._leader(lagging)
         return leader.connection if leader is not None else None
 
     def tidy(self) -> None:
-        """Forget what is over."""
+        """Forget postponed positions that are due, and topics that are no longer watched."""
         self._postponed.tidy(self._clock())
         self._batch_sizes.retain(self._offsets)
         self._logged = {key for key in self._logged if key[0] in self._offsets}
@@ -176,14 +176,14 @@ class Sampler:
             leader.task = None
 
     def _next_searches(self, pending: dict[TopicPartition, Search]) -> dict[TopicPartition, Search]:
-        """Those that fit in one response, taken out of `pending`."""
+        """The searches that fit in one response, removed from `pending`."""
         searches: dict[TopicPartition, Search] = {}
         room = MAX_BYTES
         for partition, search in list(pending.items()):
             if searches and search.size > room:
                 continue
             del pending[partition]
-            # Another position of the partition may have been sampled since.
+            # Another position of the partition may have been sampled meanwhile.
             if self._is_due(search.lagging):
                 searches[partition] = search
                 room -= search.size
@@ -192,7 +192,7 @@ class Sampler:
         return searches
 
     async def _fetch(self, leader: _Leader, searches: dict[TopicPartition, Search]) -> None:
-        """Go on with the searches, and remove those that were answered."""
+        """Continue the searches, and remove those with a response."""
         positions: dict[str, list[FetchPosition]] = {}
         for (topic, number), search in searches.items():
             positions.setdefault(topic, []).append((number, search.offset, search.size))
@@ -225,7 +225,7 @@ class Sampler:
         if outcome == "sampled":
             self._logged.discard((topic, "forbidden"))
             offsets = self._offsets.get(topic)
-            # Not of a topic that had this name before.
+            # A topic with another id was recreated: the timestamp is not its own.
             if offsets is not None and offsets.description.topic_id == lagging.topic_id:
                 record_time = RecordTime(lagging.position, search.timestamp_ms)
                 offsets.record_times[partition.partition] = record_time
@@ -237,7 +237,7 @@ class Sampler:
             self._explain(search)
 
     def _explain(self, search: Search) -> None:
-        """Logged once for each topic and outcome."""
+        """Log why a topic has no timestamps, once for each topic and outcome."""
         topic, number = search.lagging.partition
         if search.outcome == "forbidden":
             _log.warning(

@@ -1,6 +1,6 @@
-"""One Kafka cluster that queries read from: the topics, their leaders, and the offsets.
+"""One Kafka cluster that queries read from: its topics, their leaders, and the offsets.
 
-A broker that fails costs that broker's partitions, and no other cluster's.
+A broker that fails affects only its own partitions.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _log = logging.getLogger(__name__)
 _METADATA_TOPICS: Final = 100
 """Topics in one metadata request."""
 _PAUSE_PARTITIONS: Final = 1_000
-"""Others run after so many partitions of a metadata response."""
+"""Other tasks run after this many partitions of a metadata response."""
 _RETRY_S: Final = 2.0
-"""When to read the metadata of what is missing, leaderless, or does not respond again."""
+"""How soon metadata is read again if something is missing, leaderless, or does not respond."""
 _STALE_RETRY_S: Final = 0.5
-"""How often a topic's metadata may be read because a leader reports it as stale."""
+"""Minimum time between two reads of a topic's metadata that a leader reports as stale."""
 _PLANS_PER_PAUSE: Final = 100
-"""Others run after so many plans, or topics, are looked through."""
+"""Other tasks run after this many plans or topics."""
 _NEW_TOPIC_TIMEOUT_S: Final = 2.0
 _FORGET_S: Final = 300.0
 _TIDY_S: Final = 60.0
@@ -45,37 +45,37 @@ _EXPLAIN_AGAIN_S: Final = 30.0
 
 @dataclass
 class WatchedQuery:
-    """A query that reads from the cluster: what it needs, and when its records' times are due."""
+    """A query that reads from the cluster: its plan, and when its record times are due."""
 
     plan: ReadPlan
     progress: object = None
-    """Changes where its positions may have moved. None: not measured yet."""
+    """Changes whenever positions may have moved. None: not measured yet."""
     unchanged_since_s: float = -inf
-    """It may have been there for long before this instance started."""
+    """-inf: its positions may be older than this instance."""
     next_s: float = 0.0
     """When to check its partitions."""
     may_need_lookup: bool = True
 
 
 class WatchedCluster(OffsetsReceiver):
-    """Updates `offsets` with what queries request, while `run` runs. Create it on its loop."""
+    """Updates `offsets` on request, while `run` runs. Create it on the loop it runs on."""
 
     def __init__(self, alias: str, access: ClusterAccess, settings: Settings) -> None:
         self.alias = alias
         self.unreachable: str | None = "no broker was contacted yet"
-        """Why no broker of it answers; None when one does."""
+        """Why no broker responds. None: a broker does."""
         self.pool = BrokerPool(access, settings.measure_timeout_s)
         self._settings = settings
         self._table = OffsetTable(alias)
         self._earliest_receiver = _EarliestReceiver(self._table)
         self.queries: dict[str, WatchedQuery] = {}
-        """The queries that are measured here, by id."""
+        """The queries measured in this cluster, by id."""
         self._released: list[ReadPlan] = []
         self._channels: dict[tuple[int, OffsetSpec], LeaderChannel] = {}
         self._reading = asyncio.Lock()
         self._waiting: dict[WaitGroup, ReadPlan] = {}
         """Queries that wait for the metadata of new topics."""
-        self._away = asyncio.Event()
+        self._unresponsive = asyncio.Event()
         """Set while no broker responds."""
         self._brokers_due_s = 0.0
         """When to read the metadata of the brokers."""
@@ -88,19 +88,21 @@ class WatchedCluster(OffsetsReceiver):
 
     @property
     def unreadable(self) -> list[str]:
-        """Why topics that may exist cannot be described, in the order of their names."""
-        descriptions = ((name, topic.description) for name, topic in self._table.topics.items())
+        """Why topics that may exist cannot be described, sorted by topic."""
+        descriptions = {name: topic.description for name, topic in self._table.topics.items()}
         reasons = {
-            name: each.missing for name, each in descriptions if each.missing and not each.gone
+            name: description.missing
+            for name, description in descriptions.items()
+            if description.missing and not description.gone
         }
         return [reason for _, reason in sorted(reasons.items())]
 
     def topic(self, name: str) -> TopicOffsets:
-        """The newest offsets of a topic; none yet, where it is new."""
+        """The newest offsets of a topic; a new topic has none yet."""
         return self._table.topic(name)
 
     def leader(self, topic: str, partition: int) -> Address | None:
-        """The address of the partition's leader; None where it has none."""
+        """The address of the partition's leader. None: it has no leader."""
         return self._table.leader(topic, partition)
 
     async def run(self) -> None:
@@ -117,8 +119,8 @@ class WatchedCluster(OffsetsReceiver):
         self._release_waiting()
 
     def request(self, state: QueryState, wait_group: WaitGroup) -> None:
-        """Measure what `state` needs here. `wait_group` is added to for each leader that is worth
-        waiting for."""
+        """Measure what `state` needs in this cluster. Adds to `wait_group` for each leader to wait
+        for."""
         query = self.queries.get(state.query_id)
         plan = None if query is None else query.plan
         if plan is None or plan.state is not state or plan.epoch != self._table.epoch:
@@ -130,14 +132,14 @@ class WatchedCluster(OffsetsReceiver):
         for leader, level, part in plan.parts:
             channel = self._channels.get((leader, LATEST))
             if channel is None:
-                # A connection of its own: nothing else delays latest offsets.
+                # Latest offsets have their own connection: other requests do not delay them.
                 connection = self.pool.dedicated(self._table.brokers[leader])
                 channel = self._open_channel(leader, LATEST, connection, self)
             channel.request(level, part)
             channels.add(channel)
         for channel in channels:
             channel.join(wait_group)
-        if plan.undescribed and self._away.is_set():
+        if plan.undescribed and self._unresponsive.is_set():
             self._fail_undescribed(plan)
         elif plan.undescribed:
             wait_group.add()
@@ -168,7 +170,7 @@ class WatchedCluster(OffsetsReceiver):
         requested_s: float,
         metadata: MetadataResponse,
     ) -> None:
-        """Take the offsets in doubt of those topics that are still the same."""
+        """Store the offsets of doubtful topics that were not recreated."""
         now_s = time.monotonic()
         _, topics = metadata.read()
         recreated = [topic for topic in topics if self._table.is_recreated(topic)]
@@ -186,12 +188,11 @@ class WatchedCluster(OffsetsReceiver):
         self.late(parts)
 
     def late(self, parts: Iterable[TopicPart]) -> None:
-        """Another broker may lead these by now."""
+        """Read metadata again: another broker may lead these partitions."""
         self._expedite({part.topic for part in parts}, _RETRY_S)
 
     def release(self, query_id: str) -> None:
-        """Forget a query that is measured no more. Its topics stay as long as those of an idle one:
-        it may come back."""
+        """Forget a query. Its topics stay as long as those of an idle query: it may come back."""
         query = self.queries.pop(query_id, None)
         if query is not None:
             self._released.append(query.plan)
@@ -212,17 +213,17 @@ class WatchedCluster(OffsetsReceiver):
     # Metadata
 
     async def _fetch_due(self) -> None:
-        """Read the metadata that is due, then sleep until more is."""
+        """Read the metadata that is due, then sleep until the next is due."""
         self._fetch_now.clear()
         now_s = time.monotonic()
         due = sorted(name for name, topic in self._table.topics.items() if topic.due_s <= now_s)
-        if self._brokers_due_s <= now_s or (due and not self._away.is_set()):
+        if self._brokers_due_s <= now_s or (due and not self._unresponsive.is_set()):
             for topics in list(by_count(due, _METADATA_TOPICS)) or [[]]:
                 if not await self._fetch(topics):
-                    self._mark_away()
+                    self._mark_unresponsive()
                     break
         next_s = [self._brokers_due_s]
-        if not self._away.is_set():
+        if not self._unresponsive.is_set():
             next_s += [topic.due_s for topic in self._table.topics.values()]
         await until_set(self._fetch_now, min(next_s) - time.monotonic())
 
@@ -262,7 +263,7 @@ class WatchedCluster(OffsetsReceiver):
         return True
 
     def _expedite(self, topics: Iterable[str], spacing_s: float) -> None:
-        """Read metadata of `topics` soon, though not within `spacing_s` of the last time."""
+        """Read metadata of `topics` soon, at least `spacing_s` after the last time."""
         now_s = time.monotonic()
         for name in topics:
             topic = self._table.topics.get(name)
@@ -275,11 +276,11 @@ class WatchedCluster(OffsetsReceiver):
 
     def _mark_reachable(self) -> None:
         self.unreachable = None
-        self._away.clear()
+        self._unresponsive.clear()
 
-    def _mark_away(self) -> None:
-        """No broker responds: nobody waits for this cluster until one does."""
-        self._away.set()
+    def _mark_unresponsive(self) -> None:
+        """No broker responds: no query waits for this cluster until one does."""
+        self._unresponsive.set()
         self._brokers_due_s = time.monotonic() + _RETRY_S
         self.unreachable = self.unreachable or "no broker answers"
         for query in self.queries.values():
@@ -287,10 +288,10 @@ class WatchedCluster(OffsetsReceiver):
         self._release_waiting()
 
     async def _explain_absence(self) -> None:
-        """Report why no broker responds; connecting anew finds that out, now and then."""
-        await self._away.wait()
+        """Find out why no broker responds, by a new connection at intervals."""
+        await self._unresponsive.wait()
         reason = await self.pool.explain_unreachable()
-        if self._away.is_set():
+        if self._unresponsive.is_set():
             self.unreachable = reason
             await asyncio.sleep(_EXPLAIN_AGAIN_S)
 
@@ -324,7 +325,7 @@ class WatchedCluster(OffsetsReceiver):
                 closing.append(channel.connection.aclose())
         await asyncio.gather(*closing)
 
-    # Earliest offsets: they move slowly
+    # Earliest offsets: they change slowly.
 
     async def _refresh_earliest(self) -> None:
         await asyncio.sleep(self._settings.earliest_interval_s)
@@ -339,13 +340,13 @@ class WatchedCluster(OffsetsReceiver):
         if channel is None:
             connection = self.pool.connection(leader)
             if connection is None:
-                return  # the broker has left; new metadata is being taken
+                return  # the broker left; new metadata is on its way
             channel = self._open_channel(leader, EARLIEST, connection, self._earliest_receiver)
         part.earliest_requested = True
         channel.request("read_uncommitted", part)
 
     async def _forget_idle(self) -> None:
-        """Forget queries that were not requested for long, and what only they needed."""
+        """Forget queries that were not requested for long, and their topics and leaders."""
         await asyncio.sleep(_TIDY_S)
         now_s = time.monotonic()
         interval_s = max(self._settings.refresh_interval_s, self._settings.heartbeat_s)
@@ -353,18 +354,18 @@ class WatchedCluster(OffsetsReceiver):
         queries = self.queries.items()
         self.queries = {i: query for i, query in queries if query.plan.requested_s >= since_s}
         self._released = [plan for plan in self._released if plan.requested_s >= since_s]
-        steps = self._table.retain(self._known_plans())
+        steps = self._table.retain(self._plans_to_keep())
         async for _ in with_pauses(steps, _PLANS_PER_PAUSE):
             pass
-        leaders = {leader for plan in self._known_plans() for leader, _, _ in plan.parts}
+        leaders = {leader for plan in self._plans_to_keep() for leader, _, _ in plan.parts}
         await self._close_channels([key for key in self._channels if key[0] not in leaders])
 
-    def _known_plans(self) -> list[ReadPlan]:
+    def _plans_to_keep(self) -> list[ReadPlan]:
         return [*(query.plan for query in self.queries.values()), *self._released]
 
 
 class _EarliestReceiver(OffsetsReceiver):
-    """A failed read is left to the next refresh."""
+    """Receives earliest offsets. A failed read is retried at the next refresh."""
 
     def __init__(self, table: OffsetTable) -> None:
         self._table = table

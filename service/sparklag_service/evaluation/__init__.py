@@ -1,1 +1,1 @@
-"""The evaluation of queries: lag events from positions, offsets and history. Pure but the stage."""
+"""Evaluates queries: lag events from positions, offsets and history. Pure except its stage."""

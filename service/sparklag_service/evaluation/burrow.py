@@ -1,12 +1,13 @@
-"""Burrow's own rules, for ordinary consumer groups: `evaluator = "burrow"`. Pure.
+"""Burrow's own rules for ordinary consumer groups: `evaluator = "burrow"`. Pure.
 
-As LinkedIn's Burrow evaluates (its wiki's "Consumer Lag Evaluation Rules", and its caching
-evaluator), the first rule that holds: 1. the lag is allowed: OK. 2. no commit for longer than the
-window lasted, and the log ended behind the position all the while: STOP. 3. went back, and is not
-there again: REWIND. 4. some lag of the window is allowed: OK. 5. the lag never fell: WARN; else OK.
+The first rule that holds decides, as in LinkedIn's Burrow (its wiki's "Consumer Lag Evaluation
+Rules", and its caching evaluator): 1. the lag is allowed: OK. 2. no commit for longer than the
+window lasted, and the log end was past the position all that time: STOP. 3. the position went back,
+and has not returned: REWIND. 4. some lag of the window is allowed: OK. 5. the lag never fell: WARN;
+else OK.
 
-Burrow reads each commit. Here a group's offsets are read at intervals: a commit of a partition is
-a change of its offset. One that is not, while others of the group are, is STALL by rule 2.
+Burrow reads each commit. sparklag reads a group's offsets at intervals: a changed offset is a
+commit of its partition. A partition without commits, in a group that commits, is STALL by rule 2.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Commit(NamedTuple):
     offset: int
     lag: int | None
     is_first_read: bool = False
-    """True: it was made at that time, or earlier."""
+    """True: the commit was made at `at_s` or earlier."""
 
 
 class LogEnds(NamedTuple):
@@ -51,19 +52,19 @@ class LogEnds(NamedTuple):
 
 @dataclass(frozen=True)
 class CommitWindow:
-    """The last commits of each partition of a group, and the last log ends; the oldest first."""
+    """The last commits of each partition of a group, and the last log ends; oldest first."""
 
     commits: Mapping[SourceTopic, Mapping[int, tuple[Commit, ...]]] = field(default_factory=dict)
     ends: tuple[LogEnds, ...] = ()
     inherited: Mapping[SourceTopic, Mapping[int, Verdict]] = field(default_factory=dict)
-    """The verdicts of the instance that measured the group before."""
+    """The verdicts of the instance that measured the group before this one."""
     committed_s: float = 0.0
     """When the group committed last."""
 
     def after(
         self, state: QueryState, topics: Sequence[TopicLag], measure_time: MeasureTime, size: int
     ) -> CommitWindow:
-        """The window one measurement on; it holds `size` commits of each partition."""
+        """The window after one more measurement; it holds `size` commits of each partition."""
         ends, now_s, committed_s = self.ends, measure_time.now_s, self.committed_s
         if not ends or now_s - ends[-1].at_s >= _ENDS_EVERY_S:
             latest = {_key(t): {p.partition: p.latest_offset for p in t.partitions} for t in topics}
@@ -92,11 +93,11 @@ class CommitWindow:
     ) -> list[TopicLag]:
         """`topics` with the status and reason of each partition whose lag is known.
 
-        A window with one commit, or whose first one may be older than its time, lasts `least_s` or
-        longer.
+        A window with one commit, or whose first commit may be older than its time, lasts at least
+        `least_s`.
         """
 
-        def judge(key: SourceTopic, partition: PartitionLag) -> PartitionLag:
+        def evaluate(key: SourceTopic, partition: PartitionLag) -> PartitionLag:
             number, lag, now_s = partition.partition, partition.lag, measure_time.now_s
             if lag is None or partition.status == "DATA_LOSS":
                 return partition
@@ -110,7 +111,7 @@ class CommitWindow:
             return replace(partition, status=verdict.status, reason=verdict.reason)
 
         return [
-            replace(topic, partitions=[judge(_key(topic), each) for each in topic.partitions])
+            replace(topic, partitions=[evaluate(_key(topic), p) for p in topic.partitions])
             for topic in topics
         ]
 
@@ -137,7 +138,7 @@ class CommitWindow:
                 f"no commit for {span(since_s)}, {span(lasted_s)} is allowed;"
                 f" lag is {lag:,} records"
             )
-            # Others of the group go on: it runs.
+            # The group runs if it commits other partitions.
             return Verdict("STOP" if now_s - self.committed_s > lasted_s else "STALL", reason)
         if inherited is not None and last.is_first_read:
             return inherited
@@ -156,14 +157,14 @@ class CommitWindow:
         return None
 
     def _was_at_end(self, key: SourceTopic, number: int, offset: int) -> bool:
-        """Returns whether the log ended there, or before, a short time ago."""
+        """Returns whether a recent log end was at `offset` or before it."""
         ends = (sample.latest.get(key, {}).get(number) for sample in self.ends)
         return any(end is not None and end <= offset for end in ends)
 
 
 def inherited_window(event: LagEvent, measure_time: MeasureTime) -> CommitWindow:
-    """The window of a group that another instance measured: each partition's last commit, and what
-    it went back from."""
+    """The window of a group that another instance measured: the last commit of each partition, and
+    the offset it was rewound from."""
     at_ms = event.processed_at or event.status_since or event.measured_at
     at_s = min(measure_time.now_s, measure_time.monotonic_s(at_ms))
     commits: dict[SourceTopic, dict[int, tuple[Commit, ...]]] = {}
@@ -189,7 +190,7 @@ def _key(topic: TopicLag) -> SourceTopic:
 
 
 def _went_back_from(offsets: Sequence[int]) -> int | None:
-    """The offset before the first step back. None: there was none, or it was reached again."""
+    """The offset before the first step back. None: no step back, or it was reached again."""
     for index, (before, offset) in enumerate(pairwise(offsets)):
         if offset < before:
             return before if all(later < before for later in offsets[index + 1 :]) else None

@@ -1,4 +1,4 @@
-"""Lag from positions and offsets. Pure functions: no clock, no I/O."""
+"""Computes lag from positions and offsets. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from sparklag_service.tracking.query_state import QueryState, identity, query_fi
 
 @dataclass(frozen=True)
 class EvaluatedQuery:
-    """A query's last event, and the history that it was made with."""
+    """A query's last event, and the history it was computed from."""
 
     event: LagEvent
     history: QueryHistory
     window: CommitWindow | None = None
-    """The window of a group that Burrow's rules judge."""
+    """The commits of a group that Burrow's rules evaluate."""
     thresholds: Thresholds | None = None
-    """Those of `event.query`. None: not looked up yet."""
+    """The thresholds of `event.query`. None: not looked up yet."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Evaluator:
     """Makes lag events that carry `measured_by`.
 
     A latest offset older than `latest_max_age_s` does not count. `thresholds_of` takes a query's
-    name and id. Burrow's own rules judge the consumer groups of `burrow_clusters`.
+    name and id. Burrow's own rules evaluate the consumer groups of `burrow_clusters`.
     """
 
     measured_by: MeasuredBy
@@ -60,7 +60,7 @@ class Evaluator:
     thresholds_of: Callable[[str | None, str], Thresholds] = Settings().thresholds_of
     burrow_clusters: Container[str] = ()
     home: str = ""
-    """Alias of the cluster that carries `own_topics`, those of sparklag."""
+    """Alias of the cluster of `own_topics`, the topics of sparklag."""
     own_topics: frozenset[str] = frozenset()
 
     def evaluate(
@@ -74,11 +74,11 @@ class Evaluator:
         previous: EvaluatedQuery | None = None,
         silent: bool = False,
     ) -> EvaluatedQuery:
-        """The lag of a query: `latest - processed` of each partition, their sum, and what follows
-        from the query's history.
+        """The lag of a query: `latest - processed` of each partition, their sum, and the figures
+        that follow from the query's history.
 
-        `previous`: its last evaluation. `silent`: its driver has not reported for longer than a
-        live one does; without a driver, its checkpoint or the group could not be read for so long.
+        `previous`: its last evaluation. `silent`: the driver has sent nothing for longer than a
+        living driver pauses; without a driver, the checkpoint or group was unreadable for as long.
         """
         last = previous.event if previous is not None else None
         thresholds = previous.thresholds if previous is not None else None
@@ -162,7 +162,7 @@ class Evaluator:
         thresholds: Thresholds,
         previous: EvaluatedQuery | None,
     ) -> CommitWindow | None:
-        """The window of commits, if Burrow's rules judge this group."""
+        """The window of commits, if Burrow's rules evaluate this group."""
         if state.cluster not in self.burrow_clusters or not traits_of(state.origin).commits_offsets:
             return None
         window = CommitWindow()
@@ -176,11 +176,11 @@ class _QueryLag(NamedTuple):
     max: int | None
     max_time_s: float | None
     partitions: int
-    """Whose lag is known."""
+    """Number of partitions with a known lag."""
 
     @property
     def skew(self) -> float | None:
-        """The share of the largest lag."""
+        """The largest lag as a share of the total."""
         if not self.total or not self.max or self.partitions < 2:
             return None
         return round(self.max / self.total, 3)
@@ -197,8 +197,8 @@ def _query_lag(topics: Sequence[TopicLag]) -> _QueryLag:
 def unknown_event(
     message: QueryMessage, measured_by: str, now_ms: int, *, event_id: str, reason: str | None
 ) -> LagEvent:
-    """The event of a query that cannot be evaluated: its identity, and no number, since any of them
-    may be what went wrong."""
+    """The event of a query that cannot be evaluated: its identity without numbers, since any of
+    them may be wrong."""
     return LagEvent(
         **identity(message),
         event_id=event_id,
@@ -223,8 +223,8 @@ def _with_flags(
     alarm_age_s: float,
     gets_better: bool,
 ) -> list[TopicLag]:
-    """Topics whose partitions have the verdicts on their past: of those that are OK, where their
-    records are old enough; no WARN where the lag of the whole query `gets_better`."""
+    """Topics with the verdicts on the past of their partitions: for partitions that are OK and have
+    old enough records; no WARN if the lag of the query `gets_better`."""
     flagged = list(topics)
     for index, topic in enumerate(topics):
         of_topic = trends.get((topic.source, topic.topic))
@@ -252,7 +252,7 @@ def _rounded(number: float | None) -> float | None:
 
 
 def _measured_at(state: QueryState, last: LagEvent | None, measure_time: MeasureTime) -> int:
-    """A version only rises, also where a clock was stepped back."""
+    """The version only rises, even if a clock was set back."""
     if last is not None and last.observed_at == state.observed_at:
         return max(measure_time.now_ms, last.measured_at + 1)
     return measure_time.now_ms
@@ -265,7 +265,7 @@ def _status_since(status: Status, last: LagEvent | None, measure_time: MeasureTi
 
 
 def _in_flight(state: QueryState, partitions: list[PartitionLag]) -> int | None:
-    """Records of the running batch. A batch that was planned by a run that ended does not run."""
+    """Records of the running batch. An ended run's planned batch does not run."""
     if state.planned_batch_id is None or state.ended:
         return None
     return bounded(

@@ -1,7 +1,7 @@
 """The history of a query: its last commits, and since when lags have grown. Pure.
 
 A *commit* is a completed micro-batch, an epoch of continuous processing, or a commit of a consumer
-group. Times are `time.monotonic()` at which this service saw it: the drivers' clocks differ.
+group. Its time is when this service observed it, by `time.monotonic()`: the drivers' clocks differ.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sparklag_service.evaluation.trends import FLAGS, LagRise, TopicTrends, Verd
 from sparklag_service.tracking.query_state import QueryState
 
 RECENT_S: Final = 60.0
-"""How far back rates look, where that is enough commits."""
+"""The period of rates, if it has enough commits."""
 _ARRIVALS_EVERY_S: Final = 5.0
 _ALARM_AGE_S: Final = 30.0
 _ALARM_INTERVALS: Final = 2
-"""An unread record is one interval and one batch old at most, where batches have fixed times."""
+"""An unread record is at most one interval and one batch old, where batches have fixed times."""
 
 SourceTopic = tuple[int, str]
 """Index of a source, and a topic."""
@@ -37,9 +37,9 @@ class CommitSample(NamedTuple):
 
     at_s: float
     waited_s: float | None
-    """Since the commit before, or since the query was idle. None: it is the first."""
+    """Since the previous commit, or since the query was idle. None: the first commit."""
     batches: int
-    """Batches completed since the commit before: not each one is reported."""
+    """Batches completed since the previous commit: not every batch is reported."""
     duration_s: float | None
     """Duration of a batch."""
     moved: int
@@ -47,62 +47,62 @@ class CommitSample(NamedTuple):
 
 
 class ArrivalSample(NamedTuple):
-    """The count of records that had arrived at a time."""
+    """How many records had arrived at a time."""
 
     at_s: float
     records: int
 
 
 class UsualTimes(NamedTuple):
-    """What the last batches took, seconds."""
+    """The usual times of the last batches, seconds."""
 
     batch_s: float | None = None
     """95th percentile of their durations."""
     interval_s: float | None = None
-    """Median time from the end of one to the end of the next."""
+    """Median time from the end of a batch to the end of the next."""
 
 
 class QueryHistory(Struct, frozen=True, kw_only=True):
-    """The past of a query, as rates and rules need it."""
+    """The past of a query, for rates and rules."""
 
     at_s: float
     """Time of the last measurement."""
     commit_key: tuple[int | None, int | None]
-    """The batch, or its time where batches have no numbers: another key is another commit."""
+    """The batch, or its time where batches have no numbers. A changed key means a new commit."""
     idle_key: int = 0
     commits: tuple[CommitSample, ...] = ()
     first_read_s: float | None = None
-    """When the offsets of a group were first read: it has committed them then, or earlier. None: a
-    commit has followed."""
+    """When the offsets of a group were first read: it committed them at that time or earlier. None:
+    a later commit was observed."""
     idle_s: float | None = None
     """When the query last reported that it is idle."""
     behind_since_s: float | None = None
-    """Since when some partition lags more than is allowed. None: none does."""
+    """Since when some partition lags more than is allowed. None: no partition does."""
     moved: int = 0
     arrived: int = 0
     arrivals: tuple[ArrivalSample, ...] = ()
     """Arrivals in the last minute, some seconds apart."""
     trends: Mapping[SourceTopic, TopicTrends] = {}
     earlier: Mapping[SourceTopic, TopicLag] = {}
-    """The lag at an earlier commit, a minute ago or more where there is one."""
+    """The lag at an earlier commit, at least a minute ago if possible."""
     earlier_s: float = 0.0
     lag: int | None = None
     """Lag of the whole query, after the last commit."""
     rise: LagRise | None = None
-    """The rise of that lag."""
+    """The rise of `lag`."""
     flag: Verdict | None = None
-    """What follows from that rise."""
+    """The verdict on `rise`."""
     usual: UsualTimes = UsualTimes()
-    """Measured by this instance or the one before it."""
+    """Measured by this instance or its predecessor."""
 
     def alarm_age_s(self) -> float:
-        """How old a record with the query must be before its past is a reason for an alarm."""
+        """The age that records of the query must have before its past is a reason for an alarm."""
         usual_s = max(self.usual.interval_s or 0.0, self.usual.batch_s or 0.0)
         return max(_ALARM_AGE_S, _ALARM_INTERVALS * usual_s)
 
     def recent(self) -> Sequence[CommitSample]:
         """The commits that rates are computed from: those of the last minute, or of the last three
-        intervals where these took longer."""
+        intervals if those took longer."""
         last = len(self.commits) - 1
         for first in range(last - 3, 0, -1):
             if self.commits[last].at_s - self.commits[first].at_s >= RECENT_S:
@@ -119,7 +119,7 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
 
 
 def start_history(state: QueryState, measure_time: MeasureTime) -> QueryHistory:
-    """The history of a query that was not measured before."""
+    """The history of a query without an earlier measurement."""
     return _with_last_commit(
         QueryHistory(
             at_s=measure_time.now_s,
@@ -134,7 +134,7 @@ def start_history(state: QueryState, measure_time: MeasureTime) -> QueryHistory:
 
 
 def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
-    """The history of a query that another instance measured, as far as its last event has it.
+    """The history of a query that another instance measured, as far as its last event contains it.
 
     The verdicts on its past (STALL, WARN) hold until the next commit.
     """
@@ -151,7 +151,7 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
     behind_since_s = measured_s - (event.max_time_lag_s or 0.0) if event.total_lag else None
     first_read_s = None
     if traits_of(event.origin).commits_offsets:
-        # Without `processed_at` no commit was observed: it has this status since it was read.
+        # Without `processed_at` no commit was observed: the status is as old as the first read.
         status_since_s = measure_time.monotonic_s(event.status_since or event.measured_at)
         first_read_s = min(measured_s, status_since_s)
         if event.status == "STOP" and behind_since_s is not None:
@@ -160,8 +160,8 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
         at_s=measured_s,
         commit_key=_key(event.batch_id, event.processed_at),
         first_read_s=first_read_s,
-        # What was no alarm there does not become one by the change of the owner: it may have been
-        # idle. A group never is.
+        # The change of owner must not raise an alarm: the query may have been idle. A group is
+        # never idle.
         idle_s=None
         if first_read_s is not None or event.status in ("STALL", "STOP")
         else measured_s,
@@ -223,7 +223,7 @@ def _with_commit(
     of_group = traits_of(state.origin).commits_offsets
     lag = sum(topic.total_lag or 0 for topic in topics)
     rise = None
-    # What a group has not committed in one partition is no lag that rises from commit to commit.
+    # A group commits its partitions one by one, so an uncommitted partition is no rise.
     if not of_group and min(lag, history.lag or 0) > thresholds.allowed_lag:
         rise = extended(history.rise, lag, history.lag or 0)
     flag = rise.verdict(lag) if rise is not None and rise.is_trend(thresholds) else None
@@ -255,7 +255,7 @@ def _usual(commits: Sequence[CommitSample]) -> UsualTimes:
     intervals = [c.waited_s / c.batches for c in commits if c.waited_s is not None]
     durations = sorted(c.duration_s for c in commits if c.duration_s is not None)
     return UsualTimes(
-        # By the nearest rank.
+        # Nearest rank.
         batch_s=durations[ceil(0.95 * len(durations)) - 1] if durations else None,
         interval_s=median(intervals) if intervals else None,
     )
@@ -276,7 +276,7 @@ def _with_last_commit(
 def _with_arrivals(
     arrivals: tuple[ArrivalSample, ...], now: ArrivalSample
 ) -> tuple[ArrivalSample, ...]:
-    """One more, where the last one is some seconds old; of those older than a minute, one."""
+    """Adds an arrival if the last is some seconds old. Keeps one of those older than a minute."""
     if arrivals and now.at_s - arrivals[-1].at_s < _ARRIVALS_EVERY_S:
         return arrivals
     first = 0

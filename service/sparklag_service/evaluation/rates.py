@@ -1,4 +1,4 @@
-"""Rates of records, catch-up time, and how far unread records are from retention. Pure."""
+"""Rates of records, catch-up time, and the distance of unread records from retention. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.query_history import RECENT_S, QueryHistory
 
 _LEAST_S: Final = 1.0
-"""The shortest time over which a rate means anything."""
+"""The shortest time that gives a useful rate."""
 _SAME_PACE: Final = 0.05
-"""A query keeps pace where its rate is below that of its input by no more than this share."""
+"""A query keeps pace if its rate is at most this share below the rate of its input."""
 _ENDED: Final[tuple[Status, ...]] = ("STOP", "FINISHED", "FAILED")
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Offsets a second, each None where it is not known.
+    """Offsets a second. None: not known.
 
-    `input`: what arrived in the last minute, or since the oldest of the recent commits.
-    `processed`: what the recent commits moved the query on, by the time since the oldest of them;
-    it falls once the next one is overdue, down to 0. `batch`: the same by the time that batches
-    ran. `commits`: those commits themselves.
+    `input`: arrivals in the last minute, or since the oldest of the recent commits.
+    `processed`: progress of the recent commits by the time since the oldest of them; it falls to 0
+    while the next commit is overdue.
+    `batch`: the same progress by the run time of the batches.
+    `commits`: the number of those commits by the same time as `processed`.
     """
 
     input: float | None = None
@@ -37,25 +38,25 @@ class Rates:
 
     @property
     def trend(self) -> float | None:
-        """What the lag gains."""
+        """The growth of the lag."""
         if self.input is None or self.processed is None:
             return None
         return self.input - self.processed
 
     @property
     def lag_falls(self) -> bool:
-        """True where clearly more is processed than arrives."""
+        """True if the query clearly processes more than arrives."""
         if self.input is None or self.processed is None:
             return False
         return self.processed > self.input * (1 + _SAME_PACE)
 
     def at_status(self, status: Status) -> Rates:
-        """A query that does not run processes nothing, and how much it could is not known."""
+        """At a status: a query that does not run processes nothing, and its capacity is unknown."""
         return Rates(self.input, 0.0, None, 0.0) if status in _ENDED else self
 
 
 def rates_of(history: QueryHistory) -> Rates:
-    """At the time of the last measurement."""
+    """The rates at the time of the last measurement."""
     recent, now_s = history.recent(), history.at_s
     processed = batch = commits = None
     if len(recent) > 1:
@@ -87,10 +88,10 @@ def rates_of(history: QueryHistory) -> Rates:
 def catch_up(
     lag: int | None, rates: Rates, batch: Batch | None, status: Status
 ) -> tuple[float | None, str | None]:
-    """Seconds until the lag is gone, and where that is null, why.
+    """Seconds until the lag is gone; if unknown, None and the reason.
 
-    Computed from `rates.batch`, what the query could do: a query that keeps up processes no more
-    than arrives. Where its batches are held to a limit, `rates.processed` is all it can do.
+    Computed from `rates.batch`, the capacity of the query: a query that keeps up processes no more
+    than arrives. Where a limit holds its batches, `rates.processed` is the capacity.
     """
     if lag is None:
         return None, "the lag is not known"
@@ -115,19 +116,19 @@ def catch_up(
 
 @dataclass(frozen=True)
 class Headroom:
-    """The least headroom of the partitions that lag. None: not known, or no partition lags."""
+    """The smallest headroom of the partitions that lag. None: not known, or no partition lags."""
 
     records: int | None = None
     seconds: float | None = None
-    """At the rate at which the earliest offset of that partition advances."""
+    """At the rate of advance of that partition's earliest offset."""
     loss_expected_at_ms: int | None = None
-    """If query and retention go on at their rates. None: the query stays ahead."""
+    """At the present rates of query and retention. None: the query stays ahead."""
 
 
 def headroom_of(
     topics: Sequence[TopicLag], history: QueryHistory, measure_time: MeasureTime
 ) -> Headroom:
-    """The least headroom of all partitions with lag."""
+    """The smallest headroom of all partitions with lag."""
     records: int | None = None
     nearest: tuple[float, TopicLag, PartitionLag] | None = None
     for topic in topics:
@@ -154,19 +155,19 @@ def _loss_at_ms(
     history: QueryHistory,
     measure_time: MeasureTime,
 ) -> int | None:
-    left = (partition.processed_offset or 0) - (partition.earliest_offset or 0)
-    if seconds <= 0 or left <= 0:
+    headroom = (partition.processed_offset or 0) - (partition.earliest_offset or 0)
+    if seconds <= 0 or headroom <= 0:
         return measure_time.now_ms
-    delete_rate = left / seconds
+    delete_rate = headroom / seconds
     read_rate = _read_rate(topic, partition, history)
     if read_rate >= delete_rate:
         return None
-    lost_ms = measure_time.now_ms + round(left / (delete_rate - read_rate) * 1000)
+    lost_ms = measure_time.now_ms + round(headroom / (delete_rate - read_rate) * 1000)
     return lost_ms if lost_ms <= MAX_EPOCH_MS else None
 
 
 def _read_rate(topic: TopicLag, partition: PartitionLag, history: QueryHistory) -> float:
-    """Offsets a second at which the query moves in this partition."""
+    """Offsets a second that the query reads of this partition."""
     earlier = history.earlier.get((topic.source, topic.topic))
     if earlier is None or not history.commits or earlier.topic_id != topic.topic_id:
         return 0.0
@@ -174,7 +175,7 @@ def _read_rate(topic: TopicLag, partition: PartitionLag, history: QueryHistory) 
     if before is None or before.processed_offset is None or partition.processed_offset is None:
         return 0.0
     last_s = history.commits[-1].at_s
-    # Once a commit is overdue, the query has become slower, or is stuck.
+    # While a commit is overdue, the query is slower or stuck.
     usual_s = history.usual.interval_s or 0.0
     elapsed_s = max(last_s - history.earlier_s, history.at_s - history.earlier_s - 2 * usual_s)
     moved = partition.processed_offset - before.processed_offset

@@ -22,7 +22,7 @@ from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracked_queries import TrackedQueries, TrackedQuery
 
 _PARTITIONS_PER_PAUSE: Final = 100
-"""After so many evaluated partitions others have the loop."""
+"""Other tasks run after this many evaluated partitions."""
 
 
 class Evaluation:
@@ -67,7 +67,7 @@ class Evaluation:
             for state in measured.states:
                 query = self._tracked.record(state.query_id)
                 since_pause += 1
-                # It may have been released, or measured in a newer state meanwhile.
+                # The query may have been released, or measured in a newer state meanwhile.
                 if query is not None and not self._is_outdated(state):
                     at = MeasureTime(epoch_ms(), time.monotonic(), measured.requested_s)
                     self._evaluate(query, state, at)
@@ -77,15 +77,15 @@ class Evaluation:
                     await asyncio.sleep(0)
 
     def adopt(self, event: LagEvent, at: MeasureTime) -> None:
-        """Go on from another instance's event."""
+        """Continue from another instance's event."""
         self._queries[event.query_id] = EvaluatedQuery(event, resume_history(event, at))
 
     def release(self, query_id: str) -> None:
-        """Forget what the query did."""
+        """Forget a query's history."""
         self._queries.pop(query_id, None)
 
     def last_event(self, query_id: str) -> LagEvent | None:
-        """The event that was made last, published or not."""
+        """The newest event of a query, published or not."""
         last = self._queries.get(query_id)
         return None if last is None else last.event
 
@@ -126,7 +126,7 @@ class Evaluation:
             return replace(evaluated.event, status="UNKNOWN", reason=query.failure)
         if evaluated.event.status != "STOP":
             return evaluated.event
-        # Anybody may have written a message that was refused: it changes no status.
+        # Anybody can write a message that is refused: it changes no status.
         since_s = time.monotonic() - self._silent_after_s
         refusal = self._counters.refusals.of_query(query_id, since_s)
         if refusal is None:

@@ -1,9 +1,9 @@
-"""The status of a query and its reason in numbers. Pure.
+"""The status of a query, and its reason in numbers. Pure.
 
 Each rule is a function of the `Evidence`, and returns a verdict or None. The first of
 `_WITHOUT_LAG` that applies decides, whatever the lag is. Otherwise the worst verdict decides: of
-`_OF_LAG`, of `_OF_THE_PAST`, and of the partitions. A new rule is a function here, and its place in
-a tuple.
+`_OF_LAG`, of `_OF_THE_PAST`, and of the partitions. A new rule is a function here, and an entry in
+one of these tuples.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NO_PARTITION: Final = "the query reads no partition"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the rules read: the query, its history and its lag at one time."""
+    """The input of the rules: the query, its history and its lag at one time."""
 
     state: QueryState
     history: QueryHistory
@@ -63,14 +63,14 @@ class Evidence:
     max_time_lag_s: float | None
     headroom: Headroom
     gets_better: bool
-    """True: the lag falls, or is expected to be gone before its records are old."""
+    """True: the lag falls, or will be gone before its records are old."""
     silent: bool
     """See `Evaluator.evaluate`."""
     home: str
-    """Alias of the cluster that carries `own_topics`, those of sparklag."""
+    """Alias of the cluster of `own_topics`, the topics of sparklag."""
     own_topics: frozenset[str]
     is_window_judged: bool
-    """True: Burrow's own rules have judged the group's past."""
+    """True: Burrow's own rules have evaluated the group's past."""
 
 
 Rule = Callable[[Evidence], Verdict | None]
@@ -79,7 +79,7 @@ Rule = Callable[[Evidence], Verdict | None]
 def query_status(
     evidence: Evidence, partitions: Sequence[PartitionLag], unmeasured: Sequence[Verdict]
 ) -> Verdict:
-    """The status of the query. `unmeasured`: the verdicts on topics without any partition."""
+    """The status of the query. `unmeasured`: the verdicts on topics without partitions."""
     for rule in _WITHOUT_LAG:
         overriding = rule(evidence)
         if overriding is not None:
@@ -104,14 +104,14 @@ def query_status(
     worst = max(candidates, key=lambda candidate: _RANK[candidate.status])
     if isinstance(worst, Verdict):
         return worst
-    alike = sum(p.status == worst.status and p.reason is not None for p in partitions)
-    # A partition measured here has a status of ours.
+    same = sum(p.status == worst.status and p.reason is not None for p in partitions)
+    # A partition measured by this version has one of its statuses.
     status = cast(Status, worst.status)
-    return Verdict(status, f"{alike} of {len(partitions)} partitions: {worst.reason}")
+    return Verdict(status, f"{same} of {len(partitions)} partitions: {worst.reason}")
 
 
 def failed(evidence: Evidence) -> Verdict | None:
-    """FAILED: Spark's `QueryTerminatedEvent.exception`, or that of the driver's exit."""
+    """FAILED: Spark's `QueryTerminatedEvent.exception`, or the exception of the driver's exit."""
     state = evidence.state
     if state.exception is None:
         return None
@@ -130,13 +130,13 @@ def finished(evidence: Evidence) -> Verdict | None:
 
 
 def closed(evidence: Evidence) -> Verdict | None:
-    """UNKNOWN: the handle was closed in a driver that goes on."""
+    """UNKNOWN: the handle was closed, and the driver continues."""
     return Verdict("UNKNOWN", _CLOSED) if evidence.state.driver_end == "closed" else None
 
 
 def silent(evidence: Evidence) -> Verdict | None:
-    """STOP: no message of the driver for longer than a living one is silent. UNKNOWN: without a
-    driver, the checkpoint or the group could not be read for so long."""
+    """STOP: the driver sent no message for longer than a living driver pauses. UNKNOWN: without a
+    driver, the checkpoint or group could not be read for that long."""
     if not evidence.silent:
         return None
     if evidence.state.run_id is None:
@@ -160,8 +160,8 @@ def conflict(evidence: Evidence) -> Verdict | None:
 
 
 def feedback(evidence: Evidence) -> Verdict | None:
-    """WARN: the query reads a topic of sparklag without naming it, and adds to it with each batch.
-    A consumer group publishes nothing there."""
+    """WARN: the query reads a topic of sparklag without naming it, so each batch adds records to
+    it. A consumer group adds none."""
     state = evidence.state
     if traits_of(state.origin).commits_offsets:
         return None
@@ -184,7 +184,7 @@ def short_headroom(evidence: Evidence) -> Verdict | None:
 
 
 def beyond_max_lag(evidence: Evidence) -> Verdict | None:
-    """WARN: more records than `max_lag`."""
+    """WARN: the lag is more than `max_lag` records."""
     allowed, lag = evidence.thresholds.max_lag, evidence.total_lag or 0
     if allowed is None or lag <= allowed:
         return None
@@ -203,8 +203,8 @@ def beyond_max_time_lag(evidence: Evidence) -> Verdict | None:
 def stalled(evidence: Evidence) -> Verdict | None:
     """STALL or STOP, Burrow's rule 2: nothing is completed for much longer than usual.
 
-    A query with a live driver stalls. A stall without a driver looks like its end. A group may
-    never have committed since it was first read. The usual times are known after two batches.
+    A query with a live driver is STALL; without a driver it is STOP, like an ended one. A group may
+    have no commit since its first read. The usual times are known after two batches.
     """
     state, thresholds, usual = evidence.state, evidence.thresholds, evidence.history.usual
     since_s, traits = evidence.history.stalled_since_s(), traits_of(state.origin)
@@ -229,9 +229,9 @@ def stalled(evidence: Evidence) -> Verdict | None:
 
 
 def running_batch_hangs(evidence: Evidence) -> Verdict | None:
-    """STALL: no task of the running batch, from Spark's status store, went on for longer than
-    `stall_after_s`, and than `stall_factor` times what its tasks, or batches where that is known,
-    take. It applies to a query's first batch too."""
+    """STALL: no task of the running batch, by Spark's status store, made progress for longer than
+    `stall_after_s`, and for longer than `stall_factor` times its usual task or batch. The rule also
+    applies to a query's first batch."""
     batch, thresholds = evidence.state.running_batch, evidence.thresholds
     if batch is None:
         return None
@@ -261,12 +261,12 @@ def _hang(batch: RunningBatch, stuck_s: float) -> str:
 
 
 def completes_nothing(evidence: Evidence) -> Verdict | None:
-    """The first that applies of `stalled` and `running_batch_hangs`: both are about the batch."""
+    """The verdict of `stalled`, else of `running_batch_hangs`: both concern the batch."""
     return stalled(evidence) or running_batch_hangs(evidence)
 
 
 def lag_grows(evidence: Evidence) -> Verdict | None:
-    """WARN, Burrow's rule 6 on the whole query: the lag grew all through the window of commits, and
+    """WARN, Burrow's rule 6 on the whole query: the lag grew throughout the window of commits, and
     records are older than the usual times explain."""
     flag = evidence.history.flag
     old_enough = (evidence.max_time_lag_s or 0) > evidence.history.alarm_age_s()

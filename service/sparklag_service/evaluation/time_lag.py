@@ -1,4 +1,4 @@
-"""How old the first unprocessed record of a partition is, and how that is known. Pure."""
+"""The age of the first unprocessed record of a partition, and the method that gives it. Pure."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from sparklag_service.enrichment.cluster_offsets import MeasureTime, TopicOffset
 from sparklag_service.enrichment.log_end_history import Bracket, LatestOffset, LogEndHistory
 
 _OLDER_THAN_ITS_ARRIVAL_S: Final = 86_400.0
-"""A timestamp that is so much earlier than the record's arrival is the time of an event, not when
-the record could first be processed: the topic was filled with old data."""
+"""A timestamp this much earlier than the record's arrival is an event time, not the time from which
+the record could be processed: the topic was filled with old data."""
 _OLDEST_S: Final = 31_536_000.0
-"""A year. An older timestamp of a record whose arrival nobody saw is the time of an event."""
+"""A year. An older timestamp, of a record with an unknown arrival, is an event time."""
 _NEVER_S: Final = 1e9
-"""An age above it was not measured, and is not continued."""
+"""A higher age was not measured, and does not count on."""
 _REFINE_EVERY_S: Final = 10.0
-"""How often a floor is computed anew: more may be known of when the record arrived."""
+"""How often a floor is computed again: newer data may narrow the arrival time."""
 _NO_TIMES: Final = LogEndHistory()
 
 
 class TopicAges:
     """The ages of records of one topic in one measurement.
 
-    *Sampled*: by the timestamp that the record carries. *Interpolated*: the record arrived between
-    two reads of the log end, the last before it and the first after it; records are taken to arrive
-    evenly between the two. *Floor*: it was there at the first read, so it is at least so old.
+    *Sampled*: from the timestamp of the record. *Interpolated*: the record arrived between two
+    reads of the log end, at a time computed as if records arrived evenly. *Floor*: the record
+    existed at the first read, so this is its minimum age.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class TopicAges:
     ) -> tuple[float, str]:
         """Age in seconds of the record at `offset`, which is before `latest`, and its method.
 
-        `unmoved`: the partition in the last event, where it was at the same offset. The record has
-        grown older since; its age is computed anew where more may be known of it.
+        `unmoved`: the partition in the last event, if at the same offset. The age grows with time
+        from there; it is computed again if more data may exist.
         """
         if unmoved is not None and unmoved.time_lag_s is not None and unmoved.time_lag_s < _NEVER_S:
             previous = unmoved.time_lag_method
@@ -75,12 +75,12 @@ class TopicAges:
         return _in_ms(self._now_s - at_s), method
 
     def _is_sampled(self, number: int, offset: int) -> bool:
-        """Returns whether the record itself was read."""
+        """Returns whether the record's own timestamp was read."""
         sampled = self._sampled.get(number)
         return sampled is not None and sampled.offset == offset
 
     def _sampled_s(self, number: int, offset: int, bracket: Bracket) -> float | None:
-        """When the record arrived by its timestamp, where that can be."""
+        """When the record arrived by its timestamp. None: no timestamp, or an implausible one."""
         sampled = self._sampled.get(number)
         if sampled is None or sampled.offset != offset:
             return None
@@ -91,11 +91,11 @@ class TopicAges:
             earliest_s = self._measure_time.now_s - _OLDEST_S
         if at_s < earliest_s:
             return None
-        # Later than its arrival: the producer's clock is ahead.
+        # A timestamp later than the arrival: the producer's clock is ahead.
         return at_s if at_s <= bracket.newer_s else None
 
 
 def _in_ms(seconds: float) -> float:
-    """To the millisecond, not negative. (`round` takes four times as long for each partition.)"""
+    """Rounds to the millisecond, not negative. (`round` takes four times as long.)"""
     in_ms = int(seconds * 1000 + 0.5)
     return in_ms / 1000 if in_ms > 0 else 0.0

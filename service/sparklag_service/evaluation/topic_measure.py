@@ -1,4 +1,4 @@
-"""The lag of each partition of a topic or the reason why it is unknown, and of a query. Pure."""
+"""The lag of each partition of a topic, or why it is unknown; and the lag of a query. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_OFFSETS: Final = TopicOffsets()
 
 
 class _Measure(NamedTuple):
-    """The verdict on a partition, and what it is made of."""
+    """The verdict on a partition, and its figures."""
 
     status: Status
     reason: str | None
@@ -49,7 +49,7 @@ class TopicMeasure:
         before: TopicLag | None,
         since_s: float,
     ) -> None:
-        """`before`: the topic in the query's last event, of `since_s` seconds ago."""
+        """`before`: the topic in the query's last event, `since_s` seconds ago."""
         self._source = source
         self._name = name
         topic_offsets = offsets.get(name, _NO_OFFSETS)
@@ -72,10 +72,10 @@ class TopicMeasure:
         self.arrived = 0
         """Records that arrived since the previous measurement."""
         self.moved = 0
-        """Records that were processed since then."""
+        """Records that were processed since the previous measurement."""
 
     def unmeasured(self) -> Verdict:
-        """The verdict on a topic without any partition."""
+        """The verdict on a topic without partitions."""
         if self._obstacle is not None:
             return self._obstacle
         if self._topic.missing is not None:
@@ -83,7 +83,7 @@ class TopicMeasure:
         return Verdict("UNKNOWN", "not measured yet" if self._started else NO_BATCH)
 
     def topic_lag(self) -> TopicLag:
-        """The topic with its partitions; without verdicts on their past."""
+        """The topic with its partitions, without verdicts on their past."""
         source = self._source
         numbers = source.watched_partitions(self._name, self._topic.partitions)
         partitions = self._partition_lags(numbers)
@@ -121,8 +121,8 @@ class TopicMeasure:
             at = position = processed.get(number)
             plan = planned.get(number) if planned else None
             rewound_from = measured_at_ms = lost = None
-            # Mostly a partition has a lag and nothing else to report, now and before, and the query
-            # did not go back: that is handled here, without calls.
+            # The usual case, without calls: the partition has a lag and nothing else to report, now
+            # and before, and the query did not go back.
             if (
                 read is None
                 or at is None
@@ -197,7 +197,7 @@ class TopicMeasure:
     def _headroom_s(
         self, number: int, at: int | None, earliest: int | None, latest: int | None
     ) -> float | None:
-        """Seconds until the log start reaches the position, at its rate: see `Advances`."""
+        """Seconds until the log start reaches the position, at its present rate: see `Advances`."""
         advances = self._advances.get(number)
         at = at if at is not None else earliest
         if advances is None or at is None or earliest is None or latest is None or latest <= at:
@@ -242,7 +242,7 @@ class TopicMeasure:
         if read.offset < processed:
             return self._short(processed, read.offset, measured_at_ms)
         lag = read.offset - processed
-        # An earliest offset past the log end is of another time, or of the topic before.
+        # An earliest offset past the log end is of another time, or of an earlier topic.
         if earliest is not None and processed < earliest <= read.offset:
             lost = earliest - processed
             reason = f"{lost} records were deleted before they were read"
@@ -253,23 +253,23 @@ class TopicMeasure:
         return _Measure("OK", problem, read.offset, lag, measured_at_ms)
 
     def _short(self, processed: int, latest: int, measured_at_ms: int | None) -> _Measure:
-        """The log ends before the position."""
+        """The verdict if the log ends before the position."""
         if measured_at_ms is not None:
             reason = f"latest offset {latest} was read before the query reached {processed}"
             return _Measure("UNKNOWN", reason, latest, measured_at_ms=measured_at_ms)
         reason = f"the log ends at {latest}, before the processed offset {processed}"
         if self._topic_id is None:
             return _Measure("RECREATED", f"{reason}: the topic was recreated", latest)
-        # The same topic by its id: a new leader that has not caught up, or one that lost records.
+        # The topic id is unchanged: a new leader has not caught up, or has lost records.
         return _Measure(
             "UNKNOWN", f"{reason}: its leader lost records or has not caught up", latest
         )
 
 
 def _topic_id(topic: Topic, processed: Mapping[int, int], before: TopicLag | None) -> str | None:
-    """The id of the topic that the position is of."""
+    """The id of the topic that the position belongs to."""
     if before is not None and processed and _is_unmoved(before, processed):
-        # The position did not move: it is still one of the topic in which it was reached.
+        # An unmoved position still belongs to the topic in which it was reached.
         return before.topic_id or topic.topic_id
     if topic.topic_id is None and before is not None and not _was_recreated(before):
         return before.topic_id
@@ -277,7 +277,7 @@ def _topic_id(topic: Topic, processed: Mapping[int, int], before: TopicLag | Non
 
 
 def _is_unmoved(before: TopicLag, processed: Mapping[int, int]) -> bool:
-    """Returns whether no partition has moved, and none was added."""
+    """Returns whether no partition was moved or added."""
     count = 0
     for partition in before.partitions:
         if partition.processed_offset is not None:
@@ -294,7 +294,7 @@ def _was_recreated(topic: TopicLag) -> bool:
 def _obstacle(
     source: TrackedSource, name: str, topic: Topic, topic_id: str | None
 ) -> Verdict | None:
-    """Why the whole topic cannot be measured. None: it can."""
+    """Why the whole topic cannot be measured. None: no obstacle."""
     if source.cluster is None:
         return Verdict("UNKNOWN", "its brokers belong to no configured cluster")
     if topic.gone:
@@ -305,11 +305,11 @@ def _obstacle(
 
 
 def _rewound_from(processed: int | None, old: PartitionLag | None) -> int | None:
-    """The offset from which the query went back, until it is there again."""
+    """The highest offset before the query went back, until it is reached again."""
     if processed is None or old is None or old.processed_offset is None:
         return None
     if old.status == "RECREATED" and processed != old.processed_offset:
-        # By a broker without ids: this position is the first one in the new topic.
+        # A broker without topic ids: this position is the first in the new topic.
         return None
     farthest = max(old.processed_offset, old.rewound_from or 0)
     return farthest if processed < farthest else None
@@ -320,11 +320,11 @@ class MeasuredQuery(NamedTuple):
 
     topics: list[TopicLag]
     unmeasured: list[Verdict]
-    """The verdicts on topics without any partition."""
+    """The verdicts on topics without partitions."""
     arrived: int
     """Records that arrived since the previous measurement."""
     moved: int
-    """Records that were processed since then."""
+    """Records that were processed since the previous measurement."""
 
 
 def measure_query(
@@ -335,7 +335,7 @@ def measure_query(
     previous: LagEvent | None,
     since_s: float,
 ) -> MeasuredQuery:
-    """Measure every topic. `previous` is the query's last event, of `since_s` seconds ago."""
+    """Measure every topic. `previous` is the query's last event, `since_s` seconds ago."""
     before = {(t.source, t.topic): t for t in previous.topics} if previous is not None else {}
     topics: list[TopicLag] = []
     unmeasured: list[Verdict] = []

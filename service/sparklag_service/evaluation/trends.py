@@ -21,15 +21,15 @@ class Verdict(NamedTuple):
     reason: str | None
 
 
-class LagRise(Struct, frozen=True, gc=False):  # there may be one for each partition
-    """A lag that has grown from commit to commit, and has not fallen."""
+class LagRise(Struct, frozen=True, gc=False):  # up to one for each partition
+    """A lag that has grown from commit to commit and has not fallen."""
 
     times: int
     since_lag: int
 
     def is_trend(self, thresholds: Thresholds) -> bool:
-        """Returns whether it grew all through the window. Burrow also warns of a lag that stays the
-        same, which is the lag of a query that keeps up."""
+        """Returns whether the lag grew throughout the window. Burrow also warns of a constant lag,
+        which is the lag of a query that keeps up."""
         return self.times >= thresholds.window - 1
 
     def verdict(self, lag: int, steps: str = "batches") -> Verdict:
@@ -46,35 +46,35 @@ def extended(rise: LagRise | None, lag: int, lag_before: int) -> LagRise | None:
 
 
 class Unmoved(NamedTuple):
-    """A partition with lag that has not moved."""
+    """A partition that lags and has not moved."""
 
     commits: int
     since_s: float
     lag: int
-    """After the last commit that moved it."""
+    """The lag after the last commit that moved the partition."""
 
 
 @dataclass(frozen=True)
 class TopicTrends:
-    """The partitions of one topic as one source reads it, up to the last commit."""
+    """The trends of one topic's partitions in one source, up to the last commit."""
 
     last: TopicLag | None = None
     """The lag after the last commit. None: there was no commit."""
     rises: Mapping[int, LagRise] = field(default_factory=dict)
     unmoved: Mapping[int, Unmoved] = field(default_factory=dict)
-    """Partitions with lag that the last commits did not move."""
+    """Partitions that lag and that the last commits did not move."""
     pauses_s: Mapping[int, float] = field(default_factory=dict)
-    """How long partitions of a group lagged without a commit of their own; the longest of late."""
+    """How long partitions of a group recently lagged without a commit of their own."""
     flags: Mapping[int, Verdict] = field(default_factory=dict)
-    """What follows: Burrow's rules 5 (STALL) and 6 (WARN)."""
+    """The verdicts: Burrow's rules 5 (STALL) and 6 (WARN)."""
 
     def after(
         self, topic: TopicLag, thresholds: Thresholds, at_s: float, *, of_group: bool = False
     ) -> TopicTrends:
         """The trends after one more commit, at `at_s`.
 
-        Each batch of Spark moves every partition with lag. `of_group`: a commit may be of other
-        partitions; one that it does not move is judged by its own commits.
+        Each batch of Spark moves every partition with lag. `of_group`: a commit may move other
+        partitions only, so each partition is evaluated by its own commits.
         """
         if self.last is None or self.last.topic_id != topic.topic_id:
             return TopicTrends(topic)
@@ -119,8 +119,8 @@ class TopicTrends:
                 if of_group:
                     usual_s = thresholds.stall_factor * pauses_s.get(number, 0.0)
                     patience_s = max(usual_s, thresholds.stall_after_s)
-                stood_s = at_s - now_unmoved.since_s
-                if now_unmoved.commits >= thresholds.window and stood_s >= patience_s:
+                unmoved_s = at_s - now_unmoved.since_s
+                if now_unmoved.commits >= thresholds.window and unmoved_s >= patience_s:
                     reason = f"no progress in {now_unmoved.commits} {steps}, lag is {lag:,} records"
                     flags[number] = Verdict("STALL", reason)
         return TopicTrends(topic, rises, unmoved, pauses_s, flags)
@@ -129,8 +129,8 @@ class TopicTrends:
 def aligned(
     partitions: Sequence[PartitionLag], numbers: Sequence[int]
 ) -> Sequence[PartitionLag | None]:
-    """The partitions with these numbers, in their order; None where there is none."""
-    # Mostly they are the same: no dictionary of thousands is made for each measurement.
+    """The partitions with these numbers, in the order of `numbers`. None: no such partition."""
+    # The usual case: no dictionary of thousands of partitions for each measurement.
     if [partition.partition for partition in partitions] == numbers:
         return partitions
     by_number = {partition.partition: partition for partition in partitions}

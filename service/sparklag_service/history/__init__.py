@@ -1,1 +1,1 @@
-"""Totals of each query over time, in memory that has a ceiling."""
+"""Totals of each query over time, in bounded memory."""

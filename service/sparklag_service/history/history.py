@@ -1,4 +1,4 @@
-"""The history of one instance: rows of all queries under one ceiling of memory."""
+"""The history of one instance: rows of all queries within one memory limit."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from sparklag_service.view.view import Entry
 FINEST: Final = 512
 COARSEST: Final = 8
 _SLACK: Final = 1.25
-"""Rows are thinned once a query has so many times its number of them."""
+"""Factor: a query's rows are thinned once they exceed their number by this."""
 _GROWTH: Final = 1.125
-"""Python gives a growing buffer more than it needs."""
+"""Factor by which Python overallocates a growing buffer."""
 _SERIES_BYTES: Final = 700
-"""Memory of a query beside its rows."""
+"""Memory of a query besides its rows."""
 _SHARE: Final = 0.9
-"""The part of the ceiling that is used; the allocator loses the rest between the buffers."""
+"""The used share of the memory limit; the allocator loses the rest between the buffers."""
 
 
 @dataclass
 class _Series:
     rows: bytearray = field(default_factory=bytearray)
     older: bytearray = field(default_factory=bytearray)
-    """Rows that the refill reads, from before the first of `rows`."""
+    """Rows from before the first of `rows`, which the refill reads."""
 
     def held_bytes(self) -> int:
         return _SERIES_BYTES + sys.getsizeof(self.rows) + sys.getsizeof(self.older)
@@ -54,25 +54,25 @@ class Archive:
             Resolution(finest_ms, FINEST >> step, keep_ms)
             for step in range((FINEST // COARSEST).bit_length())
         ]
-        self._max_rows = [int(_SLACK * each.max_rows()) for each in self._resolutions]
+        self._max_rows = [int(_SLACK * resolution.max_rows()) for resolution in self._resolutions]
         self._level = 0
         self._series: dict[str, _Series] = {}
         self._others: Iterator[str] = iter(())
 
     @property
     def held_bytes(self) -> int:
-        """Memory, summed up at each call."""
+        """Memory of all rows, summed at each call."""
         return sum(series.held_bytes() for series in self._series.values())
 
     @property
     def resolution(self) -> Resolution:
-        """The finest one for the highest number of queries so far: coarse rows do not get finer,
-        and would look like gaps."""
+        """The finest resolution for the highest number of queries so far: coarse rows do not become
+        finer, and would look like gaps."""
         return self._resolutions[self._level]
 
     def add(self, query_id: str, row: Row, now_ms: int, *, older: bool = False) -> bool:
-        """Take in a row that is newer than the query's other rows; or, with `older`, older than
-        they are, from the oldest on. False: there is no room for it."""
+        """Add a row that is newer than the query's other rows; with `older`, one that is older, in
+        the order of time. Returns False if there is no room."""
         series = self._series_of(query_id)
         if series is None:
             return False
@@ -82,7 +82,7 @@ class Archive:
         return True
 
     def join(self, query_id: str, now_ms: int) -> None:
-        """Join the query's rows: the next older ones are older than all of these."""
+        """Join the query's older rows to the others: the next older rows precede all of these."""
         series = self._series.get(query_id)
         if series is not None and series.older:
             self._thin(series, now_ms)
@@ -92,19 +92,19 @@ class Archive:
         self._series.pop(query_id, None)
 
     def forget_before(self, query_id: str, at_ms: int) -> None:
-        """Drop the rows of a query from before that time."""
+        """Drop the rows of a query from before `at_ms`."""
         series = self._series.get(query_id)
         if series is not None:
             rows = (row for row in series.all_rows() if row.measured_at_ms >= at_ms)
             series.replace(rows)
 
     def rows(self, query_id: str, now_ms: int) -> list[Row]:
-        """The rows of a query, from the oldest on."""
+        """The rows of a query, oldest first."""
         series = self._series.get(query_id)
         return [] if series is None else self.resolution.thinned(series.all_rows(), now_ms)
 
     def query_ids(self) -> list[str]:
-        """The ids of queries that have rows."""
+        """The ids of queries with rows."""
         return list(self._series)
 
     def _series_of(self, query_id: str) -> _Series | None:
@@ -135,7 +135,7 @@ class Archive:
             self._thin(series, now_ms)
 
     def _thin_another(self, now_ms: int) -> None:
-        # Each query in turn: one without new events may be as fine as fewer queries could be.
+        # Visits the queries in turn: one without new events may keep the rows of fewer queries.
         query_id = next(self._others, None)
         if query_id is None:
             self._others = iter(list(self._series))
@@ -148,13 +148,13 @@ class Archive:
 
 _MB: Final = 1024 * 1024
 _FINEST_HEARTBEATS: Final = 1.5
-"""A query that is published at every heartbeat, a little late perhaps, has an event in each slot:
-one without is a gap."""
+"""A query that is published at every heartbeat, perhaps a little late, has an event in each slot. A
+slot without an event is a gap."""
 _TOMBSTONES: Final = 10_000
 
 
 class History:
-    """Follows the feed."""
+    """Stores the totals of each event of the feed."""
 
     def __init__(self, settings: Settings, counters: Counters) -> None:
         finest_s = max(1, ceil(_FINEST_HEARTBEATS * settings.heartbeat_s))
@@ -164,10 +164,10 @@ class History:
         )
         self._counters = counters
         self.complete_since_ms: dict[int, int] = {}
-        """The time since when nothing is missing, by partition."""
+        """The time since when no event is missing, by partition."""
         self.ends: dict[int, int] = {}
-        """The log end offsets when the feed began: the refill reads up to there. The feed has only
-        the last minute before, and perhaps not the time before an outage."""
+        """Log end offsets when the feed began: the refill reads up to them. The feed has only the
+        last minute before them, and may miss events before an outage."""
         self.forgotten_ms: dict[str, int] = {}
         """The time of a query's tombstone, by query id."""
         self.refill_needed = asyncio.Event()
@@ -193,14 +193,14 @@ class History:
             self._counters.history_left_out += 1
 
     def forget_before(self, query_id: str, at_ms: int) -> None:
-        """Drop what is older than a query's tombstone of that time."""
+        """Drop rows older than a query's tombstone, written at `at_ms`."""
         self.forgotten_ms[query_id] = max(at_ms, self.forgotten_ms.get(query_id, 0))
         if len(self.forgotten_ms) > _TOMBSTONES:
             del self.forgotten_ms[next(iter(self.forgotten_ms))]
         self.archive.forget_before(query_id, at_ms)
 
     def page(self, entry: Entry, wanted: TimeRange, now_ms: int) -> HistoryPage:
-        """The totals of a query."""
+        """The totals of a query in a range of time."""
         event = entry.event
         wanted = wanted.aligned(self.archive.resolution, now_ms)
         rows = self.archive.rows(event.query_id, now_ms)

@@ -1,4 +1,4 @@
-"""`GET /lag/{query}/history`: its parameters, and the response made from rows. Pure."""
+"""`GET /lag/{query}/history`: its parameters, and its response from rows. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _Number = TypeVar("_Number", int, float)
 
 
 class TimeRange(NamedTuple):
-    """The time from `since_ms` up to and without `until_ms`, in steps of about `step_ms`."""
+    """The time from `since_ms` up to but not including `until_ms`, in steps of about `step_ms`."""
 
     since_ms: int
     until_ms: int
     step_ms: int
 
     def aligned(self, resolution: Resolution, now_ms: int) -> TimeRange:
-        """The range in whole steps. A step is a whole number of the widest slots in the range."""
+        """The range in whole steps. A step is a multiple of the widest slot in the range."""
         oldest_ms = min(max(now_ms - self.since_ms, 0), resolution.keep_ms)
         width_ms = resolution.width_ms(oldest_ms)
         least_ms = max(self.step_ms, -(-(self.until_ms - self.since_ms) // (_MAX_POINTS - 1)))
@@ -36,7 +36,7 @@ class TimeRange(NamedTuple):
 
 
 def time_range(since: str | None, until: str | None, step: str | None, now_ms: int) -> TimeRange:
-    """Parse parameters; the default is the last hour. Raises ValueError, naming the parameter."""
+    """Parse parameters; the default is the last hour. Raises ValueError with the parameter."""
     until_ms = now_ms + 1
     if until is not None:
         until_ms = _parsed("until", lambda: timestamp_ms(until, now_ms))
@@ -59,8 +59,8 @@ def _parsed(parameter: str, parse: Callable[[], _Number]) -> _Number:
 
 
 class HistoryBatch(Struct, frozen=True, kw_only=True):
-    """A completed batch, and where its time went: `duration_ms` is the whole trigger. What the
-    three phases leave of it is Spark's own, or a phase of another name."""
+    """A completed batch and its phases. `duration_ms` is the whole trigger: what the three phases
+    leave of it is Spark's own time, or a phase of another name."""
 
     duration_ms: Annotated[int, Meta(description="The whole trigger, milliseconds.")]
     planning_ms: Annotated[
@@ -78,7 +78,7 @@ class HistoryBatch(Struct, frozen=True, kw_only=True):
 
 
 class HistoryPoint(Struct, frozen=True, kw_only=True):
-    """A step of time in which the query was measured. One in which it was not has no point."""
+    """A step of time in which the query was measured. Other steps have no point."""
 
     at: Annotated[int, Meta(description="Start of the step, epoch milliseconds.")]
     measured_at: Annotated[
@@ -133,7 +133,7 @@ class HistoryPage(Struct, frozen=True, kw_only=True):
 
 
 def points(rows: Sequence[Row], wanted: TimeRange) -> list[HistoryPoint]:
-    """A point for each step that has rows. `rows` from the oldest on; `wanted` is aligned."""
+    """A point for each step with rows. `rows`: oldest first; `wanted`: aligned."""
     by_step: dict[int, Row] = {}
     run = 0
     for each in rows:

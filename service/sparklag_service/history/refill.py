@@ -1,7 +1,7 @@
-"""Reads what `consumer-lag` has from before this instance into its history.
+"""Reads older events of `consumer-lag` into the history.
 
-The newest part comes first, as people request it first. Reading takes a quarter of the loop's time,
-at most, and little memory.
+The newest events come first, as users request them first. Reading takes at most a quarter of the
+loop's time, and little memory.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _MAX_RECORDS: Final = 200
 _FETCH_BYTES: Final = 2 * 1024 * 1024
 _PARTITION_BYTES: Final = 256 * 1024
 _REST_RATIO: Final = 3.0
-"""The pause after a chunk, in times of its duration."""
+"""Pause after a chunk, as a multiple of the chunk's duration."""
 _JOINED_AT_ONCE: Final = 10
 
 
 class Refill:
-    """Fills `history` up to its ends, whenever it needs that."""
+    """Fills `history` up to its ends, whenever that is needed."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Refill:
         """Set while nothing is left to read."""
 
     async def run(self) -> None:
-        """Read when there is something to read, until cancelled. Kafka may be away."""
+        """Read whenever the history needs it, until cancelled. Kafka may be unavailable."""
         await read_with_retry(
             self._read_when_needed,
             self._settings.lag_topic,
@@ -76,7 +76,7 @@ class Refill:
             try:
                 await self._read()
             except BaseException:
-                # What failed begins again: rows that are there already change nothing.
+                # A failed read starts over: rows that exist already change nothing.
                 needed.set()
                 raise
             self.done.set()
@@ -107,7 +107,7 @@ class Refill:
         history = self._history
         first = await consumer.beginning_offsets(list(until))
         now_ms, keep_ms = epoch_ms(), history.keep_ms
-        # Where all was deleted, the time since when is unknown.
+        # In a partition without records, nothing shows since when it is complete.
         broken = {p for p, end in until.items() if end == first[p] > 0}
         for window_ms in (*(s * 1000 for s in _WINDOWS_S if s * 1000 < keep_ms), keep_ms):
             since_ms = now_ms - window_ms
@@ -119,7 +119,7 @@ class Refill:
             window = _Window(starts, until, first, since_ms)
             await self._read_window(consumer, window)
             if history.refill_needed.is_set():
-                # The view began again: so does this.
+                # The view started over: so does the refill.
                 return
             for partition in until.keys() - broken:
                 history.complete_since_ms[partition.partition] = window.complete_since_ms(partition)
@@ -129,7 +129,7 @@ class Refill:
                 break
         for partition in first.keys() - broken:
             if until[partition] <= first[partition]:
-                # There never was anything before.
+                # The partition never had earlier records.
                 history.complete_since_ms[partition.partition] = now_ms - keep_ms
 
     async def _read_window(self, consumer: AIOKafkaConsumer, window: _Window) -> None:
@@ -151,7 +151,7 @@ class Refill:
                         self._take(record)
                     await asyncio.sleep(_REST_RATIO * (time.monotonic() - began_s))
             for partition in list(active):
-                # A compacted topic may have no record between its last one and there.
+                # A compacted topic may have no record between the last one and `until`.
                 if await consumer.position(partition) >= window.until[partition]:
                     active.discard(partition)
                     consumer.pause(partition)
@@ -162,7 +162,7 @@ class Refill:
         for at, query_id in enumerate(self._history.archive.query_ids(), start=1):
             self._history.archive.join(query_id, now_ms)
             if at % _JOINED_AT_ONCE == 0:
-                # Nothing waits for this, and measuring has the loop meanwhile.
+                # This is not urgent: measuring gets the loop.
                 await asyncio.sleep(0.01)
 
     def _take(self, record: ConsumerRecord) -> None:
@@ -175,7 +175,7 @@ class Refill:
                 history.forget_before(query_id, min(record.timestamp, now_ms))
             return
         totals = self._records.decoded(record)
-        # The history of a query that is not in the view cannot be requested.
+        # Only queries in the view have a history that can be requested.
         if totals is None or self._view.get(totals.query_id) is None:
             return
         if record.timestamp < history.forgotten_ms.get(totals.query_id, 0):
@@ -185,8 +185,8 @@ class Refill:
 
 
 class _Window:
-    """A part of the topic: from `starts` up to and without `until`, by partition. `first` are the
-    first offsets that are left on the topic."""
+    """A part of the topic by partition: from `starts` up to but not including `until`. `first`: the
+    first offsets that the topic still has."""
 
     def __init__(
         self,
@@ -195,23 +195,23 @@ class _Window:
         first: dict[TopicPartition, int],
         since_ms: int,
     ) -> None:
-        # The record before the first one is read too: its absence shows that something is missing.
+        # Also reads the record before the first one: its absence shows that records are missing.
         self.starts = {p: max(start - 1, first[p]) for p, start in starts.items()}
         self.until = until
         self.unread = {p for p, start in starts.items() if start < until[p]}
         self.incomplete_ms: dict[TopicPartition, int] = {}
-        """The time of the next record after missing ones, which were compacted away or deleted."""
+        """The time of the first record after a gap of compacted or deleted records."""
         self._since_ms = since_ms
         self._first = first
         self._next = dict(self.starts)
 
     def passed(self, partition: TopicPartition, record: ConsumerRecord) -> None:
-        """Take a record that was read."""
+        """Store that a record was read."""
         deleted = self._next[partition] == self._first[partition] > 0
         if record.offset > self._next[partition] or deleted:
             self.incomplete_ms[partition] = record.timestamp
         self._next[partition] = record.offset + 1
 
     def complete_since_ms(self, partition: TopicPartition) -> int:
-        """The time since when nothing is missing."""
+        """The time since when no record is missing."""
         return self.incomplete_ms.get(partition, self._since_ms)

@@ -1,8 +1,7 @@
-"""The rows of a query's history: their packed form, and how old ones are joined. Pure.
+"""The rows of a query's history: their packed form, and how older rows are joined. Pure.
 
 A row is a slot of time. The width of a slot is a power of two times the finest, and slots begin at
-whole multiples of their width: two neighbours always make one of the next width, whenever that is
-done.
+whole multiples of their width. So two neighbours always make one slot of the next width.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NUMBER_OF_STATUS: Final[dict[str, int]] = {
 }
 _UNKNOWN: Final = _NUMBER_OF_STATUS["UNKNOWN"]
 _STARTED: Final = 1 << 15
-"""The bit beside those of the statuses."""
+"""The bit after the bits of the statuses."""
 _ROW: Final = struct.Struct("<qqqfffHBffffH")
 _UNKNOWN_LAG: Final = -1
 _Number = TypeVar("_Number", int, float)
@@ -39,7 +38,7 @@ _PHASES: Final = {
     "latestOffset": _PLANNING,
     "getBatch": _PLANNING,
     "queryPlanning": _PLANNING,
-    # Of older Sparks.
+    # Keys of older Spark versions.
     "setOffsetRange": _PLANNING,
     "getOffset": _PLANNING,
     "addBatch": _PROCESSING,
@@ -48,13 +47,13 @@ _PHASES: Final = {
     "commitBatch": _COMMIT,
 }
 """Keys of Spark's `durationMs`, as MicroBatchExecution reports them (`reportTimeTaken` of its
-ProgressContext). What other keys name is part of the duration alone."""
+ProgressContext). Other keys count only in the duration."""
 
 ROW_BYTES: Final = _ROW.size
 
 
 class BatchTimes(NamedTuple):
-    """The times of a completed batch, milliseconds. The phases are not all of its duration."""
+    """The times of a completed batch, milliseconds. The phases do not add up to its duration."""
 
     duration_ms: float
     planning_ms: float
@@ -63,7 +62,7 @@ class BatchTimes(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A slot of time. None: unknown. `max_…` are the highest in it; the others, the last."""
+    """A slot of time. None: unknown. `max_…`: the highest in the slot; other fields: the last."""
 
     measured_at_ms: int
     total_lag: int | None
@@ -75,14 +74,14 @@ class Row(NamedTuple):
     status_bits: int
     """A bit for each status in the slot."""
     batch: BatchTimes | None = None
-    """The last batch completed in the slot. None: there is none, or Spark does not report it."""
+    """The last batch completed in the slot. None: no batch, or Spark reports no duration."""
     run: int = _NO_RUN
-    """A checksum of the run id, 16 bits: another one is another run."""
+    """A checksum of the run id, 16 bits: another checksum means another run."""
     started: bool = False
-    """True if one of its events shows that a run began."""
+    """True if an event in the slot shows that a run began."""
 
     def joined(self, later: Row) -> Row:
-        """This row and a later one as one."""
+        """This row and a later one, joined."""
         return Row(
             later.measured_at_ms,
             later.total_lag,
@@ -98,7 +97,7 @@ class Row(NamedTuple):
         )
 
     def begins_run(self, last_run: int) -> bool:
-        """Return whether a run began in it, if `last_run` was the one before."""
+        """Return whether a run began in this row, if `last_run` was the run before."""
         return self.started or (_NO_RUN not in (self.run, last_run) and self.run != last_run)
 
     @property
@@ -107,10 +106,10 @@ class Row(NamedTuple):
         return [s for number, s in enumerate(_STATUSES) if self.status_bits >> number & 1]
 
 
-def _higher(one: _Number | None, other: _Number | None) -> _Number | None:
-    if one is None or (other is not None and other > one):
+def _higher(first: _Number | None, other: _Number | None) -> _Number | None:
+    if first is None or (other is not None and other > first):
         return other
-    return one
+    return first
 
 
 class BatchTotals(Struct, frozen=True, kw_only=True, gc=False):
@@ -121,7 +120,7 @@ class BatchTotals(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Totals(Struct, frozen=True, kw_only=True, gc=False):
-    """The fields of a lag event that the history stores: the partitions are not decoded."""
+    """The fields of a lag event that the history stores. Partitions are not decoded."""
 
     query_id: Name
     measured_at: EpochMs
@@ -136,7 +135,7 @@ class Totals(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def row_of(event: LagEvent | Totals) -> Row:
-    """The row of one event. A status of a newer version counts as UNKNOWN."""
+    """The row of one event. A status of a newer version becomes UNKNOWN."""
     number = _NUMBER_OF_STATUS.get(event.status, _UNKNOWN)
     return Row(
         event.measured_at,
@@ -147,7 +146,7 @@ def row_of(event: LagEvent | Totals) -> Row:
         event.processed_rate,
         _STATUSES[number],
         1 << number,
-        # Later events repeat the batch.
+        # Only the progress event has the batch: later events repeat it.
         _batch_times(event.batch) if event.cause == "progress" and event.batch else None,
         _NO_RUN
         if event.run_id is None
@@ -172,7 +171,7 @@ def _batch_times(batch: Batch | BatchTotals) -> BatchTimes | None:
 
 
 def pack(row: Row) -> bytes:
-    """Pack into `ROW_BYTES` bytes; ages, rates and durations to 7 digits."""
+    """Pack a row into `ROW_BYTES` bytes; ages, rates and durations keep 7 digits."""
     return _ROW.pack(
         row.measured_at_ms,
         _UNKNOWN_LAG if row.total_lag is None else row.total_lag,
@@ -188,7 +187,7 @@ def pack(row: Row) -> bytes:
 
 
 def unpack(buffer: bytes | bytearray) -> Iterator[Row]:
-    """The rows in it. Ages and rates have spurious digits: see `significant`."""
+    """The rows of a buffer. Ages and rates have spurious digits: see `significant`."""
     for values in _ROW.iter_unpack(buffer):
         at_ms, lag, max_lag, age_s, input_rate, processed_rate, bits, status, *rest = values
         *batch_ms, run = rest
@@ -208,7 +207,7 @@ def unpack(buffer: bytes | bytearray) -> Iterator[Row]:
 
 
 def significant(number: float | None) -> float | None:
-    """An age or a rate of a row that was packed, without its spurious digits."""
+    """An age or a rate of an unpacked row, without its spurious digits."""
     return None if number is None else float(f"{number:.6g}")
 
 
@@ -220,7 +219,7 @@ class Resolution(NamedTuple):
     keep_ms: int
 
     def width_ms(self, age_ms: int) -> int:
-        """The width of a slot of that age."""
+        """The width of a slot of this age."""
         least = age_ms / self.fineness / self.finest_ms
         return self.finest_ms if least <= 1 else self.finest_ms << ceil(log2(least))
 
@@ -229,18 +228,18 @@ class Resolution(NamedTuple):
         rows, age_ms = 0, 0
         while age_ms < self.keep_ms:
             width_ms = self.width_ms(age_ms + 1)
-            # That width lasts until here.
+            # The width is constant up to here.
             until_ms = min(width_ms * self.fineness, self.keep_ms)
             rows += ceil((until_ms - age_ms) / width_ms) + 1
             age_ms = until_ms
         return rows
 
     def thinned(self, rows: Iterable[Row], now_ms: int) -> list[Row]:
-        """The rows in order of time, one in each slot, none older than `keep_ms`."""
+        """The rows in order of time, one for each slot, none older than `keep_ms`."""
         thinned: list[Row] = []
         end_ms = 0
         for row in sorted(rows, key=lambda row: row.measured_at_ms):
-            # A clock that is ahead puts rows into the future: they are as many.
+            # A fast clock gives rows in the future: they are thinned alike.
             age_ms = abs(now_ms - row.measured_at_ms)
             if age_ms > self.keep_ms:
                 continue

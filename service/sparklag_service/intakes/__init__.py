@@ -1,4 +1,4 @@
-"""Intakes: everything that observes the positions of queries. See `sources` for a new kind."""
+"""Intakes observe the positions of queries. See `sources` for a new kind of source."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sparklag_service.counters import Counters
 
 
 class BatchTrace(NamedTuple):
-    """The trace context of an observation. `written_at_ms` is the time of its record, by the clock
-    of its driver or of the broker; `received_at_ms` is by this service's clock."""
+    """The trace context of an observation. `written_at_ms`: the time of its record, by the clock of
+    the driver or the broker. `received_at_ms`: by this service's clock."""
 
     context: SpanContext
     written_at_ms: int
@@ -23,7 +23,7 @@ class BatchTrace(NamedTuple):
 
 @dataclass(frozen=True)
 class Delivery:
-    """An observation, and what to call once the lag event it caused is acknowledged."""
+    """An observation, and the callback for when the lag event that covers it is acknowledged."""
 
     observation: Observation
     done: Callable[[], None]
@@ -33,11 +33,11 @@ class Delivery:
 
 
 def nothing_to_do() -> None:
-    """The `done` of an observation whose source is read again anyway."""
+    """The `done` of an observation whose source is read again at intervals."""
 
 
 def delivery_queue(limit: int, counters: Counters) -> NewestQueue[Delivery]:
-    """The queue between intakes and tracker: when behind, the newest of a query counts."""
+    """The queue between intakes and tracker. It keeps the newest delivery of each query."""
 
     def superseded(delivery: Delivery) -> None:
         counters.superseded += 1
@@ -50,11 +50,11 @@ class RebalanceHandler(Protocol):
     """Called when an intake gains or loses queries."""
 
     async def on_revoked(self) -> None:
-        """Release the queries that the intake owns no more; return once nothing of them is in
-        flight. Their pending observations are dropped: the next owner reads them again."""
+        """Release the queries that the intake no longer owns; return once none of their events is
+        in flight. Drop their pending observations: the next owner reads them again."""
 
     async def on_assigned(self) -> None:
-        """Adopt the queries that the intake owns now; return once all that was published of them is
+        """Adopt the queries that the intake now owns; return once all their published events are
         read."""
 
     def tracks(self, query_id: str) -> bool:
@@ -62,31 +62,31 @@ class RebalanceHandler(Protocol):
 
 
 class Intake(Protocol):
-    """Puts deliveries on the queue it was made with."""
+    """Puts deliveries on the queue."""
 
     @property
     def ready(self) -> str | None:
-        """The reason why nothing can be taken in yet, or None."""
+        """Why the intake receives nothing yet, or None."""
 
     @property
     def caught_up_s(self) -> float | None:
-        """The last time (`time.monotonic()`) at which no message was left. None: unknown."""
+        """The last time (`time.monotonic()`) at which every message was received. None: unknown."""
 
     @property
     def behind(self) -> int | None:
-        """The number of messages that are not taken in yet. None: unknown."""
+        """The number of messages that are not received yet. None: unknown."""
 
     def may_adopt(self, query_id: str) -> bool:
-        """Return whether this instance is to measure a query that nobody measures."""
+        """Return whether this instance should measure a query that no instance measures."""
 
     def owns(self, query_id: str) -> bool:
-        """Return whether a query that this instance measures is still its own."""
+        """Return whether this instance still owns a query that it measures."""
 
     def pause(self) -> None:
-        """Take nothing more in; what was taken goes on to be done."""
+        """Receive no more messages; continue to process those received."""
 
     async def run(self, handler: RebalanceHandler) -> None:
-        """Take in until cancelled; then commit what is done."""
+        """Receive messages until cancelled; then commit the offsets that are done."""
 
 
 class TrackedQuery(Protocol):
@@ -94,11 +94,11 @@ class TrackedQuery(Protocol):
 
     @property
     def run_id(self) -> str | None:
-        """None: no driver reports it."""
+        """None: no driver reports the query."""
 
     @property
     def cluster(self) -> str:
-        """The alias its driver gives."""
+        """The cluster alias that its driver reports."""
 
     @property
     def checkpoint_location(self) -> str | None:
@@ -106,15 +106,15 @@ class TrackedQuery(Protocol):
 
     @property
     def ended(self) -> bool:
-        """True once it was stopped, or failed."""
+        """True once the query was stopped, or failed."""
 
 
 class Watcher(Protocol):
     """Reads the positions of queries from another source than the topic.
 
-    It observes a query when its position changes (`processed_at` is then the time of the change),
-    and again when it is read `heartbeat_s` later, with the same `processed_at`: so the query can
-    still be read.
+    A watcher observes a query when its position changes; `processed_at` is then the time of the
+    change. It repeats the observation after `heartbeat_s`, with the same `processed_at`: this shows
+    that the query can still be read.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Watcher(Protocol):
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """The reasons why something cannot be read, by what it is."""
+        """Why a source cannot be read, by the name of the source."""
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -134,11 +134,11 @@ class SourceContext:
 
     settings: ResolvedSettings
     queue: NewestQueue[Delivery]
-    """Takes its observations."""
+    """Receives the watcher's observations."""
     watches: Callable[[str], bool]
-    """Returns whether this instance reads the position of a query id: an observation of another
-    query is discarded."""
+    """Returns whether this instance reads the position of a query id. Observations of other queries
+    are discarded."""
     queries: Mapping[str, TrackedQuery]
-    """The queries that this instance tracks, as they change."""
+    """The queries that this instance tracks; updated in place."""
     group_poll_s: dict[str, Mapping[int, float]] = field(default_factory=dict)
     """The duration of the last read of groups, by cluster and coordinator."""

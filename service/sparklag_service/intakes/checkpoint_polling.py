@@ -1,4 +1,4 @@
-"""The schedule of polls, and the threads that wait for the storage of checkpoints."""
+"""The schedule of polls, and the threads for calls to the storage of checkpoints."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _RETRY_S = 1.0
 
 Result = TypeVar("Result")
 PollResult = CheckpointPosition | CheckpointError | None
-"""The position; None where it has not changed; or why it is unknown."""
+"""The position; None if it has not changed; or the error."""
 
 
 @dataclass(eq=False)
 class WatchedCheckpoint:
-    """A checkpoint that is polled again and again."""
+    """A checkpoint that is polled at intervals."""
 
     location: str
     """Normalised."""
     cluster: str
     below: str | None
-    """The folder of the settings that it has to lie in. None: the settings name it itself."""
+    """The configured folder that must contain it. None: the settings name the checkpoint itself."""
     configured: bool
-    """True: the settings name it; false: a driver reported it."""
+    """True: the settings name it; False: a driver reported it."""
     reader: CheckpointReader | None = None
     query_id: str | None = None
     identified_s: float = 0.0
     """`time.monotonic()` of the last read of the query id."""
     position: CheckpointPosition | None = None
     put_s: float | None = None
-    """`time.monotonic()` of the last observation. None: none since this instance polls it."""
+    """`time.monotonic()` of the last observation. None: none by this instance."""
     failures: int = 0
 
 
@@ -51,8 +51,8 @@ _Batch = list[tuple[WatchedCheckpoint, CheckpointReader]]
 
 
 class CheckpointPoller:
-    """Polls in the threads of each store: one that hangs delays only its own checkpoints. On the
-    local file system a poll that hangs delays only its own checkpoint."""
+    """Polls in the threads of each store: a store that hangs delays only its own checkpoints. On
+    the local file system a poll that hangs delays only its own checkpoint."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class CheckpointPoller:
         next_reader: Callable[[WatchedCheckpoint], CheckpointReader | None],
         take: Callable[[WatchedCheckpoint, PollResult], float | None],
     ) -> None:
-        """`next_reader` returns None where the checkpoint is not polled now, but may be in a
-        second. `take` processes a result, and returns the seconds until the next poll, or None:
-        there is none. A poll that times out has two results: CheckpointAway, then what it returns
-        in the end."""
+        """`next_reader` returns None if the checkpoint is not polled now; it is called again a
+        second later. `take` processes a result, and returns the seconds until the next poll, or
+        None for no next poll. A poll that times out has two results: CheckpointAway, later its
+        own."""
         self._timeout_s = timeout_s
         self._next_reader = next_reader
         self._take = take
@@ -74,7 +74,7 @@ class CheckpointPoller:
         self._closed = False
 
     def schedule(self, checkpoint: WatchedCheckpoint, after_s: float) -> None:
-        """Poll it in `after_s` seconds, and then as often as `take` returns."""
+        """Poll a checkpoint in `after_s` seconds, then at the intervals that `take` returns."""
         asyncio.get_running_loop().call_later(after_s, self._start_poll, checkpoint)
 
     async def run(self) -> None:
@@ -93,24 +93,24 @@ class CheckpointPoller:
                 threads.shutdown()
 
     def call(self, location: str, function: Callable[[], Result]) -> asyncio.Future[Result]:
-        """Call it in a thread of the store of `location`."""
+        """Call `function` in a thread of the store of `location`."""
         scheme, _, rest = location.rpartition("://")
         store = f"{scheme}://{rest.partition('/')[0]}" if scheme else ""
         if store not in self._threads:
             self._threads[store] = DaemonThreads()
         call = asyncio.get_running_loop().run_in_executor(self._threads[store], function)
-        # Its caller may be gone when it returns.
+        # The caller may be cancelled before the call returns.
         call.add_done_callback(lambda done: done.cancelled() or done.exception())
         return call
 
     def timed_out(self, location: str) -> CheckpointError:
-        """The error of a call for `location` that takes longer than it may."""
+        """The error of a call for `location` that exceeds the timeout."""
         return CheckpointAway(
             f"{redact_location(location)}: no answer within {self._timeout_s:g} s"
         )
 
     def _start_poll(self, checkpoint: WatchedCheckpoint) -> None:
-        """Local checkpoints are polled together, each other one by itself."""
+        """Poll local checkpoints together, and every other checkpoint alone."""
         if self._closed:
             return
         reader = self._next_reader(checkpoint)
@@ -142,7 +142,7 @@ class CheckpointPoller:
         begun = len(batch)
         with suppress(IndexError):
             while True:
-                # It is behind one that hangs: another thread polls it.
+                # An earlier checkpoint of the batch hangs: another thread polls this one.
                 checkpoint, _ = waiting.popleft()
                 begun -= 1
                 self.schedule(checkpoint, 0.0)
@@ -162,12 +162,12 @@ class CheckpointPoller:
 
 
 def result_of(function: Callable[[], Result], location: str) -> Result | CheckpointError:
-    """The result or the error. A bug in one store's client must not end the service."""
+    """The result or the error. A bug in a store's client must not end the service."""
     try:
         return function()
     except CheckpointError as error:
         return error
     except Exception as error:
         _log.error("unexpected error in %s: %s", redact_location(location), type(error).__name__)
-        # Its text may hold a secret.
+        # The text of the error may contain a secret.
         return CheckpointError(f"{redact_location(location)}: {type(error).__name__}")

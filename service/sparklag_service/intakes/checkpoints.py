@@ -1,4 +1,4 @@
-"""The checkpoint intake: the positions of queries from their checkpoints, without their drivers."""
+"""The checkpoint intake: reads the positions of queries from their checkpoints, without drivers."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from sparklag_service.intakes.checkpoint_polling import (
 
 _log = logging.getLogger(__name__)
 _FOLLOW_INTERVAL_S = 1.0
-"""How often the locations that drivers report are compared with what is watched."""
+"""How often the locations that drivers report are compared with the watched ones."""
 _LEAST_OF_INTERVAL = 0.8
-"""Intervals differ, so that hundreds of checkpoints are not polled at the same time."""
+"""Smallest random factor of an interval: hundreds of checkpoints are not polled at once."""
 _BACKOFF = (1, 2, 4, 8, 12)
-"""Intervals between polls, by how often it could not be read; the last one repeats."""
+"""Factors of the poll interval by the number of failures; the last one repeats."""
 _IDENTIFY_AGAIN = 10
-"""Find intervals between polls of another instance's checkpoint: it may hold a new query."""
+"""Find intervals between polls of another instance's checkpoint, which may hold a new query."""
 _CANCEL_AGAIN_S = 1.0
 _GENERIC_FOLDERS = {"checkpoint", "checkpoints", "_checkpoint", "_checkpoints", "ckpt", "chk"}
 
 
 class CheckpointIntake:
-    """Polls each checkpoint of the queries that this instance owns. Create it on its loop."""
+    """Polls each checkpoint of the queries that this instance owns. Create it on its own loop."""
 
     def __init__(self, context: SourceContext) -> None:
         settings = context.settings
@@ -64,7 +64,7 @@ class CheckpointIntake:
         self._matches: dict[str, list[str]] = {}
         """Locations by pattern."""
         self._failed_patterns: set[str] = set()
-        """A location without wildcards is its own pattern: a failed poll does not count here."""
+        """Patterns whose search failed. Failed polls of a location do not count here."""
         self._claims: dict[str, str] = {}
         """The location that is watched for each query."""
 
@@ -111,7 +111,7 @@ class CheckpointIntake:
             await asyncio.sleep(_FOLLOW_INTERVAL_S)
 
     def _follow(self) -> None:
-        """Watch the checkpoints that drivers report, where the settings allow it."""
+        """Watch the checkpoints that drivers report, if the settings allow their folders."""
         reported = {
             normal_location(state.checkpoint_location): state.cluster
             for state in self._context.queries.values()
@@ -130,7 +130,7 @@ class CheckpointIntake:
         if checkpoint is None:
             checkpoint = WatchedCheckpoint(location, cluster, below, configured)
             self._watched[location] = checkpoint
-            # The first polls are spread too.
+            # The first polls are spread over a second.
             after_s = random.uniform(0, min(1.0, self._settings.interval_s))
             self._poller.schedule(checkpoint, after_s)
         elif configured:
@@ -159,7 +159,7 @@ class CheckpointIntake:
         if isinstance(result, CheckpointError):
             self._fail_poll(checkpoint, str(result))
         elif result is not None and (error := self._limit_error(result, checkpoint.location)):
-            # The reader returns a position once: the previous one is outdated.
+            # The reader returns each position once: the previous one is outdated.
             checkpoint.position = None
             self._fail_poll(checkpoint, error)
         else:
@@ -169,7 +169,7 @@ class CheckpointIntake:
 
     def _limit_error(self, position: CheckpointPosition, location: str) -> str | None:
         try:
-            # The clock of the store may be ahead.
+            # The store's clock may be ahead.
             observation = observation_of(position, location, "", "checkpoint")
             self._limits.check(observation, MAX_EPOCH_MS)
         except OutOfBounds as error:
@@ -215,7 +215,7 @@ class CheckpointIntake:
         checkpoint.position = position
 
     def _repeats(self, checkpoint: WatchedCheckpoint) -> bool:
-        # A followed query whose driver is gone is forgotten some day, one of the settings is not.
+        # A followed query without a driver must expire; a configured one must not.
         state = self._context.queries.get(checkpoint.query_id or "")
         return checkpoint.configured or (state is not None and state.run_id is None)
 
@@ -224,7 +224,7 @@ class CheckpointIntake:
     ) -> None:
         checkpoint.put_s = time.monotonic()
         observation = observation_of(position, checkpoint.location, checkpoint.cluster, cause)
-        # A query without a source has nothing to do with Kafka.
+        # A query without Kafka sources is not measured.
         if observation.sources:
             self._context.queue.put_nowait(Delivery(observation, nothing_to_do))
 
@@ -256,7 +256,7 @@ class CheckpointIntake:
 def observation_of(
     position: CheckpointPosition, location: str, cluster: str, cause: Cause
 ) -> Observation:
-    """The observation of a checkpoint's position. Its query is named after the folder."""
+    """The observation of a checkpoint's position. Its query has the name of the folder."""
     return Observation(
         observation_id=str(uuid4()),
         cluster=cluster,
@@ -275,7 +275,7 @@ def observation_of(
 
 
 def _folder_name(location: str) -> str | None:
-    """The name of the innermost folder that is not generic."""
+    """The innermost folder whose name is not generic."""
     parts = [part for part in location.rpartition("://")[2].split("/") if part]
     return next((part for part in reversed(parts) if part.lower() not in _GENERIC_FOLDERS), None)
 

@@ -20,18 +20,18 @@ from sparklag_schemas.text.printable import first_few
 _PREFIX: Final = "sparklag"
 _MAX_DIGITS: Final = 19
 _CACHED: Final = 256
-"""The partitions of one commit have the same metadata, and are decoded one after the other."""
+"""The partitions of a commit have the same metadata, and are decoded one after the other."""
 
 
 class CommitMetadata(NamedTuple):
-    """The query that had processed the offset, and when; ordered by time."""
+    """The query that processed the offset, and when; ordered by time."""
 
     observed_at_ms: int
     query_id: str
 
     @property
     def text(self) -> str:
-        """Short: a broker stores it with each partition."""
+        """The text of the metadata. Short, because a broker stores it with each partition."""
         return f"{_PREFIX} {self.query_id} {self.observed_at_ms}"
 
 
@@ -47,7 +47,7 @@ def parse_metadata(text: str) -> CommitMetadata | None:
 
 
 def is_mirrored(topics: Mapping[str, CommittedTopic]) -> bool:
-    """Return whether the mirror, of this service or another, has committed to a group."""
+    """Return whether a mirror, of any service, has committed to a group."""
     return any(
         parse_metadata(text) is not None
         for topic in topics.values()
@@ -70,10 +70,10 @@ def group_error_text(code: int) -> str:
 
 
 class ClusterFailures:
-    """Reasons by what fails: the cluster, a broker, a group. Each is one line with the cluster.
+    """Reasons by what fails: the cluster, a broker, a group. Each reason is one line with the
+    cluster.
 
-    `role` is the name of the part that reads or commits, `recovered` the verb that its log line
-    ends with.
+    `role`: the part that reads or commits; `recovered`: the verb at the end of its log line.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ClusterFailures:
             _log.warning("%s: group %s: %s", self._prefix, first_few(sorted(groups)), reason)
 
     def recover(self, key: str) -> None:
-        """Remove a reason, and log that."""
+        """Remove a reason, and log the recovery."""
         if self.reasons.pop(key, None) is not None:
             _log.info("%s %s", key, self._recovered)
 

@@ -20,7 +20,7 @@ from sparklag_service.intakes.group_commits import ClusterFailures, group_error_
 
 COMMITS_TOPIC: Final = "__consumer_offsets"
 USUAL_PARTITIONS: Final = 50
-"""Kafka's default, used if the topic cannot be described."""
+"""Kafka's default, for a topic that cannot be described."""
 LOG_ENDS_INTERVAL_S: Final = 0.5
 """The time between two reads of log end offsets."""
 _CACHED_GROUPS: Final = 65_536
@@ -29,8 +29,8 @@ Responses = Mapping[OffsetFetchResponse, Mapping[str, CommittedGroup]]
 
 @lru_cache(_CACHED_GROUPS)
 def commit_partition(group: str, partitions: int) -> int:
-    """The number of the partition that `group` commits to: Kafka's
-    `GroupMetadataManager.partitionFor`, Java's hash of the text without its sign."""
+    """The partition of COMMITS_TOPIC that `group` commits to, as Kafka's
+    `GroupMetadataManager.partitionFor` computes it: Java's hash of the text without its sign."""
     code = 0
     text = group.encode("utf-16-be")
     for at in range(0, len(text), 2):
@@ -44,32 +44,32 @@ class CommitPartition:
 
     groups: Sequence[str]
     due_s: float = 0.0
-    """The time to read their offsets."""
+    """When to read their offsets."""
     decoded: Responses = field(default_factory=dict)
     """The last responses."""
     _end: int | None = None
     _has_moved: bool = False
 
     def take_groups(self, groups: Sequence[str]) -> None:
-        """Take the groups of the newest listing."""
+        """Store the groups of the newest listing."""
         if groups != self.groups:
             self.groups, self.due_s = groups, 0.0
 
     def take_end(self, end: int | None) -> None:
-        """Take its log end offset. None: there is no right to read it."""
+        """Store the partition's log end offset. None: no right to read it."""
         if end is not None and end != self._end:
             self._has_moved, self.due_s = True, 0.0
         self._end = end
 
     def take_responses(self, responses: Responses, now_s: float, interval_s: float) -> None:
-        """Take what the groups have committed, read after its log end offset."""
+        """Store the committed offsets of the groups, which were read after the log end offset."""
         has_changed = responses.keys() != self.decoded.keys()
         self.decoded = responses
         if has_changed and self._end is None:
-            # Those that commit are likely to do so again.
+            # Groups that committed are likely to commit again soon.
             self.due_s = now_s + min(2 * LOG_ENDS_INTERVAL_S, interval_s)
         elif self._has_moved and not has_changed:
-            # What is appended may be answered a moment later; or it was another group's.
+            # The responses may not have the appended commits yet, or another group made them.
             self.due_s = now_s
         else:
             self.due_s = now_s + interval_s
@@ -77,7 +77,7 @@ class CommitPartition:
 
 
 _MAX_NAME: Final = MAX_NAME - 300
-"""Characters: a query id has the cluster's alias before the group."""
+"""Characters: a query id also contains the cluster's alias."""
 _WITHOUT_OFFSETS: Final = frozenset({"share"})
 """Protocol types of groups that commit no offsets."""
 GROUPS_PER_PAUSE: Final = 500
@@ -92,11 +92,11 @@ class ListedGroup:
     listed_round: int = 0
     """The last round in which a broker listed it."""
     empty_round: int | None = None
-    """The round in which its coordinator first had no offsets of it."""
+    """The round in which its coordinator first had no offsets for it."""
 
 
 class GroupListing:
-    """The groups by id. Brokers list them in rounds. Pure."""
+    """The groups by id, as brokers list them in rounds. Pure."""
 
     def __init__(self) -> None:
         self.groups: dict[str, ListedGroup] = {}
@@ -110,11 +110,11 @@ class GroupListing:
         )
 
     def begin_round(self) -> None:
-        """Begin a round, in which every broker lists its groups anew."""
+        """Begin a round, in which every broker lists its groups again."""
         self._round += 1
 
     def add(self, group: str, coordinator: int) -> bool:
-        """Add a group of that coordinator; return whether that is new."""
+        """Add a group with its coordinator. Return whether the group or its coordinator is new."""
         listed = self.groups.setdefault(group, ListedGroup(None))
         is_new = listed.coordinator != coordinator
         listed.coordinator = coordinator
@@ -122,8 +122,8 @@ class GroupListing:
         return is_new
 
     def end_round(self, remembered: Iterable[str] = ()) -> list[str]:
-        """End a round in which every broker has responded; return the groups that none lists,
-        `remembered` ones included."""
+        """End a round in which every broker has responded. Return the groups, also of `remembered`,
+        that no broker lists."""
         self._complete_round = self._round
         for group in remembered:
             self.groups.setdefault(group, ListedGroup(None))
@@ -134,17 +134,17 @@ class GroupListing:
         return self.groups[group].listed_round < self._complete_round
 
     def set_coordinator(self, group: str, coordinator: int | None) -> None:
-        """Set it where the group is still in the listing. None: it has moved, or there is none."""
+        """Set the coordinator of a listed group. None: the coordinator moved, or there is none."""
         if group in self.groups:
             self.groups[group].coordinator = coordinator
 
     def has_offsets(self, group: str) -> None:
-        """Note that the coordinator has offsets of the group."""
+        """Store that the coordinator has offsets of the group."""
         self.groups[group].empty_round = None
 
     def exists_without_offsets(self, group: str) -> bool | None:
-        """Return whether a group of which its coordinator has no offsets exists. None: unknown
-        before the next round is complete."""
+        """Return whether a group without offsets exists. None: unknown until the next round is
+        complete."""
         listed = self.groups[group]
         if self.is_unlisted(group):
             return False
@@ -158,8 +158,8 @@ class GroupListing:
 
 
 class GroupFinder:
-    """Updates `listing`. `remembered` groups that no broker lists are looked up too; `on_change` is
-    called when a group is new, has another coordinator, or is listed by none."""
+    """Updates `listing`. Looks up `remembered` groups that no broker lists. Calls `on_change` when
+    a group is new, has another coordinator, or is unlisted."""
 
     def __init__(
         self,
@@ -171,8 +171,8 @@ class GroupFinder:
     ) -> None:
         self.listing = GroupListing()
         self.commit_leaders: Mapping[int, int] = {}
-        """The leaders of COMMITS_TOPIC, by partition. Empty: there is none yet, or no right to see
-        it."""
+        """The leaders of COMMITS_TOPIC, by partition. Empty: the topic does not exist yet, or
+        cannot be described."""
         self._brokers = brokers
         self._failures = failures
         self._remembered = remembered
@@ -181,19 +181,19 @@ class GroupFinder:
         self._node_ids: set[int] = set()
 
     async def find(self) -> bool:
-        """Get the list of every broker; False where no broker responds."""
+        """List the groups of every broker. False if no broker responds."""
         described = await self._brokers.refresh([COMMITS_TOPIC])
         if described is None:
             return False
         for topic in described:
             self.commit_leaders = topic.leaders
         node_ids = set(self._brokers.brokers)
-        for left in self._node_ids - node_ids:
-            keys = (self._list_key(left), self._failures.descriptions(left))
-            self._failures.discard(*keys, self._failures.broker(left))
+        for removed in self._node_ids - node_ids:
+            keys = (self._list_key(removed), self._failures.descriptions(removed))
+            self._failures.discard(*keys, self._failures.broker(removed))
         self._node_ids = node_ids
         self.listing.begin_round()
-        # Each list counts as soon as it is there: a broker that hangs delays only its own.
+        # Each list counts as soon as it arrives: a broker that hangs delays only its own.
         if all(await asyncio.gather(*map(self._list_groups, sorted(node_ids)))):
             remembered = filter(self._patterns.select, self._remembered())
             unlisted = self.listing.end_round(remembered)
@@ -203,7 +203,7 @@ class GroupFinder:
         return True
 
     async def _list_groups(self, node_id: int) -> bool:
-        """Return whether the broker has listed all of its groups."""
+        """Return whether the broker listed all its groups."""
         connection = self._brokers.connection(node_id)
         if connection is None:
             return False

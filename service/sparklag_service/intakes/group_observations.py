@@ -1,4 +1,4 @@
-"""Observations of the ordinary consumer groups of one cluster, by their committed offsets."""
+"""Observations of a cluster's ordinary consumer groups, from their committed offsets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DELETED: Final = ConsumerGroup(state=DEAD, members=0, members_without_partition
 
 @dataclass(eq=False)
 class _ObservedGroup:
-    """The last offsets and members read, and when they were put on the queue."""
+    """The last offsets and members read, and when they were last put on the queue."""
 
     committed: CommittedGroup
     described: ConsumerGroup
@@ -39,10 +39,10 @@ class _ObservedGroup:
 
 class GroupObservations:
     """Puts an observation on the queue for each group that this instance watches: when its
-    committed offsets, its state or its members changed, and when it is read `heartbeat_s` later.
+    committed offsets, state or members changed, and `heartbeat_s` after the last observation.
 
-    A group that cannot be read is not observed: its last observation grows old. Tracked groups that
-    do not exist are reported as terminated, also when this instance has never read them.
+    A group that cannot be read is not observed, so its last observation ages. Tracked groups that
+    do not exist are reported as terminated, even if this instance never read them.
     """
 
     def __init__(self, alias: str, context: SourceContext) -> None:
@@ -53,7 +53,7 @@ class GroupObservations:
         self._mirrored: dict[str, CommittedGroup] = {}
 
     def wants(self, group: str) -> bool:
-        """Return whether to read the group. Forgets one that another instance watches now."""
+        """Return whether to read the group. Forgets a group that another instance watches now."""
         wanted = self._context.watches(group_query_id(self._alias, group))
         if not wanted:
             self._groups.pop(group, None)
@@ -61,22 +61,23 @@ class GroupObservations:
         return wanted
 
     def remembered(self) -> Iterable[str]:
-        """Groups that were tracked: they are looked up even if no broker lists them."""
+        """Tracked groups, which are looked up even if no broker lists them."""
         prefix = group_query_id(self._alias, "")
         groups = {
             query_id.removeprefix(prefix)
             for query_id, query in self._context.queries.items()
             if query_id.startswith(prefix) and not query.ended and self._context.watches(query_id)
         }
-        # Each is reported as terminated once.
+        # Each group is reported as terminated once.
         self._terminated &= groups
         return groups - self._terminated
 
     def on_offsets(
         self, group: str, committed: CommittedGroup, described: ConsumerGroup, requested_at_ms: int
     ) -> None:
-        """Take what an existing group had committed, or more, at that time; without a group error.
-        The same object as the last time where nothing has changed. `described` may be older."""
+        """Observe the offsets that an existing group had committed at `requested_at_ms` or later.
+        `committed` has no group error, and is the same object as before if nothing changed.
+        `described` may be older."""
         observed = self._groups.get(group)
         if observed is not None and committed is observed.committed:
             offsets = observed.offsets
@@ -90,7 +91,7 @@ class GroupObservations:
         observed.committed, observed.requested_at_ms = committed, requested_at_ms
         is_changed = described != observed.described
         observed.described = described
-        # A group that has never committed anything is no query.
+        # A group without any commit is no query.
         if offsets != observed.offsets:
             if not is_first:
                 observed.processed_at_ms = requested_at_ms
@@ -103,7 +104,7 @@ class GroupObservations:
             self._put_position(group, observed, "refresh")
 
     def on_deleted(self, group: str, requested_at_ms: int) -> None:
-        """Report a group as terminated: it was deleted, or all its offsets have expired."""
+        """Report a group as terminated: it was deleted, or all its offsets expired."""
         observed = self._groups.pop(group, None)
         self._mirrored.pop(group, None)
         self._terminated.add(group)
@@ -116,13 +117,13 @@ class GroupObservations:
                 self._put(group, "terminated", requested_at_ms, None, _DELETED)
 
     def _is_mirror(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> bool:
-        # A mirrored Spark query is measured itself, and must not come back as another query. The
-        # commit metadata shows it, whichever service has committed.
+        # A mirrored Spark query is measured already; its group must not become another query.
+        # Commit metadata identifies mirrored groups, whichever service committed.
         if committed is self._mirrored.get(group):
             return True
         mirrored = is_mirrored(committed.topics)
         if mirrored and group not in self._mirrored:
-            # It may have been an ordinary one.
+            # The group may have been an ordinary one before.
             self.on_deleted(group, requested_at_ms)
         if mirrored:
             self._mirrored[group] = committed
@@ -162,7 +163,7 @@ class GroupObservations:
 
 
 def _offsets(committed: CommittedGroup, previous: Offsets) -> Offsets:
-    """The committed offsets; the previous one where it is unknown now."""
+    """The committed offsets. Where an offset is unknown now, the previous one."""
     offsets = {}
     for name, topic in committed.topics.items():
         kept = {

@@ -1,7 +1,7 @@
 """The group intake: reads a cluster's consumer groups from their coordinators.
 
-Each coordinator is read by itself: which partitions of `__consumer_offsets` have grown, and then
-the groups that commit to these; all groups from time to time. Members are read less often.
+Each coordinator is read independently: the log ends of its partitions of `__consumer_offsets`, then
+the groups of partitions that grew; all groups at longer intervals, members less often.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from sparklag_service.intakes.group_listing import (
 from sparklag_service.intakes.group_observations import GroupObservations
 
 _MIN_FIND_INTERVAL_S: Final = 1.0
-"""The least time between two listings, however often a group has moved."""
+"""The minimum time between two listings, however often groups move."""
 _FIND_BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0)
 """Delays while the listing is incomplete; the last one repeats."""
 _NOT_DESCRIBED: Final = ConsumerGroup()
 
 
 class GroupIntake:
-    """Reads groups into `observations`. Create it on its loop. Raises SettingsError."""
+    """Reads groups into `observations`. Create it on the loop it runs on. Raises SettingsError."""
 
     def __init__(
         self, alias: str, cluster: ClusterSettings, observations: GroupObservations
@@ -82,13 +82,13 @@ class GroupIntake:
         )
         self._listing = self._finder.listing
         self._read: set[str] = set()
-        """Groups that were observed."""
+        """Groups that have been observed."""
         self._by_coordinator: dict[int, dict[int, CommitPartition]] = {}
-        """The keys are node ids and partition numbers."""
+        """By node id, then partition number."""
         self._grouped_s = -math.inf
         self._described: dict[str, ConsumerGroup] = {}
         self._describe_due_s: dict[int, float] = {}
-        """The times to describe all groups of a coordinator again."""
+        """When to describe all groups of a coordinator again, by node id."""
         self._reads = CoordinatorTasks("reading groups of")
         self._incomplete_finds = 0
         self.poll_s: dict[int, float] = {}
@@ -96,7 +96,7 @@ class GroupIntake:
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """The reasons why something cannot be read: one line each, with the cluster."""
+        """Why groups cannot be read, by what fails: one line each, with the cluster."""
         return self._failures.reasons
 
     async def run(self) -> None:
@@ -110,12 +110,12 @@ class GroupIntake:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Cancel what is in flight and close the connections; bounded in time."""
+        """Cancel the reads and close the connections; bounded in time."""
         await self._reads.aclose()
         await self._brokers.aclose()
 
     async def find_groups(self) -> bool:
-        """List the groups once; whether any broker responded."""
+        """List the groups once. Returns whether any broker responded."""
         if await self._finder.find():
             self._failures.recover(self._failures.cluster)
             return True
@@ -135,7 +135,7 @@ class GroupIntake:
     async def _find_regularly(self) -> None:
         self._find_now.clear()
         interval_s = self._settings.find_interval_s
-        # A coordinator that is loading lists no groups, nor does one that hangs.
+        # A coordinator that is loading, or hangs, lists no groups.
         if await self.find_groups() and self._listing.is_complete:
             self._incomplete_finds = 0
             await asyncio.sleep(min(_MIN_FIND_INTERVAL_S, interval_s))
@@ -167,8 +167,8 @@ class GroupIntake:
             elif listed.coordinator is not None:
                 of_coordinator = wanted.setdefault(listed.coordinator, {})
                 of_coordinator.setdefault(commit_partition(group, count), []).append(group)
-        for left in self.poll_s.keys() - wanted.keys():
-            del self.poll_s[left]
+        for node_id in self.poll_s.keys() - wanted.keys():
+            del self.poll_s[node_id]
         before, self._by_coordinator = self._by_coordinator, {}
         for node_id, of_coordinator in wanted.items():
             previous = before.get(node_id, {})
@@ -187,7 +187,7 @@ class GroupIntake:
         if connection is None:
             reason = f"its coordinator, broker {node_id}, has left the cluster"
             self._failures.add_groups(
-                {group: reason for each in partitions.values() for group in each.groups}
+                {group: reason for partition in partitions.values() for group in partition.groups}
             )
             self._find_now.set()
             return
@@ -201,7 +201,7 @@ class GroupIntake:
                 await self._read_groups(node_id, connection, due)
                 self.poll_s[node_id] = time.monotonic() - began_s
         except KAFKA_FAILURES as error:
-            if self._brokers.connection(node_id) is connection:  # else it has left meanwhile
+            if self._brokers.connection(node_id) is connection:  # else the broker left meanwhile
                 reason = broker_error_text(node_id, error, self._brokers.timeout_s)
                 count = sum(len(partition.groups) for partition in partitions.values())
                 self._failures.add(key, f"{reason}; consumer groups not read: {count}")
@@ -212,7 +212,7 @@ class GroupIntake:
     async def _read_ends(
         self, node_id: int, connection: BrokerConnection, partitions: Mapping[int, CommitPartition]
     ) -> None:
-        """Read the log end offsets of those partitions that this broker leads."""
+        """Read the log end offsets of the partitions that this broker leads."""
         leaders = self._finder.commit_leaders
         led = tuple(number for number in partitions if leaders.get(number) == node_id)
         if not led:
@@ -244,7 +244,7 @@ class GroupIntake:
     async def _describe(
         self, node_id: int, connection: BrokerConnection, groups: Sequence[str]
     ) -> None:
-        """Describe the groups that this coordinator has not described since they were due."""
+        """Describe the groups that this coordinator has not described since the last due time."""
         undescribed = [
             group
             for group in groups
@@ -273,7 +273,7 @@ class GroupIntake:
         self._failures.add_groups(failed)
 
     def _take(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> str | None:
-        """Observe it; return why some of its offsets are unknown."""
+        """Observe a group. Return why some of its offsets are unknown."""
         if group not in self._listing.groups or not self._observations.wants(group):
             return None
         if committed.error_code not in (NONE, UNKNOWN_GROUP):
@@ -322,7 +322,7 @@ async def _fetch(connection: BrokerConnection, partition: CommitPartition) -> Re
 
 
 def _consumer_group(description: GroupDescription | None, coordinator: int) -> ConsumerGroup:
-    # A group of which offsets are read is not dead: it is of a kind that is not described here.
+    # A group with offsets is not dead: it is of a kind that has no such description.
     if description is None or description.error_code or description.state == DEAD:
         return ConsumerGroup(coordinator=coordinator)
     return ConsumerGroup(

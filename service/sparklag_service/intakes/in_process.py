@@ -20,7 +20,7 @@ class DriverStats(Protocol):
 
 
 class InProcessIntake:
-    """Moves observations from the driver's queue, and marks each done there when it is safe."""
+    """Moves observations from the driver's queue. Marks each as done there after its lag event."""
 
     def __init__(
         self,
@@ -47,23 +47,23 @@ class InProcessIntake:
         return self._source.qsize()
 
     def may_adopt(self, query_id: str) -> bool:
-        """Queries of other drivers are theirs, or the service's."""
+        """False: other drivers, or the service, measure their queries."""
         return False
 
     def owns(self, query_id: str) -> bool:
-        """A query of this driver stays here."""
+        """True: this driver's queries stay here."""
         return True
 
     def pause(self) -> None:
-        """The driver's queue ends with the driver."""
+        """Nothing to do: the driver's queue ends with the driver."""
 
     async def run(self, handler: RebalanceHandler) -> None:
-        """Move until cancelled."""
+        """Move observations until cancelled."""
         while True:
             observation = await self._source.get()
             trace = None
             if self._traced and (context := batch_trace(observation)) is not None:
-                # It does not pass Kafka: it is written, and received, now.
+                # The observation does not pass through Kafka: it is written and received now.
                 now_ms = epoch_ms()
                 trace = BatchTrace(context, now_ms, now_ms)
             self._queue.put_nowait(Delivery(observation, self._done, trace=trace))

@@ -1,8 +1,9 @@
-"""The kinds of sources beside the topic; each makes the watchers that the settings need.
+"""The kinds of sources other than the topic. Each kind makes the watchers that the settings need.
 
-A new kind is one module: its watcher, and a call of `register_source` with its origin's traits.
-A module of another distribution is named as an entry point of the group `sparklag.sources`; one of
-this package is imported in `_load`, and has its origin in `sparklag_schemas.messages.enumerations`.
+A new kind is one module: its watcher, and a call of `register_source` with its origin's traits. A
+module of another distribution is named as an entry point of the group `sparklag.sources`. A module
+of this package is imported in `_load`, and its origin is in
+`sparklag_schemas.messages.enumerations`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class SourceKind:
 
 def _checkpoint_watchers(context: SourceContext) -> Iterable[Watcher]:
     if context.settings.checkpoint_patterns or context.settings.checkpoints.follow:
-        # Importing what reads every store takes time.
+        # The readers of all stores take time to import.
         from sparklag_service.intakes.checkpoints import CheckpointIntake
 
         yield CheckpointIntake(context)
@@ -59,8 +60,8 @@ _SOURCES: dict[str, SourceKind] = {}
 
 
 def register_source(kind: SourceKind) -> None:
-    """Add a kind of source, or replace the one of its origin. Raises ValueError where the origin
-    has other traits already."""
+    """Add a kind of source, or replace the kind of the same origin. Raises ValueError if the origin
+    already has other traits."""
     if kind.traits is not None:
         register_origin(kind.origin, kind.traits)
     _SOURCES[kind.origin] = kind
@@ -80,7 +81,7 @@ register_source(
 
 @cache
 def _load() -> None:
-    """Import the modules that register kinds; those below are registered in this one."""
+    """Import the modules that register kinds. The kinds of this package are registered above."""
     for entry_point in entry_points(group=_ENTRY_POINTS):
         entry_point.load()
 
@@ -91,7 +92,7 @@ def _kinds() -> Iterable[SourceKind]:
 
 
 class Watchers:
-    """The watchers of every kind, as one task that can be stopped before the others."""
+    """The watchers of every kind, as one task that can be stopped before other tasks."""
 
     def __init__(self, context: SourceContext, supervisor: Supervisor) -> None:
         self._watchers = [w for kind in _kinds() for w in kind.make_watchers(context)]
@@ -100,7 +101,7 @@ class Watchers:
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """The reasons why something cannot be read, by what it is."""
+        """Why a source cannot be read, by the name of the source."""
         return {what: why for watcher in self._watchers for what, why in watcher.failing.items()}
 
     async def run(self) -> None:
@@ -117,11 +118,11 @@ class Watchers:
         await asyncio.get_running_loop().create_future()
 
     async def stop(self) -> None:
-        """Read nothing more."""
+        """Stop all watchers."""
         if self._running is not None:
             await cancel_and_wait(self._running)
 
 
 def longest_interval_s(settings: ResolvedSettings) -> float:
-    """The longest time between two observations of a query that can be read."""
+    """The longest time between two observations of a readable query."""
     return max(settings.heartbeat_s, *(kind.interval_s(settings) for kind in _kinds()))

@@ -36,32 +36,32 @@ _POLL_MS = 500
 _MOST_RECORDS = 200
 _FETCH_BYTES = 16 * 1024 * 1024
 _ROOM = 200
-"""The deliveries in the queue beyond which the rest stays in Kafka."""
+"""Deliveries in the queue, above which further messages stay in Kafka."""
 _UNTRACKED_POLL_MS = 20
 _UNTRACKED_BESIDE = 10
-"""Messages of untracked queries taken with each poll that has other messages too."""
+"""Messages of untracked queries that are processed with each poll that has other messages too."""
 _COMMIT_INTERVAL_S = 1.0
 _BACKLOG_INTERVAL_S = 1.0
 _BACKLOG_TIMEOUT_S = 5.0
 _REBALANCE_STEP_S = 5.0
 _SHARE_OF_LEAVING = 0.4
-"""A part of `shutdown_timeout_s`."""
+"""Share of `shutdown_timeout_s`."""
 _END_S = 0.2
 _SESSION_TIMEOUT_MS = 15_000
 _HEARTBEAT_MS = 1_000
-"""Members learn of a rebalance within this time."""
+"""Members are notified of a rebalance within this time."""
 _REBALANCE_TIMEOUT_MS = 20_000
-"""The group waits so long for this member's revocation: longer than that takes."""
+"""How long the group waits for this member's revocation, which takes less."""
 _MAX_POLL_INTERVAL_MS = 60_000
-"""An instance that has not polled for so long is stuck: its queries go to another."""
+"""An instance that has not polled for this long is stuck: another one gets its queries."""
 
 
 class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    """Owning a partition means owning its queries.
+    """Reads the partitions of this instance: owning a partition means owning its queries.
 
-    An offset is committed once the lag event its observation caused is acknowledged, or a later
-    observation of the same query has come: that one is read again, until its own event is. A
-    message that does not keep the contract is skipped.
+    An offset is committed once the lag event of its observation is acknowledged, or a later
+    observation of the same query has arrived, whose offset waits for its own event. A message that
+    violates the contract is skipped.
     """
 
     def __init__(
@@ -90,20 +90,20 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         self._failure: BaseException | None = None
         self._not_member: str | None = "not a member of the consumer group yet"
         self._unread: str | None = None
-        """The reason why the last attempt to read the topic failed."""
+        """Why the last read of the topic failed."""
         self._unmeasured: str | None = None
-        """The reason why the backlog could not be measured: aiokafka waits for an unreachable
-        Kafka, and reports nothing."""
+        """Why the backlog could not be measured: aiokafka waits for an unreachable Kafka without a
+        report."""
         self.caught_up_s: float | None = None
         self.behind: int | None = None
 
     @property
     def ready(self) -> str | None:
-        """The reason why it takes nothing in, or None."""
+        """Why the intake receives nothing, or None."""
         return self._unread or self._not_member or self._unmeasured
 
     def may_adopt(self, query_id: str) -> bool:
-        """See `owns`: a query goes with its partition."""
+        """See `owns`: a query belongs to its partition."""
         return self.owns(query_id)
 
     def owns(self, query_id: str) -> bool:
@@ -114,7 +114,7 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         return TopicPartition(self._settings.offsets_topic, partition) in self._ledgers
 
     def pause(self) -> None:
-        """Fetch nothing more; stay in the group until cancelled."""
+        """Fetch no more messages; stay in the group until cancelled."""
         self._paused = True
 
     async def run(self, handler: RebalanceHandler) -> None:
@@ -133,7 +133,7 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
             self._settings,
             self._records.refuse_batch,
             group_id=self._settings.group_id,
-            # The first start: every query's position counts, of a driver that died too.
+            # At the first start every query's position counts, even of a dead driver.
             auto_offset_reset="earliest",
             fetch_max_bytes=_FETCH_BYTES,
             session_timeout_ms=_SESSION_TIMEOUT_MS,
@@ -170,10 +170,10 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
                 raise self._failure
             pause_s, polled_s = time.monotonic() - polled_s, time.monotonic()
             if pause_s > _SESSION_TIMEOUT_MS / 1000:
-                # The group has not waited for so long: others have its partitions.
+                # The session timed out: other members have the partitions.
                 raise ReadingInterrupted(f"this process was suspended for {pause_s:.0f} s")
             if not self._accepts:
-                # Rebalancing: these records are read again from the committed offsets.
+                # During a rebalance: these records are read again from the committed offsets.
                 continue
             if accepted:
                 self._unread = None
@@ -182,11 +182,11 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
                 await self._take(self._untracked.next(_UNTRACKED_BESIDE if batches else _ROOM))
 
     def _tracked(self, records: Iterable[ConsumerRecord]) -> Iterator[ConsumerRecord]:
-        """The records of tracked queries; the others wait."""
+        """The records of tracked queries; records of other queries are queued."""
         for record in records:
             ledger = self._ledgers[TopicPartition(record.topic, record.partition)]
             ledger.take(record.offset)
-            # A record without a key is decoded all the same, for the reason of its refusal.
+            # A record without a key is decoded too, for the reason of its refusal.
             query_id = self._records.query_id(record) if record.key else ""
             if query_id is None or record.value is None:
                 ledger.done(record.offset)
@@ -207,7 +207,7 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
             for record in chunk:
                 self._take_record(record)
             await asyncio.sleep(0)
-            # A record so large that it is a chunk of its own is not held beside others.
+            # A large record that is a chunk of its own waits for an empty queue.
             await self._queue.shrinks_to(_ROOM if len(chunk) > 1 else 0)
             if not self._accepts or generation != self._generation:
                 return
@@ -249,7 +249,7 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         try:
             await asyncio.wait_for(self._take_over(owned), 2 * _REBALANCE_STEP_S)
         except Exception as error:
-            # aiokafka would log it and go on.
+            # aiokafka would log the error and continue.
             self._failure = error
             return
         self._counters.rebalances += 1
@@ -268,15 +268,15 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         self._ledgers = {partition: CommitLedger() for partition in owned}
         self._owns_partitions = bool(self._partition_count)
         await self._handler.on_assigned()
-        # Records of the meantime were not taken: they are read again from here.
+        # Records that arrived meanwhile were not processed: read them again from here.
         for partition, offset in zip(owned, committed, strict=True):
             consumer.seek(partition, firsts[partition] if offset is None else offset)
         self._generation += 1
         self._accepts = True
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Release the queries; commit what is done, so that the next owner continues there. Called
-        by aiokafka."""
+        """Release the queries and commit the offsets that are done: the next owner continues there.
+        Called by aiokafka."""
         self._owns_partitions = self._accepts = False
         self._left("the group is rebalancing")
         await self._handler.on_revoked()
@@ -303,7 +303,7 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         try:
             await self._consumer.commit(offsets)
         except KAFKA_FAILURES as error:
-            # Part of the next commit; until then another owner would only repeat work.
+            # The next commit has these offsets; until then another owner repeats work.
             self._counters.commits_failed += 1
             _log.warning("offsets not committed yet: %s", error_text(error))
             return
@@ -316,7 +316,7 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
             try:
                 await asyncio.wait_for(self._measure_backlog(consumer), _BACKLOG_TIMEOUT_S)
             except KAFKA_FAILURES as error:
-                # `caught_up_s` grows old, which shows it.
+                # `caught_up_s` ages, which shows the failure.
                 self.behind = None
                 what = f"cannot read the end of topic {self._settings.offsets_topic}"
                 self._unmeasured = self._unmeasured or what

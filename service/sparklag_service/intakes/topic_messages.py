@@ -1,4 +1,4 @@
-"""Messages between their reading and the commit of their offsets."""
+"""Messages between their read and the commit of their offsets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 from aiokafka.structs import ConsumerRecord
 
 _MAX_IN_FLIGHT: Final = 100
-"""Messages of new queries that are processed together."""
+"""Messages of new queries that are processed at the same time."""
 _MAX_BYTES: Final = 16 * 1024 * 1024
-"""The waiting bytes beyond which the rest stays in Kafka."""
+"""Bytes of waiting messages, above which further messages stay in Kafka."""
 _RECORD_BYTES: Final = 1_024
 """Memory of a record besides its contents."""
 
@@ -26,11 +26,11 @@ class CommitLedger:
         self._committed: int | None = None
 
     def take(self, offset: int) -> None:
-        """Add an offset that was read, larger than every one before."""
+        """Add an offset that was read; it is larger than all before it."""
         self._open.append(offset)
 
     def done(self, offset: int) -> None:
-        """Let an offset be committed, once those before it are done too."""
+        """Allow the commit of an offset, once all before it are done."""
         self._done.add(offset)
         while self._open and self._open[0] in self._done:
             self._next = self._open.popleft() + 1
@@ -38,17 +38,17 @@ class CommitLedger:
 
     @property
     def to_commit(self) -> int | None:
-        """The offset to commit (exclusive end). None: it was committed already."""
+        """The offset to commit (exclusive end). None: already committed."""
         return self._next if self._next != self._committed else None
 
     def committed(self, offset: int) -> None:
-        """Note that Kafka has it."""
+        """Store that Kafka has committed `offset`."""
         self._committed = offset
 
 
 class UntrackedMessages:
-    """Messages of queries that are not tracked yet, in order. Anybody can invent any number of
-    queries, so these messages wait for those of tracked ones."""
+    """Messages of queries that are not tracked yet, in order. They wait for messages of tracked
+    queries: anybody can invent any number of queries."""
 
     def __init__(self) -> None:
         self._waiting: deque[ConsumerRecord] = deque()
@@ -65,7 +65,7 @@ class UntrackedMessages:
 
     @property
     def is_full(self) -> bool:
-        """True while no further messages are to be read."""
+        """True while no further messages should be read."""
         return self._bytes >= _MAX_BYTES
 
     def add(self, record: ConsumerRecord) -> None:
@@ -75,7 +75,7 @@ class UntrackedMessages:
         self._bytes += _size(record)
 
     def next(self, limit: int) -> Iterator[ConsumerRecord]:
-        """Remove those that are to be processed now, at most `limit`."""
+        """Remove the messages to process now, at most `limit`."""
         for _ in range(min(limit, _MAX_IN_FLIGHT - len(self._in_flight), len(self._waiting))):
             record = self._waiting.popleft()
             self._bytes -= _size(record)

@@ -1,1 +1,1 @@
-"""The live stream: lag events as the view receives them, to any number of readers."""
+"""The live stream: sends lag events to any number of readers as the view receives them."""

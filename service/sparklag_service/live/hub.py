@@ -1,7 +1,7 @@
-"""The live stream of one instance: its readers, what they get first, and the HTTP response.
+"""The live stream of one instance: its readers, their first frames, and the HTTP response.
 
-Each reader has a queue of frames that are encoded once. The hub wakes readers, and then leaves the
-loop to others for as long as that took; it cuts off readers that are too slow.
+Each reader has a queue of frames that are encoded once. The hub wakes readers, then lets other
+tasks run for as long as that took. It disconnects readers that are too slow.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from sparklag_service.view.view import View, summary
 
 _MB: Final = 1024 * 1024
 _SLICE: Final = 50
-"""Readers that are woken before others have the loop."""
+"""Readers that are woken before other tasks run."""
 _REST_S: Final = 0.01
 _TOMBSTONES: Final = 10_000
 _OPENING_CHUNK_BYTES: Final = 4 * 1024
-"""The chunks of what a reader gets first. They are its own: if a thousand come at once, larger ones
-leave holes in the memory that nothing else fits in (75 KB a reader, not 36)."""
+"""Chunk size of a reader's first frames. Each reader has its own: with a thousand readers, larger
+chunks fragment the memory (75 KB a reader, not 36)."""
 
 
 class TooManyReaders(Exception):
-    """`live.max_readers` read already."""
+    """The stream has as many readers as `live.max_readers` allows."""
 
 
 class LiveHub:
-    """Follows the feed. `run` must run for any reader to get new events."""
+    """Sends the feed to the readers of the live stream. They get new events while `run` runs."""
 
     def __init__(self, settings: Settings, view: View, counters: Counters) -> None:
         self._max_readers = settings.live.max_readers
         self.keep_alive_s = 15.0
-        """A stream that is idle for so long gets a comment: proxies end idle connections."""
+        """A stream that is idle for this long gets a comment: proxies close idle connections."""
         self._view = view
         self._counters = counters
         self._ring = Ring(settings.live.resume_mb * _MB)
         self._tombstones: dict[str, tuple[int, int]] = {}
-        """Partition and offset."""
+        """Partition and offset, by query id."""
         self._readers: dict[str | None, set[Reader]] = {}
-        """The readers by the query that they want; None: all."""
+        """The readers by selected query id; None: all queries."""
         self._wake = asyncio.Event()
         self._closed = False
         self.reading = 0
         """The number of readers."""
         self.openings = 0
-        """The number of those to which the newest events are written."""
+        """The number of readers to which the newest events are being written."""
 
     def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """See Follower."""
@@ -85,7 +85,7 @@ class LiveHub:
     def reader(
         self, wire: Wire, selection: Selection, last_id: str | None
     ) -> Iterator[tuple[Reader, Iterator[bytes]]]:
-        """Admit a reader of that selection: the reader, and the frames that it gets first.
+        """Admit a reader with that selection. Yields the reader and its first frames.
 
         `last_id`: the last id that it received, from any instance. Raises TooManyReaders.
         """
@@ -117,14 +117,14 @@ class LiveHub:
             waiting = [reader for reader in self._all_readers() if reader.pending]
             async for reader in with_pauses(waiting, _SLICE):
                 reader.wake()
-            # Those woken last write as well before the time is taken.
+            # The readers woken last write before the time is measured.
             await asyncio.sleep(0)
-            # Half of the loop's time, at most, is theirs. Not of the clock's: what other processes
-            # take is no reason to be late as well.
+            # Readers get at most half of the loop's time. Thread time, not wall time: time that
+            # other processes take is no reason for a longer pause.
             await asyncio.sleep(max(_REST_S, time.thread_time() - began_s))
 
     def close(self) -> None:
-        """End every stream, now: the service shuts down."""
+        """End every stream at once: the service shuts down."""
         self._closed = True
         for reader in self._all_readers():
             reader.end()
@@ -133,18 +133,18 @@ class LiveHub:
         return [reader for readers in self._readers.values() for reader in readers]
 
     def _opening(self, reader: Reader, last_id: str | None) -> Iterator[bytes]:
-        """The newest events; for a reader that resumes, none where the ring has what it missed."""
+        """The newest events; none for a reader that resumes while the ring has all it missed."""
         query_id = reader.selection.query_id
         if last_id is None:
-            # It knows no query that could be forgotten. If it loses the connection before the last
-            # of these frames, it resumes from no offset at all.
+            # A new reader needs no frames of forgotten queries. If it disconnects before the last
+            # of these frames, it resumes without an offset.
             return chain([sse.with_id({}, b"\n")], self._newest_events(reader, {}, []))
         since = sse.parse_id(last_id)
         if since is not None:
             entry = self._view.get(query_id) if query_id is not None else None
             partition = entry.partition if entry is not None else None
             if since and partition is not None and partition not in since:
-                # An id of another query.
+                # The id is of another query's stream.
                 since = None
             elif (missed := self._ring.since(since, partition)) is not None:
                 reader.missed.extend(f for f in missed if query_id in (None, f.query_id))
@@ -155,7 +155,7 @@ class LiveHub:
         else:
             reason = "events since then are gone: the newest of each query follows"
             newest = self._ring.offsets
-            # A higher offset is of another topic, or of an instance ahead of this one.
+            # A higher offset is of an earlier topic, or of an instance that is ahead.
             since = {p: o for p, o in since.items() if o <= newest.get(p, sse.NO_OFFSET)}
         forgotten = self._forgotten(since) if query_id is None else []
         return chain([sse.gap(last_id, reason)], self._newest_events(reader, since, forgotten))
@@ -163,10 +163,9 @@ class LiveHub:
     def _newest_events(
         self, reader: Reader, since: Mapping[int, int], forgotten: Iterable[str]
     ) -> Iterator[bytes]:
-        """The newest event of every query that changed after those offsets; again of those that
-        changed meanwhile, until the ring still has all that came since. Each frame is made when it
-        is written. The last one carries the id: a reader that loses its connection before it
-        begins again."""
+        """The newest event of every query that changed after `since`, repeated for later changes
+        until the ring has all newer frames. Each frame is made when it is written. Only the last
+        one has the id: a reader that disconnects before it starts over."""
         selection = reader.selection
         if selection.query_id is not None:
             entry = self._view.get(selection.query_id)
@@ -191,7 +190,7 @@ class LiveHub:
         yield self._last_newest(selection, last, after)
 
     def _newest(self, selection: Selection, query_id: str) -> bytes:
-        """Empty: it was forgotten meanwhile."""
+        """The frame of a query's newest event; empty if the query was forgotten meanwhile."""
         entry = self._view.get(query_id)
         if entry is None:
             return b""
@@ -210,7 +209,7 @@ class LiveHub:
         ]
 
     def _forgotten(self, since: Mapping[int, int]) -> list[str]:
-        return [i for i, place in self._tombstones.items() if _is_later(*place, since)]
+        return [i for i, position in self._tombstones.items() if _is_later(*position, since)]
 
 
 def _is_later(partition: int, offset: int, since: Mapping[int, int]) -> bool:
@@ -218,16 +217,16 @@ def _is_later(partition: int, offset: int, since: Mapping[int, int]) -> bool:
 
 
 class EventStream(Response):
-    """Server-Sent Events of one query, or of all, until the reader leaves or is cut off.
+    """Server-Sent Events of one query or of all, until the reader disconnects or is cut off.
 
-    Plain ASGI: Starlette's StreamingResponse is as quick, but does not notice that a reader has
-    left before there is something to write.
+    Plain ASGI: Starlette's StreamingResponse is as fast, but notices a disconnect only at the next
+    write.
     """
 
     media_type = "text/event-stream"
 
     def __init__(self, hub: LiveHub, selection: Selection, last_id: str | None) -> None:
-        # A proxy must neither cache it nor buffer it.
+        # A proxy must neither cache nor buffer the stream.
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._hub = hub
@@ -250,12 +249,12 @@ class EventStream(Response):
                 await _write_opening(self._hub, reader, opening, send)
                 async for chunk in reader.chunks(self._hub.keep_alive_s):
                     await send(_body(chunk))
-                    # Until the next one comes, nothing holds it.
+                    # Free the chunk while waiting for the next.
                     del chunk
                 if not wire.is_cut:
                     await send({**_body(b""), "more_body": False})
                 else:
-                    # The server takes an end before the disconnect for a failure.
+                    # The server treats an end before the disconnect as a failure.
                     await asyncio.wait({disconnected})
             finally:
                 await cancel_and_wait(disconnected)
@@ -273,8 +272,8 @@ async def _write_opening(hub: LiveHub, reader: Reader, frames: Iterable[bytes], 
             if size >= _OPENING_CHUNK_BYTES:
                 chunk, parts, size = b"".join(parts), [], 0
                 await send(_body(chunk))
-                # uvicorn waits for no reader as long as there is room: let others have the loop.
-                # Not after each chunk: thousands of queries would wait for thousands of turns.
+                # uvicorn's `send` does not yield while its buffer has room: let other tasks run.
+                # Not after each chunk, which would slow down thousands of queries.
                 await time_slice.rest(hub.openings)
                 if reader.ended:
                     return

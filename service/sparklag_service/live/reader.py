@@ -1,4 +1,4 @@
-"""One reader of the live stream: its connection, and the frames that wait for it."""
+"""One reader of the live stream: its connection, and its queue of frames."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sparklag_service.live import sse
 from sparklag_service.live.sse import Frame, Ring
 
 WIRE_STATE: Final = "sparklag.wire"
-"""Under which the server puts a request's Wire into its state: ASGI has no way to end a connection.
-Where a reader does not read, uvicorn's `send` waits for it without an end, and an abandoned
-response is closed only once the reader has taken all that was written before."""
+"""The key of a request's Wire in the server's state: ASGI cannot end a connection. uvicorn's `send`
+waits without limit for a reader that does not read, and closes an abandoned response only after the
+reader has received everything written before."""
 _CHUNK_BYTES: Final = 32 * 1024
-"""Written at once, where no single frame is larger."""
+"""Bytes written at once, unless a single frame is larger."""
 _UNSENT_BYTES: Final = 64 * 1024
-"""The most that the kernel takes for a connection beyond what is in flight: its buffers grow to
-megabytes, and hide for long that nobody reads."""
+"""Unsent bytes that the kernel accepts for a connection. Its buffers grow to megabytes otherwise,
+and hide for long that the reader does not read."""
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
@@ -33,29 +33,29 @@ class Wire:
         self._transport = transport
         self.address = address
         self.text = b""
-        """The part of a response that is being written."""
+        """The response part that is being written."""
         self.is_cut = False
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that are not yet passed on to the kernel."""
+        """Bytes that the kernel has not accepted yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def is_clear(self) -> bool:
-        """True once all was passed on to the kernel."""
+        """True if the kernel has accepted all bytes."""
         return not self.unsent_bytes
 
     def limit_unsent(self) -> None:
-        """Let the kernel take little that it cannot send, so that a slow reader shows. It sends
-        each slice at once; asyncio sets that only where a socket names its protocol."""
+        """Limit the bytes that the kernel buffers, so that a slow reader shows. The kernel then
+        sends each slice at once: asyncio sets that only for sockets that name their protocol."""
         self._set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
         if option is not None:
             self._set(socket.IPPROTO_TCP, option, _UNSENT_BYTES)
 
     def cut(self) -> None:
-        """Reset the connection: the kernel drops what was not sent."""
+        """Reset the connection; the kernel drops unsent bytes."""
         if self._transport is not None and not self.is_cut:
             self.is_cut = True
             self._set(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -64,40 +64,40 @@ class Wire:
     def _set(self, level: int, option: int, value: int | bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             connection = self._transport.get_extra_info("socket")
-            # A socket without TCP has no such options; the stream works all the same.
+            # A socket without TCP has no such options; the stream works without them.
             with suppress(OSError):
                 connection.setsockopt(level, option, value)
 
 
 class Selection(NamedTuple):
-    """The events that a reader wants."""
+    """The events that a reader selects."""
 
     query_id: str | None = None
-    """None: those of all queries."""
+    """None: all queries."""
     summaries: bool = False
-    """Summaries in place of whole documents; only of all queries."""
+    """Summaries instead of whole documents; only for all queries."""
 
 
 class Reader:
-    """A connection and a queue, which holds only frames that are in the ring."""
+    """A connection, and a queue of frames that the ring holds."""
 
     def __init__(self, wire: Wire, selection: Selection, ring: Ring) -> None:
         self._ring = ring
         self.wire = wire
         self.selection = selection
         self.missed: deque[Frame] = deque()
-        """Frames from before it resumed: they stay, also when the ring has dropped them."""
+        """Frames from before the reader resumed, kept even if the ring drops them."""
         self.pending: deque[Frame] = deque()
         self.takes_frames = True
-        """False while the newest event of every query is written to it."""
+        """False while the newest event of every query is written to the reader."""
         self.ended = False
-        """True once nothing more is written to it."""
+        """True once nothing more is written to the reader."""
         self.too_slow = False
-        """True if it was cut off because the ring has dropped its next frame."""
+        """True if the reader was cut off because the ring dropped its next frame."""
         self._awake = asyncio.Event()
 
     def add(self, frame: Frame) -> None:
-        """Queue a frame. Cut the reader off where the ring has dropped its next one."""
+        """Queue a frame. Cut the reader off if the ring has dropped its next frame."""
         if not self.takes_frames or self.ended:
             return
         self.pending.append(frame)
@@ -107,24 +107,24 @@ class Reader:
             self.end()
 
     def wake(self) -> None:
-        """Let it write what is pending."""
+        """Let the reader write its pending frames."""
         if self.pending:
             self._awake.set()
 
     def end(self) -> None:
-        """Write nothing more; cut the connection where something is still to be sent."""
+        """Write nothing more; cut the connection if bytes are unsent."""
         self.ended = True
         self._awake.set()
         if not self.wire.is_clear:
             self.wire.cut()
 
     async def chunks(self, keep_alive_s: float) -> AsyncIterator[bytes]:
-        """The pending frames, then new ones, and a comment after each `keep_alive_s` without any.
-        Ends with its query, or with the reader."""
+        """The pending frames, then new ones, and a comment after each `keep_alive_s` without
+        frames. Ends with the selected query, or with the reader."""
         while not self.ended:
             if chunk := self.take_chunk():
                 yield chunk
-                # uvicorn waits for no reader as long as there is room: let others have the loop.
+                # uvicorn's `send` does not yield while its buffer has room: let other tasks run.
                 await asyncio.sleep(0)
                 continue
             self._awake.clear()
@@ -133,14 +133,14 @@ class Reader:
                 yield sse.KEEP_ALIVE
 
     def take_chunk(self) -> bytes:
-        """The next frames, joined. Empty: there are none. Its query's last frame ends a reader."""
+        """The next frames, joined; may be empty. A selected query's last frame ends the reader."""
         frames = self.missed or self.pending
         parts: list[bytes] = []
         size = 0
         while frames and size <= _CHUNK_BYTES:
             frame = frames.popleft()
             parts.append(self._text(frame))
-            # A summary takes as long to make as its document is long.
+            # A summary takes time in proportion to its document.
             size += len(frame.text)
             if frame.is_last and self.selection.query_id is not None:
                 self.ended = True

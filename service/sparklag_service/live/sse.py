@@ -1,4 +1,4 @@
-"""Server-Sent Events: frames and their ids, and the last frames, bounded in bytes. Pure."""
+"""Server-Sent Events: frames, their ids, and a ring of the last frames, bounded in bytes. Pure."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sparklag_service.view.view import summary_of_document
 NO_OFFSET: Final = -1
 KEEP_ALIVE: Final = b":\n\n"
 OPENING: Final = b"retry: 2000\n\n"
-"""How long a reader waits before it connects again, milliseconds."""
+"""Milliseconds until a disconnected reader connects again."""
 _NO_OFFSETS: Final = b"-"
 """A browser sends no `Last-Event-ID` for an empty id."""
 _ID: Final = re.compile(r"\d{1,9}:\d{1,19}(,\d{1,9}:\d{1,19})*")
 _MAX_ID: Final = 64 * 1024
 _OVERHEAD_BYTES: Final = 400
-"""Roughly what Python takes for a frame beside its bytes."""
+"""Approximate memory of a frame besides its bytes."""
 
 
 def id_parts(offsets: Mapping[int, int]) -> dict[int, bytes]:
-    """The parts of an id, by partition, in order."""
+    """The parts of an id by partition, in order."""
     return {p: b"%d:%d" % (p, offset) for p, offset in sorted(offsets.items()) if offset >= 0}
 
 
@@ -35,7 +35,7 @@ def format_id(parts: Mapping[int, bytes]) -> bytes:
 
 
 def parse_id(text: str) -> dict[int, int] | None:
-    """The offsets in an id. None: it is no id of this stream."""
+    """The offsets in an id. None: not an id of this stream."""
     if text == _NO_OFFSETS.decode():
         return {}
     if len(text) > _MAX_ID or not _ID.fullmatch(text):
@@ -45,8 +45,8 @@ def parse_id(text: str) -> dict[int, int] | None:
 
 
 def lag(document: bytes) -> bytes:
-    """The frame of a lag event with exactly this document, without an id."""
-    # Ours has no line breaks. In another writer's JSON they are white space.
+    """The frame of a lag event with this document, without an id."""
+    # sparklag writes no line breaks. In other JSON they are white space.
     if b"\n" in document or b"\r" in document:
         document = document.replace(b"\r", b" ").replace(b"\n", b" ")
     return b"event: lag\ndata: " + document + b"\n\n"
@@ -58,7 +58,7 @@ def forgotten(query_id: str) -> bytes:
 
 
 def gap(since: str, reason: str) -> bytes:
-    """The frame after which events are missing; the newest of each query follows."""
+    """The frame that marks missing events; the newest event of each query follows."""
     data = msgspec.json.encode({"since": since, "reason": reason})
     return b"event: gap\ndata: " + data + b"\n\n"
 
@@ -69,7 +69,7 @@ def with_id(parts: Mapping[int, bytes], frame: bytes) -> bytes:
 
 
 class Frame(msgspec.Struct, eq=False, gc=False):
-    """A lag event or a tombstone as readers get it. All readers share one."""
+    """A lag event or a tombstone as sent to readers. All readers share it."""
 
     number: int
     """Rises by one with each frame."""
@@ -91,24 +91,24 @@ class Frame(msgspec.Struct, eq=False, gc=False):
 
     @property
     def held_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory of the frame."""
         return len(self.text) + len(self.summary) + _OVERHEAD_BYTES
 
 
 @dataclass
 class _Partition:
-    """The frames of one partition since its reading last started over."""
+    """The frames of one partition since its reading last restarted."""
 
     first_number: int
-    """Older frames are from before that."""
+    """Frames with a lower number are from before the restart."""
     complete_after: int
     """Every frame after this offset is in the ring."""
     last: int
-    """Offset."""
+    """The last offset."""
 
 
 class Ring:
-    """The last frames, and the offsets that they reach."""
+    """The last frames, and the last offset of each partition."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -130,7 +130,7 @@ class Ring:
         return {number: partition.last for number, partition in self._partitions.items()}
 
     def begin(self, restarted: Mapping[int, int]) -> None:
-        """Reading of these partitions starts over: no reader can resume from before."""
+        """Reading of these partitions restarts: no reader can resume from earlier offsets."""
         for partition, start in restarted.items():
             self._partitions[partition] = _Partition(self._end, start - 1, start - 1)
         self._id_parts = id_parts(self.offsets)
@@ -151,7 +151,7 @@ class Ring:
         self._end += 1
         self._frames.append(frame)
         self.held_bytes += frame.held_bytes
-        # The newest stays, however large it is: readers are about to take it.
+        # The newest frame stays, whatever its size: readers are about to take it.
         while self.held_bytes > self._max_bytes and len(self._frames) > 1:
             oldest = self._frames.popleft()
             self.held_bytes -= oldest.held_bytes
@@ -172,8 +172,8 @@ class Ring:
         return frame.summary
 
     def since(self, offsets: Mapping[int, int], partition: int | None = None) -> list[Frame] | None:
-        """Every frame after those offsets, the oldest first; of one partition, or of all. None:
-        some were dropped, or never read."""
+        """Every frame after these offsets, oldest first, of one partition or of all. None: some
+        frames were dropped, or never read."""
         behind = set()
         for number, of_partition in self._partitions.items():
             if partition in (None, number):

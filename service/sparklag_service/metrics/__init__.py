@@ -1,4 +1,4 @@
 """`GET /metrics` and OpenTelemetry: every query's lag, and the service's own metrics.
 
-Everything is read from the view: a scrape never touches Kafka.
+All metrics come from the view: a scrape never reads Kafka.
 """

@@ -24,7 +24,7 @@ from sparklag_service.view.service_state import ServiceState
 
 
 class ServiceMetrics(Collector):
-    """The metrics of one instance, by prometheus_client."""
+    """The metrics of one instance, rendered by prometheus_client."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -34,7 +34,7 @@ class ServiceMetrics(Collector):
         PlatformCollector(registry=self._registry)
 
     def render(self, *, open_metrics: bool) -> bytes:
-        """Returns whole lines; in OpenMetrics without its end."""
+        """Returns whole lines; in OpenMetrics without the end marker."""
         if not open_metrics:
             return generate_latest(self._registry)
         encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0")
@@ -48,19 +48,19 @@ class ServiceMetrics(Collector):
         yield self._refused()
         restarts = "Restarts of a task after a failure."
         yield _counter("task_restarts", restarts, "task", status.task_restarts)
-        failures = "Times a stage failed with one query; one trace of each is logged."
+        failures = "Failures of a stage with one query; one trace of each kind is logged."
         yield _counter("failures", failures, "stage", status.stage_failures)
         used = "Used share of a limit of [limits]; at 1 new input is refused."
         shares = {limit: count / most for limit, (count, most) in status.limit_shares.items()}
         yield _gauge("limit_used_ratio", used, "limit", shares)
-        for each in fields(status):
-            value = getattr(status, each.name)
+        for gauge in fields(status):
+            value = getattr(status, gauge.name)
             # Missing is not zero: an unknown value has no sample.
-            if "meaning" in each.metadata and value is not None:
+            if "meaning" in gauge.metadata and value is not None:
                 yield GaugeMetricFamily(
-                    f"sparklag_{each.name}", each.metadata["meaning"], value=value
+                    f"sparklag_{gauge.name}", gauge.metadata["meaning"], value=value
                 )
-        is_up = "Whether a broker of the Kafka cluster answers."
+        is_up = "Whether a broker of the Kafka cluster responds."
         yield _gauge("cluster_up", is_up, "cluster", status.clusters_up)
         for name, meaning in RecordTimeCounts.meanings().items():
             counts = {cluster: of_all[name] for cluster, of_all in status.record_times.items()}
@@ -73,7 +73,7 @@ class ServiceMetrics(Collector):
             labels=["topic", "reason"],
         )
         settings, counts = self._state.settings, self._state.counters.refusals.counts
-        # A counter that begins with 0 shows its first increase.
+        # A counter that starts at 0 shows its first increase.
         possible = product((settings.offsets_topic, settings.lag_topic), KINDS)
         for topic, reason in sorted({*possible, *counts}):
             family.add_metric([topic, reason], counts[topic, reason])
@@ -99,23 +99,23 @@ _OPEN_METRICS_TYPE: Final = f"{_OPEN_METRICS}; version=1.0.0; charset=utf-8"
 _TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _CHUNK_BYTES: Final = 1024 * 1024
 _FASTEST: Final = 1
-"""Level 1 is ten times smaller; a level more saves 3 %."""
+"""Level 1 makes the text ten times smaller; the next level saves 3 % more."""
 _GZIP_FORMAT: Final = 31
 _MAX_HEADER: Final = 1_000
 _MAX_ACCEPTED: Final = 20
-"""Each takes 60 µs."""
+"""Parsed items of a header; each takes 60 µs."""
 
 
 @dataclass(frozen=True)
 class ScrapeResponse:
-    """A body and its headers, shared by all scrapes of the same moment."""
+    """A body and its headers, shared by concurrent scrapes."""
 
     headers: dict[str, str]
     body: memoryview
 
 
 class Exposition:
-    """The renderer of Prometheus text or OpenMetrics, from memory."""
+    """Renders Prometheus text or OpenMetrics from memory."""
 
     def __init__(self, state: ServiceState, now_ms: Callable[[], int] = epoch_ms) -> None:
         self._state = state
@@ -126,7 +126,7 @@ class Exposition:
         self._one_at_a_time = asyncio.Lock()
 
     async def render(self, accept: str, accept_encoding: str) -> ScrapeResponse:
-        """Returns the response in the format and encoding that these request headers prefer."""
+        """Returns the response in the format and encoding that these request headers accept."""
         key = wants_open_metrics(accept), wants_gzip(accept_encoding)
         if key not in self._rendering:
             self._rendering[key] = task = asyncio.create_task(self._render(*key))
@@ -149,17 +149,17 @@ class Exposition:
                     body += chunk
                     await asyncio.sleep(0)
                 else:
-                    # zlib works without the interpreter's lock: the loop goes on.
+                    # zlib releases the interpreter's lock: the loop continues.
                     body += await asyncio.to_thread(compressor.compress, chunk)
         if compressor is not None:
             body += compressor.flush()
         return ScrapeResponse(headers, memoryview(body))
 
     async def _blocks(self, *, open_metrics: bool) -> AsyncIterator[bytes]:
-        """The whole text; what is rendered is held until it is taken, and no longer."""
+        """The whole text in blocks. A rendered block is released once it is consumed."""
         state = self._state
         yield self._service.render(open_metrics=open_metrics)
-        # prometheus_client takes its time.
+        # prometheus_client is slow.
         await asyncio.sleep(0)
         async for series in self._series.render(
             [entry.event for entry in state.view],
@@ -195,27 +195,27 @@ class _Accepted(NamedTuple):
 
 
 def wants_open_metrics(accept: str) -> bool:
-    """True where OpenMetrics is accepted, and no text format is preferred.
+    """Returns whether OpenMetrics is accepted, and no text format is preferred.
 
     prometheus_client's `choose_encoder` takes the first version from 1.0.0 on, whatever its `q`.
     """
     accepted = _accepted(accept)
     open_metrics = [
-        each.quality
-        for each in accepted
-        if each.value == _OPEN_METRICS and each.version in (None, "0.0.1", "1.0.0")
+        item.quality
+        for item in accepted
+        if item.value == _OPEN_METRICS and item.version in (None, "0.0.1", "1.0.0")
     ]
-    text = [each.quality for each in accepted if each.value in ("text/plain", "text/*", "*/*")]
+    text = [item.quality for item in accepted if item.value in ("text/plain", "text/*", "*/*")]
     return max(open_metrics, default=0.0) > 0 and max(open_metrics) >= max(text, default=0.0)
 
 
 def wants_gzip(accept_encoding: str) -> bool:
-    by_name = {each.value: each.quality for each in _accepted(accept_encoding)}
+    by_name = {item.value: item.quality for item in _accepted(accept_encoding)}
     return by_name.get("gzip", by_name.get("*", 0.0)) > 0
 
 
 def _accepted(header: str) -> list[_Accepted]:
-    """Media types and qualities; a quality that is no number is 0: not accepted."""
+    """Media types with their qualities. An invalid quality is 0: not accepted."""
     accepted = []
     for part in header[:_MAX_HEADER].lower().split(",")[:_MAX_ACCEPTED]:
         message = Message()

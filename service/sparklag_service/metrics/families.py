@@ -1,8 +1,7 @@
-"""A metric family and the lines of its samples; a scheme of families.
+"""Metric families and the lines of their samples; schemes of families.
 
-A block is the lines of some samples, each *begun* by its line feed: blocks follow one another as
-they are, and a header needs none at its end. Formats: Prometheus text 0.0.4, OpenMetrics 1.0; both
-escape labels alike.
+A block is the lines of some samples. Each line *begins* with its line feed, so blocks can be joined
+directly. Formats: Prometheus text 0.0.4 and OpenMetrics 1.0, which escape labels alike.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _UNITS = ("seconds", "bytes", "ratio")
 
 
 def label_pairs(labels: Mapping[str, str]) -> str:
-    """`name="value"`, with commas between them; control characters and the like escaped."""
+    """`name="value"` pairs, separated by commas; control characters are escaped."""
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
 
 
@@ -36,7 +35,7 @@ def label_set(labels: Mapping[str, str]) -> str:
 
 def _escaped(value: str) -> str:
     if len(value) > _MAX_LABEL:
-        # The digest distinguishes values that begin alike.
+        # The digest distinguishes values with a common prefix.
         digest = blake2b(value.encode(errors="replace"), digest_size=8).hexdigest()
         value = f"{value[:_MAX_LABEL]}~{digest}"
     if not value.isprintable():
@@ -51,11 +50,11 @@ class Family(Generic[Subject]):
     name: str
     meaning: str
     read: Callable[[Subject], Any]
-    """What the samples of a subject are made of: see Gauge and LabelledGauge."""
+    """Returns the data of a subject's samples: see Gauge and LabelledGauge."""
 
     @property
     def unit(self) -> str:
-        """The end of its name, where that is a unit."""
+        """The unit at the end of the name, or an empty text."""
         return next((unit for unit in _UNITS if self.name.endswith(f"_{unit}")), "")
 
     @property
@@ -64,13 +63,13 @@ class Family(Generic[Subject]):
 
     @property
     def value_format(self) -> str:
-        """The format for partitions: seconds to a millisecond; all else counts something."""
+        """The format of a partition's value: seconds with milliseconds, other units as integers."""
         return "%.3f" if self.unit == "seconds" else "%d"
 
     def header(self, *, open_metrics: bool) -> bytes:
         meaning = self.meaning.replace("\\", "\\\\").replace("\n", "\\n")
         if not open_metrics:
-            # It has no type `info`.
+            # Prometheus text has no type `info`.
             return f"# HELP {self.name} {meaning}\n# TYPE {self.name} gauge".encode()
         name = self.name.removesuffix("_info")
         meaning = meaning.replace('"', '\\"')
@@ -82,7 +81,7 @@ class Family(Generic[Subject]):
 
 
 class Gauge(Family[Subject]):
-    """A family with one value, or none, of each subject: `read` returns it."""
+    """A family with at most one value for each subject, which `read` returns."""
 
     def block(self, subjects: Iterable[tuple[str, Subject]]) -> bytes:
         name, read, text = f"\n{self.name}", self.read, self._text()
@@ -96,7 +95,7 @@ class Gauge(Family[Subject]):
 
 
 class LabelledGauge(Family[Subject]):
-    """A family with any number of values of each subject: `read` returns labels and values."""
+    """A family with any number of values for each subject: `read` returns labels and values."""
 
     def block(self, subjects: Iterable[tuple[str, Subject]]) -> bytes:
         name, read, text = f"\n{self.name}", self.read, self._text()
@@ -112,7 +111,7 @@ class LabelledGauge(Family[Subject]):
 def gauges(
     prefix: str, *rows: tuple[str, str | Callable[[Any], Number | None], str]
 ) -> tuple[Gauge[Any], ...]:
-    """Gauges from rows: name; attribute of the subject, or a function that reads it; meaning."""
+    """Gauges from rows of name, attribute of the subject or function that reads it, and meaning."""
     return tuple(
         Gauge(prefix + name, meaning, read if callable(read) else attribute(read))
         for name, read, meaning in rows
@@ -120,7 +119,7 @@ def gauges(
 
 
 def attribute(path: str) -> Callable[[Any], Number | None]:
-    """A reader of an attribute, or of one of a part that may be null: `batch.rows`."""
+    """A reader of an attribute, also of a part that may be null: `batch.rows`."""
     part, _, name = path.rpartition(".")
     if not part:
         return attrgetter(path)
@@ -153,18 +152,18 @@ class Scheme:
     partition: tuple[Gauge[PartitionLag], ...]
     query_labels: Callable[[NamedQuery], Labels]
     topics: Callable[[NamedQuery], Iterable[tuple[Labels, TopicLag]]]
-    """What the query reads, each with its labels."""
+    """Returns the topics that the query reads, each with its labels."""
     partition_at_risk: tuple[Gauge[PartitionLag], ...] = ()
-    """Families of queries that are `is_at_risk` only."""
+    """Families only for queries with `is_at_risk`."""
     partition_end: Labels = field(default_factory=dict)
-    """Labels after the partition's."""
+    """Labels after the partition label."""
     log_topic: tuple[Gauge[TopicLag], ...] = ()
-    """Families of a topic: once, however many queries read it."""
+    """Families of a topic, shown once for all queries that read it."""
     log_partition: tuple[Gauge[PartitionLag], ...] = ()
     log_replicas: tuple[Gauge[PartitionReplicas], ...] = ()
-    """Families of each partition of such a topic, by its metadata."""
+    """Families of each partition of such a topic, from its metadata."""
     log_labels: Callable[[str, str], Labels | None] = lambda cluster, topic: None
-    """Labels by the cluster's alias and the topic's name. None: it is not shown."""
+    """Returns labels by the cluster's alias and the topic's name. None: not shown."""
     cluster: tuple[Gauge[ClusterMetadata] | LabelledGauge[ClusterMetadata], ...] = ()
     cluster_labels: Callable[[str], Labels | None] = lambda cluster: None
-    """Labels by the cluster's alias. None: it is not shown."""
+    """Returns labels by the cluster's alias. None: not shown."""

@@ -1,9 +1,8 @@
-"""Pushes what this instance measures to an OpenTelemetry collector: together, the instances push
-each query once; and the traces of the batches that it measured. Off unless `[otlp] endpoint`, or
-`[traces] endpoint`, is set.
+"""Pushes this instance's measurements to an OpenTelemetry collector, so that the instances together
+push each query once; and the traces of its batches. Off unless `[otlp] endpoint` or `[traces]
+endpoint` is set.
 
-A thread that nothing waits for encodes and sends: a collector that is slow, or down, costs the
-service nothing but a counter.
+A background thread encodes and sends: a slow or unreachable collector only increases a counter.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _LAST_PUSH_S: Final = 2.0
 
 
 def check_otlp(settings: Settings) -> None:
-    """Raise SettingsError where something is to be pushed, and OpenTelemetry is not installed."""
+    """Raise SettingsError if an endpoint is set, but OpenTelemetry is not installed."""
     endpoints = {"otlp": settings.otlp.endpoint, "traces": settings.traces.endpoint}
     wanted = [section for section, endpoint in endpoints.items() if endpoint is not None]
     if not wanted:
@@ -51,7 +50,7 @@ def check_otlp(settings: Settings) -> None:
 
 
 class OtlpPush(ABC):
-    """A push every `interval_s`, one at a time. Create it after `check_otlp`."""
+    """Pushes every `interval_s`, one push at a time. Create it after `check_otlp`."""
 
     def __init__(
         self,
@@ -76,13 +75,13 @@ class OtlpPush(ABC):
         try:
             await repeat(self._step, f"pushing {self._what}", self._interval_s)
         finally:
-            # A push in flight ends by itself, or with the process.
+            # A push in flight ends by itself or with the process.
             await self.push_last()
             self._exporter.shutdown()
             self._threads.shutdown()
 
     async def push_last(self) -> None:
-        """Push what is left, in a bounded time. Metrics of the past are of no use."""
+        """Push remaining data, bounded in time. Old metrics are useless."""
         return
 
     @abstractmethod
@@ -154,7 +153,7 @@ class TracesPush(OtlpPush):
         self._traces = traces
 
     async def push(self) -> None:
-        """Push the traces; what the collector has not taken is pushed again, with the same ids."""
+        """Push the traces. Those that the collector refuses are pushed again with the same ids."""
         taken = self._traces.take()
         if not taken:
             return
@@ -181,8 +180,8 @@ class TracesPush(OtlpPush):
 
 @contextmanager
 def _logged_by_this_thread(exporters_log: str) -> Iterator[list[str]]:
-    """The exporter's messages, collected and not logged: it would log the same several times each
-    interval."""
+    """Collects the exporter's messages instead of logging them: it logs the same text several times
+    each interval."""
     messages: list[str] = []
     thread = threading.get_ident()
 

@@ -1,4 +1,4 @@
-"""Metrics and traces of batches in the values of OpenTelemetry's SDK."""
+"""Metrics and traces of batches as objects of OpenTelemetry's SDK."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _KINDS: Final = {
 
 
 def batches_of_spans(traces: Sequence[PublishedTrace]) -> Iterator[list[ReadableSpan]]:
-    """The spans of all traces, in parts of a bounded size."""
-    # Together with OTEL_RESOURCE_ATTRIBUTES, as everywhere.
+    """The spans of all traces, in batches of bounded size."""
+    # `create` also adds OTEL_RESOURCE_ATTRIBUTES.
     in_driver = Resource.create({"service.name": "sparklag-driver"})
     in_service = Resource.create({"service.name": "sparklag", "service.version": VERSION})
     for chunk in by_count(traces, _BATCH_TRACES):
@@ -64,7 +64,7 @@ def batches_of_spans(traces: Sequence[PublishedTrace]) -> Iterator[list[Readable
                         trace.attributes,
                         kind=_KINDS[span.name],
                         start_time=span.began_at * 1_000_000,
-                        # The clocks of two machines differ.
+                        # The clocks of the two machines may differ.
                         end_time=max(span.began_at, span.ended_at) * 1_000_000,
                         instrumentation_scope=SCOPE,
                     )
@@ -83,7 +83,7 @@ def _context(context: headers.SpanContext) -> SpanContext:
 
 
 BATCH_POINTS: Final = 2_000
-"""Points in a request, some hundred kilobytes: encoding holds the interpreter for milliseconds."""
+"""Points in a request, some hundred kilobytes: encoding blocks the interpreter for milliseconds."""
 CLUSTER_ATTRIBUTE: Final = "kafka.cluster.alias"
 _UNITS: Final = {"seconds": "s", "bytes": "By", "ratio": "1"}
 SCOPE: Final = InstrumentationScope("sparklag", VERSION)
@@ -108,7 +108,7 @@ _LOG_PARTITION: Final = gauges(
 
 class _Point(NamedTuple):
     cluster: str | None
-    """The alias in its resource. None: it is sparklag's own."""
+    """The alias in the point's resource. None: a metric of sparklag itself."""
     family: Family[Any]
     attributes: Attributes
     value: Number
@@ -117,7 +117,7 @@ class _Point(NamedTuple):
 def batches(
     measured: Sequence[NamedQuery], groups: Shown, selection: Selection, now_ns: int
 ) -> Iterator[MetricsData]:
-    """All points, in parts of at most BATCH_POINTS. What is null has none."""
+    """All points, in batches of at most BATCH_POINTS. A null value has no point."""
     points = _points(measured, groups, selection, now_ns // 1_000_000)
     while batch := list(islice(points, BATCH_POINTS)):
         yield _metrics_data(batch, now_ns)
@@ -128,14 +128,14 @@ def _metrics_data(points: Iterable[_Point], now_ns: int) -> MetricsData:
     for point in points:
         metrics = grouped.setdefault(point.cluster, {})
         _, data = metrics.setdefault(point.family.name, (point.family, []))
-        # The SDK would take a flag for a number.
+        # The SDK does not accept booleans.
         value = int(point.value) if isinstance(point.value, bool) else point.value
         data.append(NumberDataPoint(point.attributes, 0, now_ns, value))
     return MetricsData(
         [
             ResourceMetrics(
                 _resource(cluster),
-                [ScopeMetrics(SCOPE, [_metric(cluster, *each) for each in metrics.values()], "")],
+                [ScopeMetrics(SCOPE, [_metric(cluster, *data) for data in metrics.values()], "")],
                 "",
             )
             for cluster, metrics in grouped.items()
@@ -147,14 +147,14 @@ def _resource(cluster: str | None) -> Resource:
     attributes = {"service.name": "sparklag", "service.version": VERSION}
     if cluster is not None:
         attributes[CLUSTER_ATTRIBUTE] = cluster
-    # Together with OTEL_RESOURCE_ATTRIBUTES, as everywhere.
+    # `create` also adds OTEL_RESOURCE_ATTRIBUTES.
     return Resource.create(attributes)
 
 
 def _metric(cluster: str | None, family: Family[Any], points: Sequence[NumberDataPoint]) -> Metric:
     if cluster is not None:
         return Metric(family.name, family.meaning, "1", Gauge(points))
-    # A Prometheus exporter turns `sparklag.query.lag_seconds` in `s` into the name of `/metrics`.
+    # A Prometheus exporter turns `sparklag.query.lag_seconds` in `s` into the name on `/metrics`.
     name = ".".join(family.name.split("_", 2))
     return Metric(name, family.meaning, _UNITS.get(family.unit, ""), Gauge(points))
 
@@ -162,7 +162,7 @@ def _metric(cluster: str | None, family: Family[Any], points: Sequence[NumberDat
 def _points(
     measured: Sequence[NamedQuery], groups: Shown, selection: Selection, now_ms: int
 ) -> Iterator[_Point]:
-    # Topic after topic: a list of every partition would make Python's collector stop the service.
+    # One topic at a time: a list of every partition would trigger long garbage collections.
     for query in measured:
         yield from _of_query(query, selection, now_ms)
     for query in groups.queries:
@@ -199,7 +199,7 @@ def _of_topic(
     topic: TopicLag,
     selection: Selection,
 ) -> Iterator[_Point]:
-    """`families` of the topic, and of its partitions."""
+    """The points of a topic and its partitions, from `families`."""
     if not selection.takes_topic(topic.topic):
         return
     yield from _known(cluster, families[0], labels, topic)

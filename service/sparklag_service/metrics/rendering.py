@@ -1,7 +1,7 @@
-"""The series of every query that is shown, as text.
+"""The series of every shown query, as text.
 
-Rendered in time slices, so that others have the loop in between; templates of the partitions' lines
-are cached. Two scrapes may render at once: what is cached is replaced whole.
+Rendering works in time slices, between which other tasks run. Templates of the partitions' lines
+are cached. Two scrapes may render at the same time, so a cache entry is only replaced as a whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparklag_service.metrics.selection import Selection, Shown, is_at_risk
 
 _CHUNK_PARTITIONS = 2_000
 _NAME = "\0"
-"""The family's name in templates: labels have no control characters."""
+"""Stands for the family's name in templates: labels have no control characters."""
 
 Blocks = tuple[Family[Any], Sequence[bytes]]
 
@@ -27,7 +27,7 @@ _partition_number = attrgetter("partition")
 
 
 class QuerySeries:
-    """sparklag's own series, and those of the tools that it replaces."""
+    """sparklag's own series, and the series of other tools in `[metrics] compat`."""
 
     def __init__(self, settings: Settings) -> None:
         self._selection = Selection(settings.metrics)
@@ -41,11 +41,11 @@ class QuerySeries:
         now_ms: int,
         clusters: Mapping[str, ClusterMetadata],
     ) -> AsyncIterator[list[Blocks]]:
-        """Each family with its blocks, as of the call: later events are not in it. One scheme after
-        another: the text of all is not held at once.
+        """Each family with its blocks, as of the time of the call. Yields one scheme at a time, so
+        that not all text is in memory.
 
-        `events`: the newest of every query. `owned`: ids of those that this instance measures.
-        `clusters`: what is known of each, by alias.
+        `events`: the newest of every query. `owned`: ids of the queries that this instance
+        measures. `clusters`: metadata by alias.
         """
         time_slice = TimeSlice()
         queries = await self._selection.all_queries(events, time_slice)
@@ -66,16 +66,16 @@ def _compat(settings: Settings) -> Iterator[Scheme]:
 
 
 class TopicPartitions(NamedTuple):
-    """The partitions of a topic that are shown."""
+    """The shown partitions of a topic."""
 
     labels: str
     numbers: Sequence[int]
     subjects: Sequence[Any]
-    """What each family reads its value from, one for each number."""
+    """The values' source for each number, which each family reads."""
 
 
 class SchemeText:
-    """All queries that are shown, the logs they read, and their clusters, in one scheme."""
+    """The text of all shown queries, of the logs they read and of their clusters, in one scheme."""
 
     def __init__(self, scheme: Scheme, selection: Selection) -> None:
         self._scheme = scheme
@@ -157,10 +157,10 @@ class SchemeText:
 
 
 class PartitionLines:
-    """The lines of many topics' partitions. What is cached of a topic goes with the topic."""
+    """The lines of many topics' partitions. The cache drops a topic that is no longer shown."""
 
     def __init__(self, families: Sequence[Gauge[Any]], end: str = "") -> None:
-        """`end`: label pairs after the partition's, with a comma first."""
+        """`end`: label pairs after the partition's, with a leading comma."""
         self._families = families
         self._end = end
         self._chunks: dict[tuple[str, int], _ChunkLines] = {}
@@ -176,7 +176,7 @@ class PartitionLines:
             for start in range(0, len(numbers), _CHUNK_PARTITIONS):
                 key, end = (labels, start), start + _CHUNK_PARTITIONS
                 lines = chunks[key] = self._chunks.get(key) or _ChunkLines(labels, self._end)
-                # In one slice: another scrape may render other partitions in the next.
+                # Without a pause: another scrape may render other partitions meanwhile.
                 chunk = lines.blocks(self._families, numbers[start:end], subjects[start:end])
                 for of_family, block in zip(blocks, chunk, strict=True):
                     of_family.append(block)
@@ -186,10 +186,10 @@ class PartitionLines:
 
 
 class _ChunkLines:
-    """Partitions of one topic, few enough not to hold the loop for long.
+    """The lines of some partitions of a topic, few enough for one time slice.
 
-    Their lines differ in the partition, the family's name and the value: a template of them is
-    cached for all families whose values are written alike.
+    The lines differ only in the partition, the family's name and the value. A template of them is
+    cached for all families with the same value format.
     """
 
     def __init__(self, labels: str, end: str) -> None:
@@ -201,7 +201,7 @@ class _ChunkLines:
     def blocks(
         self, families: Sequence[Gauge[Any]], numbers: Sequence[int], subjects: Sequence[Any]
     ) -> list[bytes]:
-        """The lines of each family: one for each value that is not null."""
+        """The lines of each family, one for each value that is not null."""
         if numbers != self._numbers:
             self._numbers = numbers
             self._templates.clear()
@@ -221,7 +221,7 @@ class _ChunkLines:
                 value_format, self._numbers
             )
             self._templates[value_format] = template
-        # Two calls in C for all of them: this is most of what a scrape costs.
+        # Two calls in C for all lines: they are most of the cost of a scrape.
         return template.replace(_NAME.encode(), family.name.encode()) % values
 
     def _template(self, value_format: str, numbers: Sequence[int]) -> bytes:

@@ -1,6 +1,6 @@
-"""sparklag's own families, and those of other tools with queries as groups (`[metrics] compat`).
+"""sparklag's own families, and other tools' families with queries as groups (`[metrics] compat`).
 
-What is null has no sample; ages are of the time of the scrape.
+A null value has no sample. Ages are as of the scrape.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparklag_service.metrics.selection import as_group_reads, offset_sum
 
 
 def ages(now_ms: int) -> tuple[Gauge[LagEvent], ...]:
-    """Families of ages; 0 where another machine's clock is ahead."""
+    """Families of ages. An age is 0 if another machine's clock is ahead."""
 
     def since(attribute: str) -> Callable[[LagEvent], float | None]:
         def age(event: LagEvent) -> float | None:
@@ -87,8 +87,8 @@ _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
         "Its run, the origin of its position, what measured it, its checkpoint.",
         _info,
     ),
-    # Only the present status: eleven zeros for each query would say nothing, and a status that ends
-    # is stale from the next scrape on.
+    # Only the current status: eleven zeros for each query would tell nothing, and an earlier status
+    # is stale at the next scrape.
     LabelledGauge(
         "sparklag_query_status",
         "1 for the present status: see its label.",
@@ -236,7 +236,7 @@ def _query_labels(query: NamedQuery) -> Labels:
 
 
 def _native_topics(query: NamedQuery) -> Iterable[tuple[Labels, TopicLag]]:
-    # A label `source` only where the query reads a topic through two.
+    # A label `source` only if two sources of the query read the topic.
     readers = Counter((topic.cluster, topic.topic) for topic in query.event.topics)
     of_query = _query_labels(query)
     for topic in query.event.topics:
@@ -261,8 +261,8 @@ def _poll_time_ms(cluster: ClusterMetadata) -> float | None:
     return None if cluster.group_poll_s is None else round(cluster.group_poll_s * 1000, 3)
 
 
-# kafka-lag-exporter (2023-01): its members' labels are empty: no consumer of a group has a query's
-# partitions.
+# kafka-lag-exporter (2023-01). The labels of members are empty: no consumer of a group has a
+# query's partitions.
 KAFKA_LAG_EXPORTER = Scheme(
     gauges(
         "kafka_consumergroup_group_",
@@ -303,11 +303,10 @@ def _broker_info(cluster: ClusterMetadata) -> Iterable[tuple[Labels, int]]:
 
 
 def kafka_exporter(only_cluster: str | None) -> Scheme:
-    """kafka_exporter's scheme for one cluster's topics; None: for all, with a label `cluster`.
+    """kafka_exporter's scheme, for the topics of one cluster; None: of all, with a label `cluster`.
 
-    2026-01: that tool serves one cluster, so its labels name none. Where this service watches
-    several, the label is as the tool's own `--kafka.labels` would add it: two clusters' series must
-    not be one.
+    kafka_exporter (2026-01) serves one cluster, so its labels name none. For several clusters the
+    label is as its own `--kafka.labels` would add it, so that their series remain distinct.
     """
 
     def of_cluster(cluster: str | None) -> Labels:

@@ -1,4 +1,4 @@
-"""What `[metrics]` shows: which queries and topics, how finely, and topics as groups read them."""
+"""What `[metrics]` shows: queries, topics, their granularity, and topics as groups read them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _ENDED: Final = ("FINISHED", "FAILED")
 
 @dataclass(frozen=True)
 class Shown:
-    """What one instance shows."""
+    """The queries, logs and clusters that one instance shows."""
 
     queries: list[NamedQuery]
     logs: list[tuple[str, TopicLag]] = field(default_factory=list)
-    """Each topic once, however many queries read it, with the alias of its cluster."""
+    """Each topic once for all queries that read it, with the alias of its cluster."""
     clusters: frozenset[str] = frozenset()
-    """Aliases."""
+    """Aliases of the clusters."""
 
 
 class Selection:
-    """What `[metrics]` includes. Patterns match whole names or ids; exclusion wins."""
+    """The rules of `[metrics]`. Patterns match whole names or ids; exclusion wins."""
 
     def __init__(self, settings: MetricsSettings) -> None:
         self._takes_names = lru_cache(_CACHED_NAMES)(
@@ -41,7 +41,7 @@ class Selection:
         self.takes_topic = lru_cache(_CACHED_NAMES)(
             NamePatterns(settings.include_topics, settings.exclude_topics).select
         )
-        """True for the name of a topic that is shown."""
+        """Returns True for the name of a topic that is shown."""
         self._shows_all = settings.queries == "all"
         self.topics = settings.granularity != "query"
         self.partitions = settings.granularity == "partition"
@@ -53,7 +53,7 @@ class Selection:
         selected = [
             event
             async for event in time_slice.over(events)
-            # Neither where another query has the name now, nor where its driver ended observing it.
+            # Excludes queries that lost their name, or whose driver stopped observing them.
             if event.superseded_by is None
             and event.driver_end != "closed"
             and self._takes_names(event.query, event.query_id)
@@ -67,16 +67,16 @@ class Selection:
     async def groups(
         self, queries: Iterable[NamedQuery], owned: Collection[str], time_slice: TimeSlice
     ) -> Shown:
-        """The groups that this instance shows, as other tools' sums count each series: a query is
-        shown by the instance that measures it, a topic and a cluster by the one that measures their
-        first reader. A query that has ended is no group any more."""
+        """The groups that this instance shows. Other tools add up series, so each must appear once:
+        a query at the instance that measures it, a topic and a cluster at the instance that
+        measures their first reader. An ended query is no group."""
         groups = [query for query in queries if query.event.status not in _ENDED]
         logs: dict[tuple[str, str], list[tuple[LagEvent, TopicLag]]] = {}
         readers: dict[str, list[LagEvent]] = {}
         async for query in time_slice.over(groups):
             for topic in query.event.topics:
                 if topic.cluster is None:
-                    # The logs of a cluster that is not configured are unknown.
+                    # The service does not know the logs of a cluster that is not configured.
                     continue
                 readers.setdefault(topic.cluster, []).append(query.event)
                 if self.takes_topic(topic.topic):
@@ -97,14 +97,14 @@ def _owned(queries: Iterable[NamedQuery], owned: Collection[str]) -> list[NamedQ
 
 
 def _first_reader(readers: Iterable[LagEvent]) -> str:
-    # A query that is measured in its driver comes last: the driver may not be scraped.
+    # Queries measured in their driver come last: the driver may not be scraped.
     first = min(readers, key=lambda event: (event.measured_by == "embedded", event.query_id))
     return first.query_id
 
 
 async def _named(events: Iterable[LagEvent], time_slice: TimeSlice) -> list[NamedQuery]:
-    """Each query with its name, or its id where it has none, or where another query of its clusters
-    that has not ended has the name too: in a cluster, a consumer group's id is unique."""
+    """Each query with its name; with its id if it has no name, or if a live query of one of its
+    clusters has the same name: a group id is unique in its cluster."""
     placed = [
         (event, {event.cluster, *(topic.cluster for topic in event.topics)})
         async for event in time_slice.over(events)
@@ -129,15 +129,15 @@ async def _named(events: Iterable[LagEvent], time_slice: TimeSlice) -> list[Name
 
 
 def is_at_risk(event: LagEvent) -> bool:
-    """True where the query lost records, or retention draws nearer to it."""
+    """Returns whether the query lost records, or retention approaches its position."""
     return bool(event.lost_records) or event.min_headroom_s is not None
 
 
 def as_group_reads(event: LagEvent) -> list[TopicLag]:
-    """The topics as a consumer group reads them: each once, each partition at one offset.
+    """The topics as a consumer group reads them: each topic once, each partition at one offset.
 
-    Of a topic that the query reads through two sources, the source that is further behind counts.
-    Topics of a cluster that is not configured are left out: their logs are unknown.
+    If two sources read a topic, the source that is further behind counts. Topics of a cluster that
+    is not configured are left out, because their logs are unknown.
     """
     sources: dict[tuple[str, str], list[TopicLag]] = {}
     for topic in event.topics:
@@ -163,14 +163,14 @@ def _behind(partition: PartitionLag) -> int:
 
 
 def offset_sum(topic: TopicLag) -> int | None:
-    """Sum of the partitions' processed offsets, as far as they are known. None: none is."""
+    """Sum of the known processed offsets. None: no offset is known."""
     offsets = [p.processed_offset for p in topic.partitions if p.processed_offset is not None]
     return sum(offsets) if offsets else None
 
 
 def newest_log(readers: Sequence[tuple[LagEvent, TopicLag]]) -> TopicLag:
-    """A topic's log from the events of its readers: of each partition what was measured last, and
-    the high watermark rather than the last stable offset."""
+    """A topic's log from the events of its readers: the newest measurement of each partition, by
+    preference the high watermark, not the last stable offset."""
     if len(readers) == 1:
         return readers[0][1]
     by_number: dict[int, PartitionLag] = {}

@@ -1,1 +1,1 @@
-"""The mirror to Kafka: what queries have processed, committed to consumer groups of their own."""
+"""The mirror to Kafka: commits the positions of queries to their own consumer groups."""

@@ -1,4 +1,4 @@
-"""The group and the offsets that a query commits, and the results of commits. Pure."""
+"""Which offsets a query commits to which group, and the results of commits. Pure."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.view.view import View
 
 _RENEW_AFTER_MS: Final = 3_600_000
-"""Offsets of a group without members expire after the brokers' `offsets.retention.minutes`: hardly
-any cluster has less than an hour."""
+"""Offsets of a group without members expire after the brokers' `offsets.retention.minutes`, which
+is rarely less than an hour."""
 
 
 class CommitDecision(NamedTuple):
-    """The offsets to commit: none if the group has them, or is not this query's."""
+    """The offsets to commit: empty if the group has them, or belongs to another query."""
 
     offsets: Offsets
     refused: str | None = None
-    """The reason why nothing may be committed, if it is to be reported."""
+    """Why nothing may be committed, if that is to be reported."""
     superseded: bool = False
     """The group has a newer position of the query, or one of its successor."""
 
@@ -51,7 +51,7 @@ def decide_commit(
     committed: Mapping[str, CommittedTopic],
     ownership: GroupOwnership,
 ) -> CommitDecision:
-    """Decide what of `position` is to be committed to a group that has these offsets."""
+    """Decide which offsets of `position` to commit to a group with the offsets `committed`."""
     metadata: dict[tuple[str, int], CommitMetadata] = {}
     for name, topic in committed.items():
         for number in topic.offsets:
@@ -67,12 +67,12 @@ def decide_commit(
     own = [parsed for parsed in metadata.values() if parsed.query_id == position.query_id]
     if own and max(own).observed_at_ms > position.observed_at_ms:
         return CommitDecision({}, superseded=True)
-    # Several queries may have committed: a successor need not read every partition.
+    # Several queries may have committed: a successor may read fewer partitions.
     owner = max(metadata.values()).query_id if metadata else None
     if owner != position.query_id:
         others = ownership.live(ownership.rivals(position), position) if owner is None else [owner]
         if others and (position.ended or ownership.has_ended(position.query_id)):
-            # A deleted checkpoint leaves a query of the same name behind: it never takes over.
+            # A query that ended never takes over, even if it has the name of a running one.
             return CommitDecision({}, superseded=True)
         if ownership.live(others, position):
             consequence = f"it stays that of {owner}" if owner else "nothing is committed to it"
@@ -97,7 +97,7 @@ def _due(
             if parsed is not None and parsed.query_id == position.query_id:
                 is_equal = committed[topic].offsets[number] == offset
                 age_ms = position.observed_at_ms - parsed.observed_at_ms
-                # Without age it was committed from this very observation.
+                # Committed from this same observation.
                 if age_ms < (_RENEW_AFTER_MS if is_equal else 1):
                     continue
             due.setdefault(topic, {})[number] = offset
@@ -105,10 +105,10 @@ def _due(
 
 
 _NO_RESPONSE: Final = -1
-"""Stands for an error code that the response lacks."""
+"""For a response that lacks the error code."""
 _METADATA_TOO_LARGE: Final = 12
 _HAS_MEMBERS: Final = frozenset({22, 23, 25, 27, 82, 110, 111, 113})
-"""The generation, member id or epoch is not that of a member: the group has members."""
+"""Codes for a wrong generation, member id or epoch: the group has members."""
 _MOVED: Final = frozenset({COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
 _GROUP_REASONS: Final[Mapping[int, str]] = {
     GROUP_FORBIDDEN: "no right to it: the mirror needs Read on the group",
@@ -123,19 +123,19 @@ _TOPIC_REASONS: Final[Mapping[int, str]] = {
 
 
 class CommitOutcome(NamedTuple):
-    """The result of a commit. `reason`: what went wrong, if anything did."""
+    """The result of a commit. `reason`: the error, if any."""
 
     committed: bool
     """True if any partition was committed."""
     reason: str | None = None
     refused: bool = False
-    """The group must not be mirrored to."""
+    """True if the group must not be mirrored to."""
     moved: bool = False
-    """The group has another coordinator now."""
+    """True if the group has another coordinator now."""
 
 
 def group_outcome(code: int) -> CommitOutcome:
-    """The outcome of an error of the whole group."""
+    """The outcome of an error that concerns the whole group."""
     if code in _HAS_MEMBERS:
         reason = "it has members of its own, so the mirror commits nothing to it"
         return CommitOutcome(False, reason, refused=True)
@@ -148,7 +148,7 @@ def group_outcome(code: int) -> CommitOutcome:
 
 
 def commit_outcome(offsets: Offsets, codes: Mapping[str, Mapping[int, int]]) -> CommitOutcome:
-    """The outcome of a commit of `offsets` whose response has these error codes."""
+    """The outcome of a commit of `offsets`, from the error codes in its response."""
     failed = Counter(
         (topic, code)
         for topic, numbers in offsets.items()
@@ -171,12 +171,12 @@ def commit_outcome(offsets: Offsets, codes: Mapping[str, Mapping[int, int]]) -> 
 
 _CACHED: Final = 16_384
 _MAX_SHOWN: Final = 100
-"""Characters of a name or an id."""
+"""Characters shown of a name or an id."""
 
 
 @dataclass(frozen=True)
 class MirroredPosition:
-    """The offsets of a query on one Kafka cluster, to be committed to its group there."""
+    """The offsets of a query on one Kafka cluster, and the group to commit them to."""
 
     query_id: str
     name: str | None
@@ -187,7 +187,7 @@ class MirroredPosition:
 
 
 class MirrorPlan:
-    """The settings of `[mirror]`, by query."""
+    """The settings of `[mirror]` applied to queries."""
 
     def __init__(self, settings: MirrorSettings) -> None:
         self._template = settings.group
@@ -196,15 +196,15 @@ class MirrorPlan:
         )
 
     def group(self, name: str | None, query_id: str, cluster: str) -> str | None:
-        """The group of a query on the cluster of that alias. None: it is not mirrored."""
+        """The group of a query on a cluster, by its alias. None: the query is not mirrored."""
         if not self._is_mirrored(name, query_id):
             return None
         return self._template.format(query=name or query_id, query_id=query_id, cluster=cluster)
 
     def position(self, state: QueryState, cluster: str) -> MirroredPosition | None:
-        """None for a query that is not mirrored, or has processed nothing on that cluster."""
+        """The position to commit. None: the query is not mirrored, or has no offsets there."""
         processed = [s.processed for s in state.sources if s.cluster == cluster and s.processed]
-        # A consumer group is its own mirror.
+        # A consumer group needs no mirror.
         if not processed or traits_of(state.origin).commits_offsets:
             return None
         group = self.group(state.query, state.query_id, cluster)
@@ -221,7 +221,7 @@ class MirrorPlan:
 
 
 class GroupOwnership:
-    """The queries of the groups on one Kafka cluster, from the view: whichever instance measures
+    """The queries of the groups on one Kafka cluster, from the view, whichever instance measures
     them."""
 
     def __init__(self, plan: MirrorPlan, view: View, cluster: str, silent_after_s: float) -> None:
@@ -231,11 +231,11 @@ class GroupOwnership:
         self._silent_after_s = silent_after_s
 
     def live(self, query_ids: Iterable[str], position: MirroredPosition) -> list[str]:
-        """The queries of these that are running, as far as is known.
+        """The queries of `query_ids` that run, as far as the view shows.
 
-        One whose last event is much older than the last one of `position` is dead: its embedded
-        service died with it. One that has ended counts as long as a live driver might contradict
-        that.
+        A query whose last event is much older than the last event of `position` is dead, with its
+        embedded service. A query that ended counts for `silent_after_s` more: a live driver might
+        contradict.
         """
         own = self._view.get(position.query_id)
         live = []
@@ -252,15 +252,15 @@ class GroupOwnership:
         return live
 
     def has_ended(self, query_id: str) -> bool:
-        """Return whether a query is known to run no more, or to be observed no more."""
+        """Return whether the view shows that a query ended, or is no longer observed."""
         entry = self._view.get(query_id)
         return entry is not None and not is_live(entry.event)
 
     def rivals(self, position: MirroredPosition) -> list[str]:
-        """The ids of other queries that are mirrored to the same group, as they share its name.
+        """The ids of other queries that are mirrored to the same group because they share its name.
 
-        Other ways to one group (a query named like another's id) show in the metadata of the first
-        commit.
+        Other reasons for a shared group (a query named like another's id) show in the metadata of
+        the first commit.
         """
         if position.name is None:
             return []
@@ -274,7 +274,7 @@ class GroupOwnership:
         ]
 
     def describe(self, query_ids: Collection[str]) -> str:
-        """Queries by name and id, for people: a few, since thousands may share a name."""
+        """Names and ids of queries for people; only a few, since thousands may share a name."""
         return first_few(sorted(query_ids), " and ", show=self._describe)
 
     def _describe(self, query_id: str) -> str:

@@ -1,4 +1,4 @@
-"""The mirror: commits what queries have processed to consumer groups of their own."""
+"""The mirror: commits the positions of queries to their own consumer groups."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.view.view import View
 
 _GROUPS_PER_BATCH: Final = 100
-"""Groups that are read together, and committed to before others are read."""
+"""Groups that are read, then committed to, before the next groups are read."""
 _IN_FLIGHT: Final = 25
-"""Commits on one connection: a broker executes them one by one, and the last one needs its response
-in time too."""
+"""Concurrent commits on one connection: a broker executes them in sequence, and the last one must
+also respond in time."""
 _PositionsByGroup = Mapping[str, Sequence[MirroredPosition]]
-"""Several queries may want one group."""
+"""Positions by group: several queries may use one group."""
 
 
 class ClusterMirror:
-    """Commits to the groups on one Kafka cluster. `owns` returns whether a query is still this
-    instance's. Create it on its loop. Raises SettingsError."""
+    """Commits to the groups on one Kafka cluster. `owns` returns whether this instance still owns a
+    query. Create it on the loop it runs on. Raises SettingsError."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class ClusterMirror:
         self._commits = CoordinatorTasks("committing to groups of")
 
     async def start_commits(self, positions: Sequence[MirroredPosition]) -> None:
-        """Start to commit what is due of all positions, on each coordinator that is not busy with
-        earlier commits."""
+        """Start to commit the positions that are due, on each coordinator without earlier commits
+        in flight."""
         by_group: dict[str, list[MirroredPosition]] = {}
         for position in positions:
             by_group.setdefault(position.group, []).append(position)
@@ -89,7 +89,7 @@ class ClusterMirror:
         await self._commits.wait()
 
     async def aclose(self) -> None:
-        """Cancel what is in flight and close the connections; bounded in time."""
+        """Cancel the commits in flight and close the connections; bounded in time."""
         await self._commits.aclose()
         await self._brokers.aclose()
 
@@ -114,13 +114,13 @@ class ClusterMirror:
             return
         self.failures.add_groups(failing)
         self.failures.recover(self.failures.cluster)
-        # A coordinator may have joined, or another address now has its node id.
+        # A coordinator may be new, or its node id may have a new address.
         await self._brokers.refresh()
 
     async def _commit_on(self, node_id: int, by_group: _PositionsByGroup) -> None:
         connection = self._brokers.connection(node_id)
         if connection is None:
-            # The broker has left the cluster, or has just joined.
+            # The broker left the cluster, or joined only now.
             self._forget_coordinators(by_group)
             return
         key = self.failures.broker(node_id)
@@ -150,7 +150,7 @@ class ClusterMirror:
         for group, current in committed.items():
             for position in by_group.get(group, ()):
                 offsets = self._decide(position, current, failing)
-                # Another query of the same group is next time's: it has to see this one's commit.
+                # The next round decides on other queries of the group: they must see this commit.
                 if offsets and group not in commits:
                     commits[group] = (position, offsets)
                 await asyncio.sleep(0)
@@ -221,8 +221,8 @@ _SHUTDOWN_SHARE: Final = 0.2
 
 
 class Mirror:
-    """Commits while `run` runs, and once more at its end. `queries` are those that this instance
-    tracks. Create it on its loop. Raises SettingsError."""
+    """Commits while `run` runs, and once more at its end. `queries`: those that this instance
+    tracks. Create it on the loop it runs on. Raises SettingsError."""
 
     def __init__(
         self,
@@ -250,11 +250,11 @@ class Mirror:
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """The reasons why something cannot be committed, in one line each."""
+        """Why positions cannot be committed, one line each."""
         return dict(chain.from_iterable(c.failures.reasons.items() for c in self._clusters))
 
     async def run(self) -> None:
-        """Commit until cancelled; then what is new, bounded in time."""
+        """Commit until cancelled; then commit the newest positions, bounded in time."""
         try:
             await run_together(
                 *(

@@ -1,1 +1,1 @@
-"""Which events are due, and the topics they are written to."""
+"""Publishes the lag events that are due, and creates the topics for them."""

@@ -1,5 +1,5 @@
-"""sparklag's own topics, and what writes to them. They are created at the start, and again when one
-is deleted, where that is allowed; else a missing one is named for as long as it is missing."""
+"""sparklag's own topics and their writers. Topics are created at the start, and again after a
+deletion, if that is allowed; otherwise `ready` names each missing topic."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Outcome = Literal["acknowledged", "too large", "failed"]
 
 
 class OwnTopics:
-    """Creates missing topics, where `create_topics` allows it; warns of configurations that would
-    lose data."""
+    """Creates missing topics, if `create_topics` allows it, and warns of settings that lose
+    data."""
 
     def __init__(self, settings: ResolvedSettings) -> None:
         self._settings = settings
         self.ready: str | None = f"Kafka at {settings.bootstrap_servers} has not answered yet"
-        """None once they are there, or why they are not."""
+        """None once the topics exist, or why they do not."""
 
     async def until_ready(self) -> None:
-        """Return once both exist; wait for Kafka."""
+        """Return once all topics exist; wait for Kafka."""
         while self.ready is not None:
             try:
                 await self._create()
@@ -50,9 +50,9 @@ class OwnTopics:
                 self.ready = None
 
     async def recreate(self, failed: asyncio.Event) -> None:
-        """Create deleted topics again, until cancelled; checks at once when `failed` is set.
+        """Create deleted topics again, until cancelled; check at once when `failed` is set.
 
-        While one is missing it is not `ready`.
+        While a topic is missing, `ready` gives the reason.
         """
         interval_s = min(self._settings.metadata_interval_s, self._settings.heartbeat_s)
         while True:
@@ -75,7 +75,7 @@ class OwnTopics:
             _log.warning("%s; retrying", reason)
 
     async def _create(self) -> None:
-        """Raises TopicUnavailable where one is missing and stays so."""
+        """Raises TopicUnavailable for a missing topic that cannot be created."""
         settings = self._settings
         topics = own_topics(settings)
         if settings.create_topics:
@@ -107,10 +107,10 @@ class TopicWriter:
         self._form = form
         self._producer = AcknowledgedProducer(settings)
         self.failing: str | None = None
-        """Why the newest record was not acknowledged. None: it was."""
+        """Why the newest record was not acknowledged. None: it was acknowledged."""
         self._too_large: set[bytes] = set()
         self.failed = asyncio.Event()
-        """Set by each failure: something may be mended."""
+        """Set by each failure: a topic may be missing."""
         self.waiting: str | None = None
         """Why nothing can be written yet. None: ready, or not checked."""
 
@@ -120,7 +120,7 @@ class TopicWriter:
         return self._form.content_type
 
     async def stay_ready(self) -> None:
-        """See to it that values can be written without anybody but Kafka. Until cancelled."""
+        """Prepare the encoding until cancelled, so that each write needs only Kafka."""
         while True:
             try:
                 await self._form.prepare()
@@ -140,7 +140,7 @@ class TopicWriter:
         headers: Headers,
         partitioner: Partitioner | None = None,
     ) -> Outcome:
-        """None is a tombstone. `failed`: it is to be written again."""
+        """Write a record; None writes a tombstone. After `failed` the caller writes it again."""
         try:
             value = None if message is None else await self._form.encode(message)
             await self._producer.send(
@@ -170,7 +170,7 @@ class TopicWriter:
         return "acknowledged"
 
     def forget(self, key: bytes) -> None:
-        """The next record of that key which is too large is logged again."""
+        """Log the next record of that key that is too large."""
         self._too_large.discard(key)
 
     async def aclose(self) -> None:

@@ -1,5 +1,5 @@
-"""What is due of one query: its events, and the records of their partitions. Pure: `now_s` is any
-clock that only rises."""
+"""Decides which events and partition records of one query are due. Pure: `now_s` is any monotonic
+clock."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sparklag_schemas.messages.bounds import facts
 from sparklag_schemas.messages.lag_event import partition_key, partition_record
 
 _EARLY: Final = 0.5
-"""Share of a refresh interval. On a busy machine one evaluation comes late, the next one in time:
-what is due within half a refresh is not left to the next, which would be a whole refresh later."""
+"""Share of a refresh interval. On a busy machine one evaluation is late and the next in time: an
+event due within half a refresh does not wait for the next refresh."""
 
 
 class Cadence:
@@ -31,15 +31,15 @@ class Cadence:
         self.forget()
 
     def forget(self) -> None:
-        """Whatever comes next is due."""
+        """Make the next event due."""
         self._last: LagEvent | None = None
         self._published_s = self._observed_s = float("-inf")
         self._unchanged_s: float | None = None
-        """When the query was last evaluated, if it is as published."""
+        """When the query was last evaluated, if unchanged since its last event. Otherwise None."""
 
     def refresh_due(self, query: str | None, query_id: str, now_s: float) -> bool:
-        """Returns whether to measure the query again: always, or in its interval of
-        `refresh_intervals` and at the heartbeat while it is as published."""
+        """Returns whether to measure the query again. A query that has not changed is measured in
+        its interval of `refresh_intervals` and at the heartbeat, any other at each refresh."""
         if self._unchanged_s is None:
             return True
         settings = self._settings
@@ -52,10 +52,10 @@ class Cadence:
     def due(self, event: LagEvent, now_s: float) -> bool:
         """Returns whether to publish `event` now.
 
-        A start and an end always are, and so is the last of a driver. A progress is, once in
-        `publish_interval_s`, however short ago a refresh was published; a refresh, when something
-        changed, the same interval after whatever was published last; and anything, changed or not,
-        at the heartbeat.
+        A start and an end are always due, and so is a driver's last event. A progress event is due
+        if something changed, once in `publish_interval_s`, without regard to refreshes. A refresh
+        is due if something changed, once in the same interval after any event. At the heartbeat
+        every event is due.
         """
         last, settings = self._last, self._settings
         changed = last is None or has_changed(last, event)
@@ -78,10 +78,10 @@ class Cadence:
 
 
 def _comparison(kind: type[Struct], *without: str) -> Callable[[Any, Any], bool]:
-    """Returns a function that compares two structs, except for what changes with the time alone.
+    """Returns a function that compares two structs, without the fields that change with time alone.
 
     It is generated from the fields, like the methods of a dataclass: it runs for every partition in
-    every pass. Unlike `operator.attrgetter` it builds no tuples, and ends at the first difference.
+    every pass. Unlike `operator.attrgetter` it builds no tuples, and stops at the first difference.
     """
     names = [name for name in facts(kind) if name not in without]
     terms = " or ".join(f"was.{name} != now.{name}" for name in names)
@@ -94,8 +94,8 @@ _topic_changed: Final = _comparison(TopicLag, "partitions")
 
 
 def has_changed(last: LagEvent, event: LagEvent) -> bool:
-    """Returns whether more has changed than the time: a record that waits grows older, and every
-    reader can calculate that from `measured_at`."""
+    """Returns whether more than the time has changed. The age of a waiting record grows, but each
+    reader can calculate it from `measured_at`."""
     return (
         last.observed_at != event.observed_at
         or last.status != event.status
@@ -112,7 +112,7 @@ def has_changed(last: LagEvent, event: LagEvent) -> bool:
 
 
 class Change(NamedTuple):
-    """A record to be written. Without one, the partition is gone: a tombstone."""
+    """A record to write. None: the partition is gone, so a tombstone."""
 
     key: str
     record: PartitionRecord | None
@@ -120,7 +120,7 @@ class Change(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """What a key's last record was made of."""
+    """The data of a key's last record."""
 
     partition: PartitionLag
     query_status: str
@@ -128,7 +128,7 @@ class _Written(NamedTuple):
 
 
 class PartitionChanges:
-    """Which partition records of the query are due."""
+    """Decides which partition records of the query are due."""
 
     __slots__ = ("_heartbeat_s", "_written")
 
@@ -138,11 +138,12 @@ class PartitionChanges:
         """The last record of each key. None: another instance wrote it."""
 
     def take_over(self, event: LagEvent) -> None:
-        """Another instance published the query's newest event, with a record of each partition."""
+        """Store the keys of an event that another instance published with all its partitions."""
         self._written = {key: None for key, _, _ in _partitions(event)}
 
     def due(self, event: LagEvent, now_s: float) -> list[Change]:
-        """What to write now: what changed, what was not written for a heartbeat, what is gone."""
+        """The records of partitions that changed, or were not written for a heartbeat; tombstones
+        of partitions that are gone."""
         changes = []
         keys = set()
         for key, topic, partition in _partitions(event):
@@ -159,11 +160,11 @@ class PartitionChanges:
         return changes + [Change(key, None, None) for key in self._written.keys() - keys]
 
     def all_gone(self) -> list[Change]:
-        """A tombstone for each partition: the query is forgotten."""
+        """A tombstone for each partition of a forgotten query."""
         return [Change(key, None, None) for key in self._written]
 
     def written(self, change: Change) -> None:
-        """The change is acknowledged."""
+        """Store that a change is acknowledged."""
         if change.written is not None:
             self._written[change.key] = change.written
         else:
@@ -179,23 +180,23 @@ def _partitions(event: LagEvent) -> Iterator[tuple[str, TopicLag, PartitionLag]]
 
 @dataclass(slots=True)
 class PublishedQuery:
-    """The record of one query."""
+    """What the publisher keeps of one query."""
 
     query_id: str
     cadence: Cadence
     partitions: PartitionChanges
     in_flight: asyncio.Task[None] | None = None
-    """Writes an event or the tombstone."""
+    """The write of an event or the tombstone."""
     unwritten: LagEvent | None = None
-    """The newest event whose partition records are still to be written."""
+    """The newest event whose partition records are not written yet."""
     is_queued: bool = False
-    """True while it is in the queue of the partition publisher."""
+    """True while the query is in the queue of the partition publisher."""
     is_forgotten: bool = False
-    """True while a partition of it has no tombstone yet."""
+    """True until every partition of a forgotten query has its tombstone."""
     is_released: bool = False
-    """True once this instance publishes it no more, except for what has begun."""
+    """True once this instance no longer publishes the query, except for writes that have begun."""
 
     @property
     def is_over(self) -> bool:
-        """Returns whether nothing is left to do."""
+        """Returns whether nothing is left to write."""
         return self.is_released and self.in_flight is None and not self.is_forgotten

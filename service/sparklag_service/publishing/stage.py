@@ -1,5 +1,5 @@
-"""The publishing stage: lag events to `consumer-lag`, keyed by query id, and, where that is wanted,
-the records of their partitions to `consumer-lag-partitions`."""
+"""The publishing stage: writes lag events to `consumer-lag`, keyed by query id, and, if configured,
+partition records to `consumer-lag-partitions`."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _RETRY_S: Final = 2.0
 
 
 class Publishing:
-    """Publishes the events that are due, one of a query at a time; the deliveries that an
-    acknowledged event covers are settled."""
+    """Publishes the events that are due, one at a time for each query, and settles the deliveries
+    that an acknowledged event covers."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class Publishing:
         successor: Callable[[LagEvent], str | None],
         request: Callable[[QueryState], None],
     ) -> None:
-        """`owns`: whether this instance publishes a query id; `successor`: the id of the query that
-        has taken over the name of an event's; `request` has a query measured."""
+        """`owns` returns whether this instance publishes a query id; `successor` returns the id of
+        the query that took over the name of an event's query; `request` requests a measurement."""
         self._settings = settings
         topic = settings.lag_topic
         self.writer = TopicWriter(settings, topic, formats.writer(LagEvent, topic))
@@ -78,18 +78,18 @@ class Publishing:
         return len(self._in_flight)
 
     async def run(self) -> None:
-        """Get ready to publish, and stay so until cancelled."""
+        """Keep the writers ready until cancelled."""
         by_partition = [] if self._by_partition is None else [self._by_partition.run()]
         await run_together(self.writer.stay_ready(), *by_partition)
 
     def adopt(self, event: LagEvent, at: MeasureTime) -> None:
-        """The query's newest event is another instance's."""
+        """Publish a query whose newest event is another instance's."""
         query = self._query(event.query_id)
         if self._by_partition is not None:
             query.partitions.take_over(event)
 
     def release(self, query_id: str) -> None:
-        """Another instance publishes it, or nobody does: it is forgotten."""
+        """Stop publishing a query."""
         query = self._queries.get(query_id)
         if query is not None:
             query.is_released = True
@@ -120,8 +120,8 @@ class Publishing:
             self._start(query, self._publish(query, event, covered, state))
 
     async def publish(self, event: LagEvent, covered: Delivery | None = None) -> bool:
-        """Write `event`, which covers that delivery; whether there is nothing more to do:
-        acknowledged, or refused for good by its size."""
+        """Write `event`, which covers a delivery. Returns True if it is acknowledged, or too large
+        for a retry."""
         headers = lag_event_headers(event, self.writer.content_type)
         trace = None if covered is None else covered.trace
         if trace is not None:
@@ -135,13 +135,13 @@ class Publishing:
         return outcome != "failed"
 
     async def forget(self, event: LagEvent) -> bool:
-        """Write the tombstone of a query that any instance may track; whether it is acknowledged:
-        its owner reads it there."""
+        """Write the tombstone of a query that any instance may track. Returns whether it is
+        acknowledged: the query's owner reads it from the topic."""
         return await self._write(event.query_id, event.query, None, []) != "failed"
 
     def tombstone(self, query_id: str, on_written: Callable[[], None]) -> bool:
-        """Write the tombstone of a tracked query, unless something of it is in flight or to be
-        published; whether that was begun. `on_written` is called once it is acknowledged."""
+        """Write the tombstone of a tracked query, and call `on_written` once it is acknowledged.
+        Returns False if an event of the query is in flight or to be published."""
         tracked = self._tracked.record(query_id)
         if tracked is None or tracked.pending is not None:
             return False
@@ -160,7 +160,7 @@ class Publishing:
         return True
 
     async def finish_unowned(self, timeout_s: float) -> None:
-        """Wait for what is in flight of queries that this instance owns no more; cancel what is not
+        """Wait for writes of queries that this instance no longer owns; cancel those that are not
         acknowledged in time."""
         tasks = [
             query.in_flight
@@ -172,12 +172,12 @@ class Publishing:
             await cancel_and_wait(*late)
 
     async def aclose(self) -> None:
-        """Cancel what is in flight, and disconnect."""
+        """Cancel all writes in flight, and disconnect."""
         await cancel_and_wait(*self._in_flight)
         await self.writer.aclose()
 
     def _query(self, query_id: str) -> PublishedQuery:
-        """The record of a query that this instance publishes."""
+        """The record of a query that this instance publishes; creates it if missing."""
         query = self._queries.get(query_id)
         if query is None:
             query = self._queries[query_id] = PublishedQuery(
@@ -218,7 +218,7 @@ class Publishing:
             if record is not None and record.pending is not None:
                 self._request(record.state)
             return
-        # The next refresh measures and publishes it again.
+        # The next refresh measures and publishes the query again.
         query.cadence.forget()
         if covered is not None:
             tracked.put_back(covered)
@@ -226,13 +226,13 @@ class Publishing:
     async def _publish_or_unknown(
         self, event: LagEvent, covered: Delivery | None, state: QueryState
     ) -> bool:
-        """Write `event`, or one without numbers where it cannot be written; whether nothing is left
-        to do."""
+        """Write `event`, or an event without numbers if `event` fails. Returns False if a retry is
+        needed."""
         try:
             return await self.publish(event, covered)
         except Exception as error:
             reason = self._tracked.failed(event, "publishing", error)
-        # The next event may be writable.
+        # The next event may not fail.
         self._tracked.recovered(event.query_id, "publishing")
         unknown = unknown_event(
             state, self._measured_by, event.measured_at, event_id=event.event_id, reason=reason
@@ -246,7 +246,7 @@ class Publishing:
     async def _write(
         self, query_id: str, query: str | None, event: LagEvent | None, headers: Headers
     ) -> Outcome:
-        """Write `event`, or without one the tombstone. But for `failed` nothing is left to do."""
+        """Write `event`, or the tombstone without an event. Only `failed` needs a retry."""
         outcome = await self.writer.write(
             key_of(query_id), event, headers, self._lag_partitions.choice_of(query_id, query)
         )
@@ -261,8 +261,8 @@ class Publishing:
 
 
 class PartitionPublisher:
-    """Runs beside the events. A record that fails is written again with its query's next event, at
-    the latest at the heartbeat."""
+    """Writes partition records next to the events. A failed record is written again with the
+    query's next event, at the latest at the heartbeat."""
 
     def __init__(
         self,
@@ -272,8 +272,8 @@ class PartitionPublisher:
         formats: MessageFormats,
         on_forgotten: Callable[[PublishedQuery], None],
     ) -> None:
-        """`owns`: whether this instance answers for a query id; `on_forgotten` is called once every
-        partition of a query has its tombstone."""
+        """`owns` returns whether this instance publishes a query id. `on_forgotten` is called once
+        every partition of a query has its tombstone."""
         topic = settings.partition_topic
         self._writer = TopicWriter(settings, topic, formats.writer(PartitionRecord, topic))
         self._owns = owns
@@ -282,13 +282,13 @@ class PartitionPublisher:
         self._queue: asyncio.Queue[PublishedQuery] = asyncio.Queue()
 
     def published(self, query: PublishedQuery, event: LagEvent) -> None:
-        """Write what `event` changes, soon."""
+        """Queue the partition records that `event` changes."""
         if not query.is_released:
             query.unwritten, query.is_forgotten = event, False
             self._enqueue(query)
 
     def forget(self, query: PublishedQuery) -> None:
-        """Write a tombstone for each of its partitions, soon."""
+        """Queue a tombstone for each partition of a query."""
         query.unwritten, query.is_forgotten = None, True
         self._enqueue(query)
 
@@ -308,7 +308,7 @@ class PartitionPublisher:
                         query.is_forgotten = False
                         self._on_forgotten(query)
                     else:
-                        # No further event of the query comes.
+                        # The query has no further event that would retry.
                         self._enqueue(query)
                         await asyncio.sleep(_RETRY_S)
         finally:
@@ -322,15 +322,15 @@ class PartitionPublisher:
     async def _write_all(
         self, query: PublishedQuery, changes: list[Change], cluster: str = ""
     ) -> bool:
-        """Write records; whether none of them is to be written again."""
-        all_done, partitions = True, query.partitions
+        """Write records. Returns whether no record needs a retry."""
+        succeeded, partitions = True, query.partitions
         for chunk in by_count(changes, _AT_ONCE):
             written = await asyncio.gather(*(self._write(change, cluster) for change in chunk))
-            for change, done in zip(chunk, written, strict=True):
-                if done:
+            for change, is_written in zip(chunk, written, strict=True):
+                if is_written:
                     partitions.written(change)
-                all_done = all_done and done
-        return all_done
+                succeeded = succeeded and is_written
+        return succeeded
 
     async def _write(self, change: Change, cluster: str) -> bool:
         headers = []

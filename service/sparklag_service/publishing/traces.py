@@ -1,7 +1,7 @@
-"""The traces of batches whose lag event is acknowledged, until they are pushed.
+"""The traces of batches with an acknowledged lag event, until they are pushed.
 
-Four spans, one after another: `callback` and `observation` in the driver, `measured` and
-`published` in the service, which knows the times of all of them.
+A trace has four spans in sequence: `callback` and `observation` in the driver, `measured` and
+`published` in the service, which knows the times of all four.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _CALLBACK_SPAN: Final = 1
 _MEASURED_SPAN: Final = 3
 PUBLISHED_SPAN: Final = 4
 _KEPT: Final = 2_000
-"""Some hundred bytes each."""
+"""Traces; each takes some hundred bytes."""
 
 
 class BatchSpan(NamedTuple):
-    """A span; times are epoch milliseconds, by the clock of where it is."""
+    """A span. Its times are epoch milliseconds by the clock of its process."""
 
     name: str
     context: SpanContext
@@ -33,21 +33,22 @@ class BatchSpan(NamedTuple):
 
 
 class PublishedTrace(NamedTuple):
-    """Each span is the parent of the next."""
+    """The spans of one batch; each span is the parent of the next."""
 
     spans: tuple[BatchSpan, ...]
     attributes: dict[str, str | int]
 
 
 class PublishedTraces:
-    """The newest ones; the others, which nobody has taken, are counted as dropped."""
+    """The newest traces. Older ones that were not pushed count as dropped."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self._traces: deque[PublishedTrace] = deque(maxlen=_KEPT)
 
     def add(self, trace: BatchTrace, observation: Observation, event: LagEvent) -> None:
-        """`event` was acknowledged now. It covers `observation`, which is of a completed batch."""
+        """Add the trace of the completed batch `observation`. `event`, just acknowledged, covers
+        it."""
         self._counters.traces_dropped += len(self._traces) == _KEPT
         span, observed_at = trace.context.span, observation.observed_at
         completed_at = observation.processed_at or observed_at
@@ -88,7 +89,7 @@ class PublishedTraces:
         return taken
 
     def put_back(self, taken: list[PublishedTrace]) -> None:
-        """They could not be pushed."""
+        """Add traces again that could not be pushed."""
         newer = self.take()
         both = [*taken, *newer]
         self._counters.traces_dropped += max(0, len(both) - _KEPT)

@@ -1,1 +1,1 @@
-"""The REST interface, from memory: no GET touches Kafka, but that of `/offsets`."""
+"""The REST interface. It responds from memory: only GET of `/offsets` reads Kafka."""

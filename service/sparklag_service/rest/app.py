@@ -18,17 +18,17 @@ from sparklag_service.rest.system import Backend, add_health, add_metrics, add_p
 
 
 def create_app(backend: Backend) -> FastAPI:
-    """The application that answers from `backend`'s view."""
-    # Its files come from the wheel: many clusters have no way to a content network.
+    """The application, which responds from the view of `backend`."""
+    # The files of `/docs` come from the wheel: many clusters cannot reach a content network.
     app = FastAPIOffline(
         title="sparklag",
         description="Consumer lag of Spark Structured Streaming queries.",
         version=VERSION,
         redoc_url=None,
     )
-    # A redirect would lead to the Host of the request.
+    # A redirect would use the Host header of the request.
     app.router.redirect_slashes = False
-    # Of the files of `/docs`: each client has a chunk in memory.
+    # For the files of `/docs`: each client has a chunk in memory.
     FileResponse.chunk_size = 8 * 1024
     settings = backend.settings
     app.add_middleware(RequestRules, http_host=settings.http_host, http_hosts=settings.http_hosts)

@@ -1,5 +1,5 @@
-"""uvicorn, as this service needs it: its connections are limited in number, and in the time that a
-request may take to arrive."""
+"""uvicorn with limits: on the number of connections, and on the time that a request may take to
+arrive."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ from sparklag_service.rest.request_rules import SlicedResponses, UnsentResponses
 from sparklag_service.rest.system import Backend
 
 _BACKLOG: Final = 128
-"""Connections that wait to be accepted: asyncio tries as many at a time, whether there are files
-for them or not."""
+"""Connections that wait to be accepted. asyncio accepts this many at a time, even without free file
+descriptors."""
 _SHARE_OF_OPEN_REQUESTS: Final = 0.2
-"""Share of the time there is to shut down."""
+"""Share of the shutdown time."""
 _READ_BYTES: Final = 16 * 1024
-"""Bytes read of a connection at a time, and so kept of requests that come before their turn."""
+"""Bytes read of a connection at a time, and so the most that is kept of pipelined requests."""
 _MAX_LINES: Final = 200
-"""Limit for a head, and for requests that come before their turn: thousands of headers take a
-megabyte."""
+"""Limit for the lines of a head and of pipelined requests: thousands of headers take a megabyte."""
 _OTHER_FILES: Final = 200
-"""Connections to brokers and stores, files, and connections that wait to be accepted."""
+"""Files for brokers, stores and logs, and for connections that wait to be accepted."""
 _UNLIMITED_FILES: Final = 1_000_000
 _FULL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 10\r\n"
@@ -45,15 +44,14 @@ _FULL: Final = (
 
 
 _repeat_limit = RepeatLimit()
-"""Any stranger can cause warnings, and asyncio's error for each connection that finds no file left.
-"""
+"""Any client can cause warnings, and asyncio's error for a connection without a file descriptor."""
 
 
 class ConnectionLimits:
-    """How many connections there are, and how many may be."""
+    """Counts the connections, and limits their number."""
 
     def __init__(self, limits: LimitSettings, counters: Counters) -> None:
-        """Raise the limit of open files as far as the system lets this process."""
+        """Raises the limit of open files as far as the system allows."""
         self.request_s = limits.request_s
         self.unsent = UnsentResponses(limits, counters)
         self._max = max(1, min(limits.connections, _max_files() - _OTHER_FILES))
@@ -62,7 +60,7 @@ class ConnectionLimits:
         self._of_address: Counter[str] = Counter()
 
     def take(self, address: str) -> bool:
-        """Count a connection from `address`. False: there is no room for it."""
+        """Count a connection from `address`. Returns False if the limit is reached."""
         if (
             self._of_address.total() >= self._max
             or self._of_address[address] >= self._max_of_address
@@ -92,9 +90,9 @@ def _max_files() -> int:
 
 
 class Connection(H11Protocol):
-    """Requests have their wire in their state, to be cut off by the application.
+    """Puts the request's wire into its state, so that the application can cut it off.
 
-    A class of its own is made for each server: `limits` are that server's.
+    Each server makes a subclass with its own `limits`.
     """
 
     limits: ConnectionLimits
@@ -111,7 +109,7 @@ class Connection(H11Protocol):
             transport.write(_FULL)
             transport.close()
             return
-        # Every byte that the kernel does not take is waited for: see UnsentResponses.
+        # No write buffer: UnsentResponses watches every byte that the kernel does not accept.
         transport.set_write_buffer_limits(0)
         transport.max_size = _READ_BYTES  # type: ignore[attr-defined]  # asyncio's, 256 KiB
         self._wire = Wire(transport, address)
@@ -130,7 +128,7 @@ class Connection(H11Protocol):
             return
         super().data_received(data)
         if self.cycle is not None:
-            # No route reads it.
+            # No route reads the body.
             self.cycle.body.clear()
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._end_deadline()
@@ -142,8 +140,8 @@ class Connection(H11Protocol):
             self.limits.unsent.end_wait(self._wire)
             self._wire = None
         super().connection_lost(exc)
-        # asyncio's transport refers to itself by this. The cycle would stay: the garbage collector
-        # does not look through what has lived for long (SurvivorsFrozen).
+        # asyncio's transport refers to itself by this callback. The cycle would leak: the garbage
+        # collector skips long-lived objects (SurvivorsFrozen).
         if hasattr(self.transport, "_read_ready_cb"):
             self.transport._read_ready_cb = None
 
@@ -158,7 +156,7 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def on_response_complete(self) -> None:
-        """Clear the request: an idle connection keeps nothing of it."""
+        """Clear the request: an idle connection keeps no part of it."""
         self._lines = 0
         self.scope.clear()  # type: ignore[attr-defined]
         self.headers.clear()
@@ -175,8 +173,8 @@ class Connection(H11Protocol):
 
 
 class HttpServer(uvicorn.Server):
-    """The server of `backend`. At its end it ends the live streams, which have no end of their own:
-    uvicorn would wait for them as long as it may."""
+    """The server of `backend`. Its shutdown ends the live streams, which never end by themselves:
+    uvicorn would wait for them until its timeout."""
 
     def __init__(self, backend: Backend) -> None:
         timeout_s = backend.settings.shutdown_timeout_s
@@ -201,7 +199,7 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Keep SIGINT ignored where the process is to ignore it: uvicorn would handle it."""
+        """Keep SIGINT ignored if the process ignores it: uvicorn would handle it."""
         is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         with super().capture_signals():
             if is_ignored and threading.current_thread() is threading.main_thread():
@@ -213,7 +211,7 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def close(self) -> None:
-        """End streams and stop listening: where serving is cancelled, uvicorn does not."""
+        """End the streams and stop listening: uvicorn does not if serving is cancelled."""
         self._live.close()
         for server in getattr(self, "servers", ()):
             server.close()

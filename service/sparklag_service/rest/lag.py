@@ -1,4 +1,4 @@
-"""`/lag` and `/stream`: the newest events, totals over time, live streams; forgetting a query."""
+"""`/lag` and `/stream`: newest events, totals over time, live streams, and forgetting a query."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TIME: Final = "Epoch milliseconds, ISO 8601, or a duration before now: `15m`, `
 
 
 def add_lag(app: FastAPI, backend: Backend) -> None:
-    """Add the routes that read."""
+    """Add the routes that read lag."""
 
     @app.get(
         "/lag",
@@ -160,7 +160,7 @@ def _find_by_id(backend: Backend, request: Request, wanted: str) -> LagEvent:
         raise Problem(
             "id-needed",
             f"{wanted!r} is a name, not an id",
-            query_ids=[each.event.query_id for each in named],
+            query_ids=[entry.event.query_id for entry in named],
         )
     return the_one(backend, request, view.with_prefix(wanted), wanted).event
 

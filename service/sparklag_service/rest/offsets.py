@@ -1,4 +1,4 @@
-"""`GET /offsets/{query}`: where a query was, as Spark's `startingOffsets`."""
+"""`GET /offsets/{query}`: the position of a query at a time, as Spark's `startingOffsets`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sparklag_service.rest.openapi import JSON, QUERY_PROBLEMS
 from sparklag_service.rest.system import Backend
 
 _MAX_STORES: Final = 4
-"""Requests that read the offset store at a time, each on a connection of its own."""
+"""Concurrent requests to the offset store, each on its own connection."""
 _OFFSETS: Final = {
     "type": "object",
     "description": "Topic, then partition, then offset; -2 is earliest.",
@@ -107,7 +107,7 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
         response.headers["Sparklag-Batch-Id"] = str(restored.position.batch_id)
         response.headers["Sparklag-Processed-At"] = str(restored.position.processed_at)
         for warning in restored.warnings:
-            # Names of topics are ASCII and short, those of queries need not be.
+            # Names of topics are short ASCII; names of queries may not be.
             plain = printable(warning, 2_000).encode("ascii", "backslashreplace").decode()
             response.headers.append("Sparklag-Warning", plain.strip())
         return response

@@ -1,4 +1,4 @@
-"""The OpenAPI document, and what the descriptions of routes have in common."""
+"""The OpenAPI document, and common parts of the routes' descriptions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sparklag_service.rest import problems
 
 
 def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:
-    """Schemas by name of the types and their parts. They refer to each other by the template, in
-    which `{name}` is the name's place."""
+    """Schemas by name, of the types and their parts. `ref_template` makes references: `{name}`
+    stands for the schema's name."""
     _, by_name = msgspec.json.schema_components(types, ref_template=ref_template)
     docs = {kind.__name__: field_docs(kind) for kind in structs_in(types)}
     for name, component in by_name.items():
@@ -35,7 +35,7 @@ def ref(name: str) -> dict[str, str]:
 
 
 def refused(why: str) -> dict[str, Any]:
-    """A problem document as the response."""
+    """A response with a problem document."""
     return {
         "description": why,
         "content": {problems.MEDIA_TYPE: {"schema": ref("ProblemDocument")}},
@@ -46,7 +46,7 @@ JSON = "application/json"
 
 
 def json_of(name: str) -> dict[int | str, dict[str, Any]]:
-    """A document of that schema as the response of success."""
+    """A successful response with a document of that schema."""
     return {200: {"content": {JSON: {"schema": ref(name)}}}}
 
 
@@ -59,11 +59,11 @@ QUERY_PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 """The responses of a route that takes the name or id of a query."""
 _NO_NUL = "^[^\\u0000]*$"
-"""RequestRules refuses other texts: no name has a NUL in it."""
+"""RequestRules refuses texts with NUL: no name contains it."""
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """The document of all routes, with the messages' own schemas."""
+    """The document of all routes, with the schemas of the messages."""
     if app.openapi_schema is not None:
         return app.openapi_schema
     openapi = FastAPI.openapi(app)
@@ -79,7 +79,7 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def message_schemas(ref_template: str) -> dict[str, Any]:
-    """Schemas of the responses, by name; see `components`."""
+    """Schemas of the responses by name, see `components`."""
     types = (LagEvent, HistoryPage, Explanation, problems.ProblemDocument)
     schemas = components(types, ref_template)
     event = schemas["LagEvent"]

@@ -1,4 +1,4 @@
-"""RFC 9457 problem documents, and names as segments of paths."""
+"""RFC 9457 problem documents, and query names as path segments."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sparklag_schemas.rest_interface import path_segment
 
 
 def path_by_segments(scope: Scope) -> str:
-    """The path of a request with the slashes that are part of a name still encoded: the server has
-    decoded them in `scope["path"]`, where they look like those between segments."""
+    """The path of a request in which slashes inside a name are still encoded. The server has
+    decoded them in `scope["path"]`, where they look like separators."""
     raw_path: bytes | None = scope.get("raw_path")
     if raw_path is None or b"%" not in raw_path:
         return str(scope["path"])
     segments = raw_path.decode("ascii", "replace").split("/")
-    return "/".join(unquote(each).replace("%", "%25").replace("/", "%2F") for each in segments)
+    return "/".join(unquote(s).replace("%", "%25").replace("/", "%2F") for s in segments)
 
 
 class _NameConvertor(Convertor[str]):
@@ -90,7 +90,7 @@ class Problem(Exception):
         status: int = 0,
         title: str = "",
     ) -> None:
-        """`failing`: parts of the service, and why. `status`, `title`: in place of the kind's."""
+        """`failing`: parts of the service with reasons. `status`, `title`: override the kind's."""
         super().__init__(detail)
         status_of_kind, title_of_kind = _KINDS.get(kind, (0, ""))
         self.document = ProblemDocument(
@@ -110,7 +110,7 @@ async def handle_problem(request: Request, problem: Exception) -> Response:
 
 
 async def handle_http_error(request: Request, error: Exception) -> Response:
-    """Exception handler for what the router refuses: unknown paths, wrong methods."""
+    """Exception handler for errors of the router: unknown paths, wrong methods."""
     assert isinstance(error, HTTPException)
     kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
     title, status = str(error.detail), error.status_code
@@ -128,7 +128,7 @@ async def handle_invalid(request: Request, error: Exception) -> Response:
 
 
 def invalid_parameter(detail: str) -> Problem:
-    """The problem of a parameter, which the text names."""
+    """The problem of an invalid parameter; `detail` names the parameter."""
     return Problem("invalid-parameter", detail)
 
 

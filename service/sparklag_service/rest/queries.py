@@ -1,4 +1,4 @@
-"""The queries that a request means: one by its name or id, or a page of all."""
+"""The queries that a request selects: one by its name or id, or a page of all."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from sparklag_service.rest.system import Backend, failing
 from sparklag_service.view.view import Entry, View, summary
 
 _HIDE_QUERIES = ("view", "kafka")
-"""Parts of the service: while one fails, a query may exist that is not in the view."""
+"""Parts of the service. While one of them fails, the view may lack existing queries."""
 _RETRY_AFTER_S = 2
 
 
 def find_query(backend: Backend, request: Request, wanted: str) -> Entry:
-    """The newest event of a query, by its name, its id or the beginning of that. Raises Problem."""
+    """The newest event of a query, by its name, its id or a prefix of its id. Raises Problem."""
     return the_one(backend, request, backend.view.find(wanted), wanted)
 
 
 def the_one(backend: Backend, request: Request, entries: Sequence[Entry], wanted: str) -> Entry:
-    """Returns the only entry that `wanted` may mean. Raises Problem."""
+    """Returns the only entry that matches `wanted`. Raises Problem."""
     if len(entries) == 1:
         return entries[0]
     if not entries:
@@ -55,18 +55,18 @@ def _unknown(parts: dict[str, str], wanted: str) -> Problem:
 
 MAX_PAGE: Final = 1_000
 CURSOR: Final = "^(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2,3})?$"
-"""The regular expression of a cursor: a position in the order."""
+"""The regular expression of a cursor, which encodes a position in the order."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions for a query to be listed; None is no condition."""
+    """Conditions for the listed queries. None: no condition."""
 
     status: Status | None = None
     topic: str | None = None
     cluster: str | None = None
     superseded: bool = False
-    """Queries whose name belongs to another query now are listed too."""
+    """Also lists queries whose name now belongs to another query."""
 
     def matches(self, event: LagEvent) -> bool:
         return (
@@ -87,7 +87,7 @@ class Page(NamedTuple):
 def page(view: View, wanted: Filter, limit: int, cursor: str | None) -> Page:
     """The first `limit` summaries after `cursor`, which matches CURSOR.
 
-    The order does not depend on lag, so that paging misses no query while lags change.
+    The order is independent of lag, so paging misses no query while lags change.
     """
     after = _decode(cursor) if cursor else None
     matching = (item for item in view.listed(after) if wanted.matches(item[1]))

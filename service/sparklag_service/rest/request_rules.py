@@ -33,28 +33,29 @@ class UnsentResponses:
         self._limits = limits
         self._counters = counters
         self._deadlines: dict[Wire, asyncio.TimerHandle] = {}
-        """Deadlines of clients that receive slower than is written; the slowest first. A connection
-        that is cut off counts until its text is freed."""
+        """Deadlines of clients that receive slower than the server writes, the slowest client
+        first. A cut-off connection counts until its text is freed."""
 
     def begin_wait(self, wire: Wire) -> None:
-        """Begin the wait of a wire that has a lot to receive, or whose kernel buffer is full."""
+        """Start the deadline of a wire with a large response, or with a full kernel buffer."""
         if wire not in self._deadlines:
             loop = asyncio.get_running_loop()
             self._deadlines[wire] = loop.call_later(self._limits.response_s, self.cut_off, wire)
         self.make_room()
 
     def end_wait(self, wire: Wire) -> None:
-        """End the wait unless more is to be written: a text has one deadline."""
+        """Stop the deadline, unless more of the text is unsent: a text has one deadline."""
         if wire in self._deadlines and not wire.text and wire.is_clear:
             self._deadlines.pop(wire).cancel()
 
     def is_full(self) -> bool:
-        """Connections that are cut off count too: in the next turns of the loop they are freed."""
+        """Returns whether too much is unsent. Cut-off connections count until the loop frees
+        them."""
         return self._is_too_much(self._deadlines)
 
     def make_room(self) -> None:
-        """Cut off the slowest, of the address that has most of them: one hostile client is not to
-        harm others."""
+        """Cut off the slowest client of the address with the most slow clients, until the limit
+        holds: one hostile client must not harm others."""
         while self._is_too_much(open_wires := [w for w in self._deadlines if not w.is_cut]):
             of_address = Counter(wire.address for wire in open_wires)
             self.cut_off(max(open_wires, key=lambda wire: of_address[wire.address]))
@@ -65,14 +66,14 @@ class UnsentResponses:
         return sum(sizes) - max(sizes, default=0) > self._limits.unsent_mb * _MB
 
     def cut_off(self, wire: Wire) -> None:
-        """Count the connection, and end it now."""
+        """Count a connection, and end it at once."""
         self._counters.connections_cut_off += not wire.is_cut
         wire.cut()
 
 
 class SlicedResponses:
-    """An ASGI application in front of `app`. It writes a slice as soon as the client took the one
-    before, and ends a response when the client took it all."""
+    """An ASGI application in front of `app`. It writes the next slice of a response when the client
+    has received the last one, and ends the response after all slices."""
 
     def __init__(self, app: ASGIApp, unsent: UnsentResponses) -> None:
         self._app = app
@@ -89,7 +90,7 @@ class SlicedResponses:
             try:
                 for start in range(0, len(wire.text), _SLICE_BYTES):
                     if start:
-                        # The loop learns that the client has left, and others have their turn.
+                        # The loop can detect a disconnect, and other tasks run.
                         await asyncio.sleep(0)
                     part = wire.text[start : start + _SLICE_BYTES]
                     await send({**message, "body": part, "more_body": True})
@@ -99,7 +100,7 @@ class SlicedResponses:
                 wire.text = b""
                 self._unsent.end_wait(wire)
 
-        # One after another: each may add a large text.
+        # One at a time: each request may add a large text.
         async with self._admission:
             while self._unsent.is_full():
                 self._unsent.make_room()
@@ -109,7 +110,7 @@ class SlicedResponses:
 
 _MAX_BODY_BYTES: Final = 64 * 1024
 _NOT_PUBLIC: Final = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
-"""Nobody can register a name below these, and have it point here."""
+"""Private suffixes: nobody can register such a name with this address."""
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
     " base-uri 'self'; form-action 'none'; frame-ancestors 'none';"
@@ -129,8 +130,8 @@ _HEADERS: Final = [
 
 
 _THIS_MACHINE: Final = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-"""Addresses of this machine; not the whole network: the proxy of a mesh sends what came from
-elsewhere from 127.0.0.6."""
+"""Addresses of this machine. Not all of 127/8: a mesh proxy sends foreign requests from
+127.0.0.6."""
 _OF_CLIENTS: Final = frozenset(
     """
     accept accept-encoding accept-language cache-control connection content-length cookie dnt
@@ -139,24 +140,24 @@ _OF_CLIENTS: Final = frozenset(
     sec-fetch-user sec-gpc upgrade-insecure-requests user-agent
     """.split()  # noqa: SIM905
 )
-"""Headers that the command line, curl and browsers send. Each proxy adds others."""
+"""Headers of the command line, curl and browsers. Each proxy adds other headers."""
 
 
 def is_local(request: Request) -> bool:
-    """True where a client on this machine sent it, and no proxy: it has no header that a client
-    does not send. The address of a connection that was reset is unknown."""
+    """True if a client on this machine sent the request without a proxy: it has only headers of
+    clients. The address of a connection that was reset is unknown."""
     if request.client is None or request.client.host not in _THIS_MACHINE:
         return False
-    # nginx adds no header, and speaks HTTP/1.0 to what is behind it.
+    # nginx adds no header, but uses HTTP/1.0 to its upstream.
     is_client = request.scope["http_version"] == "1.1"
     return is_client and _OF_CLIENTS.issuperset(request.headers.keys())
 
 
 class RequestRules:
-    """An ASGI application in front of `app`. HEAD is GET without its body."""
+    """An ASGI application in front of `app`. HEAD becomes GET without the body."""
 
     def __init__(self, app: ASGIApp, http_host: str, http_hosts: Iterable[str]) -> None:
-        """`http_hosts`: names of the service, or patterns of them."""
+        """`http_hosts`: names of the service, or patterns for them."""
         self._app = app
         self._hosts = [host.lower() for host in (http_host, *http_hosts)]
 
@@ -175,7 +176,7 @@ class RequestRules:
             if message["type"] == "http.response.start":
                 await send({**message, "headers": [*message.get("headers", ()), *added]})
                 if is_head:
-                    # A stream without an end ends too: the server then reports a disconnect.
+                    # Ends an endless stream too: the server then reports a disconnect.
                     is_over = True
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
             elif not is_over:
@@ -205,8 +206,8 @@ class RequestRules:
         return None
 
     def _is_ours(self, host: str) -> bool:
-        """A foreign page, by a foreign name that resolves to this address, reaches nothing: that
-        name is neither an address nor one of ours."""
+        """Refuses foreign names that resolve to this address, so that foreign pages cannot read
+        from it: a Host must be an address or a name of the service."""
         name = (host.partition("]")[0][1:] if host[0] == "[" else host.partition(":")[0]).lower()
         name = name.rstrip(".")
         try:

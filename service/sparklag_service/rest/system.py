@@ -1,4 +1,4 @@
-"""`/health`, `/metrics` and the page; and `Backend`, which all routes answer from."""
+"""`/health`, `/metrics` and the page; and `Backend`, the source of all responses."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Backend(ServiceState, Protocol):
         """Totals over time."""
 
     async def forget(self, event: LagEvent) -> bool:
-        """Forget a query that nothing speaks of. False: its tombstone is not acknowledged."""
+        """Forget a query that no source reports. False: its tombstone is not acknowledged."""
 
 
 def add_health(app: FastAPI, backend: Backend) -> None:
-    """Add both routes."""
+    """Add the routes of `/health`."""
 
     @app.get("/health/live", tags=["health"], summary="Whether the process answers")
     async def live() -> dict[str, str]:
@@ -73,13 +73,13 @@ def add_health(app: FastAPI, backend: Backend) -> None:
 
 
 def failing(backend: Backend, request: Request) -> dict[str, str]:
-    """The parts that are not ready, and why, as far as the sender of `request` may know."""
+    """The parts that are not ready, with the reasons that the sender of `request` may read."""
     reasons = backend.not_ready()
     return reasons if is_local(request) else dict.fromkeys(reasons, _REMOTE)
 
 
 def degraded(backend: Backend, request: Request) -> dict[str, str]:
-    """What fails without making the service unready, as far as the sender may know."""
+    """Failures without effect on readiness, with the reasons that the sender may read."""
     reasons = backend.degraded()
     if not reasons or is_local(request):
         return reasons
@@ -106,7 +106,7 @@ def add_metrics(app: FastAPI, backend: Backend) -> None:
 
 _BASE: Final = '<base href="./">'
 _FOREVER: Final = "public, max-age=31536000, immutable"
-"""The name of an asset has a digest of its content."""
+"""For assets: their names contain a digest of the content."""
 _SHORT: Final = "no-cache"
 
 
@@ -131,8 +131,8 @@ class _File:
 def add_page(app: FastAPI) -> None:
     """Add `/`, `/q/{query}` and `/t/{topic}`: the page, built from `web/` into `static/`.
 
-    The page is one application that asks the routes beside it. Its addresses are relative: the
-    service may be behind the path of a proxy that it does not know.
+    The page is one application that requests the other routes. Its addresses are relative: the
+    service may be behind a proxy with an unknown path.
     """
     built = dict(_built_files())
 

@@ -11,23 +11,23 @@ from sparklag_schemas.messages.observation import QueryMessage
 
 
 class TrackedSource(SourcePosition, frozen=True, kw_only=True):
-    """The position of a query in one source, and the cluster that the service reads it from."""
+    """The position of a query in one source, and the cluster of its offsets."""
 
     cluster: str | None = "default"
-    """Alias of the Kafka cluster it reads from. None: none that is configured."""
+    """Alias of the source's Kafka cluster. None: the cluster is not configured."""
 
     def reads(self, topics: Iterable[str]) -> bool:
-        """Returns whether all of `topics` can be this source's."""
+        """Returns whether this source may read all of `topics`."""
         return self.topics is None or set(topics) <= {*self.topics}
 
     def watched_topics(self) -> list[str]:
-        """Topics to measure: those it names, and those with a position, or a plan."""
+        """Topics to measure: named, assigned, processed or planned."""
         with_offsets = {*(self.processed or ()), *(self.planned or ())}
         return sorted({*(self.topics or ()), *(self.assigned or ()), *with_offsets})
 
     def watched_partitions(self, topic: str, existing: Iterable[int]) -> list[int]:
-        """Partitions to measure of a topic that has `existing` ones: those with a position, those
-        assigned, and, where none are, every one there is, before Spark plans it."""
+        """Partitions to measure of a topic: those with a position and those assigned; without an
+        assignment all `existing` ones, also before Spark plans them."""
         positioned = (self.processed or {}).get(topic, ())
         if self.assigned is not None:
             return sorted({*positioned, *self.assigned.get(topic, ())})
@@ -35,37 +35,37 @@ class TrackedSource(SourcePosition, frozen=True, kw_only=True):
 
 
 class MeasureTime(NamedTuple):
-    """Offsets requested at `requested_s` or later came after the query's position."""
+    """When a query is measured. Offsets requested from `requested_s` on follow its position."""
 
     now_ms: int
     """Epoch milliseconds."""
     now_s: float
     requested_s: float
-    """`time.monotonic()`, both."""
+    """`time.monotonic()`, like `now_s`."""
 
     def monotonic_s(self, epoch_ms: int) -> float:
-        """`epoch_ms` by the clock that only rises."""
+        """`epoch_ms` on the monotonic clock, in seconds."""
         return self.now_s - (self.now_ms - epoch_ms) / 1000
 
 
 class PastRun(NamedTuple):
-    """A run that another one has followed, or goes on beside."""
+    """A previous run of a query, which may still run beside the current run."""
 
     written_at_ms: int
     """When it wrote its last message, by its own driver's clock."""
     received_at_ms: int
-    """When that was received, by this service's clock."""
+    """When that message was received, by this service's clock."""
 
 
 class QueryState(QueryMessage, frozen=True, kw_only=True):
     """A query as its observations describe it. A new observation makes a new state."""
 
     sources: tuple[TrackedSource, ...]
-    """Their `planned` are of the batch `planned_batch_id`, which is later than `batch_id`."""
+    """Their `planned` offsets are of batch `planned_batch_id`, which is later than `batch_id`."""
     checkpoint_batch_id: int | None = None
     """The checkpoint's last completed batch. None: not read by this instance."""
     driver_written_at_ms: int = 0
-    """When its driver wrote its last message, by the driver's clock. 0: it never did."""
+    """When its driver wrote its last message, by the driver's clock. 0: never."""
     ended: bool = False
     observation_offset: int | None = None
     run_written_since_ms: int = 0
@@ -73,16 +73,16 @@ class QueryState(QueryMessage, frozen=True, kw_only=True):
     run_received_at_ms: int = 0
     """When its last message was received, by this service's clock."""
     recent: tuple[tuple[int, str], ...] = ()
-    """Time and cause of this run's last messages, as they were written: none of these, repeated,
-    comes after its end."""
+    """Time and cause of this run's last messages, as written. After the end of the run they
+    identify repeated messages."""
     run_wrote_once: bool = False
-    """True while that is all it wrote, and another run was there before: anybody can write one."""
+    """True while this run has written one message and follows another run: it may be forged."""
     past_runs: Mapping[str, PastRun] = {}
-    """The last ones by run id, the newest first."""
+    """The last runs by run id, newest first."""
     other_run_id: str | None = None
-    """A past run that still runs beside this one."""
+    """A past run that still runs beside the current run."""
     idle_at_ms: int = 0
-    """When its driver last reported that it waits, by its clock. 0: never."""
+    """When its driver last reported that it waits, by the driver's clock. 0: never."""
 
     @property
     def has_position(self) -> bool:
@@ -91,12 +91,12 @@ class QueryState(QueryMessage, frozen=True, kw_only=True):
 
 
 def identity(message: QueryMessage) -> dict[str, Any]:
-    """The fields that say which query it is of."""
+    """The fields that identify the query of a message."""
     return {name: getattr(message, name) for name in _IDENTITY}
 
 
 def query_fields(message: QueryMessage) -> dict[str, Any]:
-    """All that messages say of a query; the version is that of each kind of message."""
+    """The fields of a query in any message, except `schema_version`, which differs by kind."""
     return {name: getattr(message, name) for name in _QUERY_FIELDS}
 
 
@@ -143,7 +143,7 @@ def _source_of(index: int, topics: Sequence[TopicLag]) -> TrackedSource:
                 processed.setdefault(topic.topic, {})[number] = partition.processed_offset
             if partition.planned_offset is not None:
                 planned.setdefault(topic.topic, {})[number] = partition.planned_offset
-    # Counted without a position: it has begun, in none of the partitions there are now.
+    # A lag without positions: the query began, in partitions that no longer exist.
     has_begun = bool(processed) or any(topic.total_lag is not None for topic in topics)
     return TrackedSource(
         source=index,
@@ -161,10 +161,9 @@ def _source_of(index: int, topics: Sequence[TopicLag]) -> TrackedSource:
 def fitting(
     sources: Sequence[TrackedSource], index: int, topics: Iterable[str]
 ) -> TrackedSource | None:
-    """Which of `sources` is the one with that index, and reads `topics`.
+    """The source that reads `topics`, by preference the source with `index`. None: no source does.
 
-    Spark may number the sources of a plan otherwise than they stand in it, so topics decide. None:
-    no one reads them.
+    Spark may number the sources in another order than the plan, so the topics decide.
     """
     able = [source for source in sources if source.reads(topics)]
     return next((source for source in able if source.source == index), able[0] if able else None)

@@ -22,7 +22,7 @@ _DELIVERIES_PER_PAUSE: Final = 20
 
 
 class Tracking:
-    """Takes deliveries off the queue; a query whose state changed is to be measured."""
+    """Takes deliveries off the queue, and requests measurements of queries whose state changed."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class Tracking:
         record: Callable[[Observation], None] | None,
         request: Callable[[QueryState], None],
     ) -> None:
-        """`last_event`: of a query id, as published; `watches`: whether this instance reads the
-        position of a query without a driver; `record` keeps an observation that is on no topic;
-        `request` has a query measured."""
+        """`last_event` returns the published event of a query id; `watches` returns whether this
+        instance reads the position of a query without a driver; `record` stores an observation that
+        is on no topic; `request` requests a measurement."""
         self._tracker = Tracker(
             ClusterNames(settings).alias_of, int(settings.limits.clock_ahead_s * 1000)
         )
@@ -59,12 +59,11 @@ class Tracking:
                 self._track(delivery)
             except Exception as error:
                 self._tracked.failed_to_track(delivery.observation, error)
-                # Read again it would only fail again.
+                # A retry would fail again.
                 self._tracked.settle(delivery)
             else:
                 self._tracked.recovered(delivery.observation.query_id, "tracking")
-            # A full queue is worked off without holding the loop, and without waiting for all
-            # others after each delivery.
+            # Yields to the loop, but not after each delivery: that would delay a full queue.
             if number % _DELIVERIES_PER_PAUSE == 0:
                 await asyncio.sleep(0)
 
@@ -73,14 +72,14 @@ class Tracking:
         self._tracked.adopt(event, at.now_s)
 
     def release(self, query_id: str) -> None:
-        """Stop tracking. What is pending of the query is dropped."""
+        """Stop tracking a query, and drop its pending delivery."""
         self._tracked.release(query_id)
 
     def _track(self, delivery: Delivery) -> None:
         observation, tracked = delivery.observation, self._tracked
         query_id = observation.query_id
         if observation.run_id is None and not self._watches(query_id):
-            # Another instance has owned it since it was read.
+            # Another instance became the owner after the observation was read.
             tracked.settle(delivery)
             return
         current = tracked.get(query_id)
@@ -92,7 +91,7 @@ class Tracking:
             tracked.settle(delivery)
             return
         query = tracked.track(change.state, observed_partitions(observation))
-        # What is repeated is no sign of life.
+        # A watcher's observation does not show that the driver lives.
         if observation.run_id is not None or query.state.run_id is None:
             query.received(time.monotonic())
         if not change.is_news:
@@ -106,7 +105,7 @@ class Tracking:
 
 
 def observed_partitions(observation: Observation) -> int:
-    """Partitions and topics that an observation names, at most."""
+    """Upper bound of the partitions and topics in an observation."""
     return sum(
         len(source.topics or ())
         + max(_count(source.processed), _count(source.planned), _count(source.assigned))

@@ -1,5 +1,4 @@
-"""What this instance holds of each query that it measures, apart from its measurements: one record
-of each query, in one table that has limits."""
+"""The records of the queries that this instance tracks: one for each query, within limits."""
 
 from __future__ import annotations
 
@@ -27,16 +26,16 @@ _log = logging.getLogger(__name__)
 _FAILING_STAGES: Final = ("tracking", "enrichment", "evaluation", "publishing")
 _TRACES: Final = 1_000
 _MISSED_S = 5.0
-"""Messages may have been missed where `caught_up` comes so much later than after a refresh."""
+"""Messages may be missed if `caught_up` is called this much later than a refresh interval."""
 _SILENT_INTERVALS: Final = 3
-"""A checkpoint or group that was not read for so many of its intervals has no known position."""
+"""A checkpoint or group that was not read for this many of its intervals has no known position."""
 
 
 class Liveness:
-    """A living driver sends a message at each heartbeat.
+    """Decides whether a query is silent: a living driver sends a message at each heartbeat.
 
-    A query is silent once no message of it came for `limit_s` during which every message was
-    received: while Kafka is away, and for `limit_s` after that, no query becomes silent.
+    A query is silent after `limit_s` without a message while this instance received all messages.
+    While Kafka does not respond, and for `limit_s` afterwards, no query becomes silent.
     """
 
     def __init__(self, limit_s: float, refresh_interval_s: float) -> None:
@@ -53,7 +52,7 @@ class Liveness:
         self._caught_up_s = at_s
 
     def is_over(self, received_s: float | None) -> bool:
-        """Returns whether a query is silent whose last message was received at `received_s`."""
+        """Returns whether a query with its last message at `received_s` is silent."""
         if self._connected_since_s is None or received_s is None:
             return False
         return self._caught_up_s - max(received_s, self._connected_since_s) > self._limit_s
@@ -64,17 +63,17 @@ class TrackedQuery:
     """The record of one query."""
 
     state: QueryState
-    """The newest one."""
+    """The newest state."""
     partitions: int = 0
-    """How many it was admitted with."""
+    """Partitions that count against the limit."""
     pending: Delivery | None = None
     """The newest delivery that no acknowledged event covers yet."""
     failures: dict[str, str] = field(default_factory=dict)
-    """What went wrong when a stage ran last, in a sentence, by stage."""
+    """The failure of each stage's last run, in a sentence."""
     received_s: float | None = None
     """When its last message was received (`time.monotonic()`)."""
     is_silent: bool = False
-    """True once it has been silent since its last message."""
+    """True if the query became silent after its last message."""
 
     def received(self, at_s: float) -> None:
         """A message of the query was received: it is alive."""
@@ -93,30 +92,30 @@ class TrackedQuery:
 
     @property
     def failure(self) -> str | None:
-        """What is wrong, in a sentence. None: nothing."""
+        """A failure, in a sentence. None: no stage failed."""
         return next(iter(self.failures.values()), None)
 
 
 class TrackedQueries(Mapping[str, QueryState]):
-    """The newest state of each query, by id. A query is admitted within the limits: those that were
-    admitted first stay. Each delivery is settled, once an event that covers it is acknowledged, or
-    dropped, for the next owner of its query."""
+    """The newest state of each query, by id. A query beyond the limits is refused; admitted queries
+    stay. Each delivery is settled when an event that covers it is acknowledged, or dropped for the
+    next owner of its query."""
 
     def __init__(
         self, settings: ResolvedSettings, queue: NewestQueue[Delivery], counters: Counters
     ) -> None:
-        """`queue`: that from which the deliveries are taken."""
+        """`queue`: where the deliveries come from."""
         self._records: dict[str, TrackedQuery] = {}
         self._queue = queue
         self._counters = counters
         self._limits = settings.limits
         self._offsets_topic = settings.offsets_topic
         self.partitions = 0
-        """Those of all queries."""
+        """Sum of all queries' partitions."""
         self.is_full = False
-        """Something was refused since this was last set to False."""
+        """True if a limit was exceeded since this was last set to False."""
         self.failures: Counter[str] = Counter(dict.fromkeys(_FAILING_STAGES, 0))
-        """How often a stage failed with one query."""
+        """Failures with one query, by stage."""
         self._traced: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         refresh_s = settings.refresh_interval_s
         self._drivers = Liveness(settings.silent_after_s, refresh_s)
@@ -136,7 +135,7 @@ class TrackedQueries(Mapping[str, QueryState]):
         return len(self._records)
 
     def keys(self) -> KeysView[str]:
-        """The ids; it is as fast as that of a dictionary."""
+        """The query ids, as fast as the keys of a dictionary."""
         return self._records.keys()
 
     def record(self, query_id: str) -> TrackedQuery | None:
@@ -144,8 +143,8 @@ class TrackedQueries(Mapping[str, QueryState]):
         return self._records.get(query_id)
 
     def track(self, state: QueryState, partitions: int = 0) -> TrackedQuery:
-        """Keep the newest state of a query. Raises OverLimit where the query is new, or has more
-        partitions than before, and that exceeds a limit."""
+        """Keep the newest state of a query. Raises OverLimit if a new query, or more partitions
+        than before, exceed a limit."""
         record = self._records.get(state.query_id)
         if record is None:
             if len(self._records) >= self._limits.queries:
@@ -162,8 +161,7 @@ class TrackedQueries(Mapping[str, QueryState]):
         return record
 
     def admit(self, record: TrackedQuery, partitions: int) -> None:
-        """Let a query have so many partitions. Raises OverLimit where these are more than before,
-        and exceed the limit."""
+        """Set the number of a query's partitions. Raises OverLimit if it rises beyond the limit."""
         total = self.partitions - record.partitions + partitions
         if partitions > record.partitions and total > self._limits.watched_partitions:
             self.is_full = True
@@ -182,7 +180,7 @@ class TrackedQueries(Mapping[str, QueryState]):
         record.is_silent = event.measured_by == "embedded" or event.status == "STOP"
 
     def release(self, query_id: str) -> None:
-        """Stop tracking. What is pending of it is dropped."""
+        """Stop tracking a query, and drop its pending delivery."""
         record = self._records.pop(query_id, None)
         if record is not None:
             self.partitions -= record.partitions
@@ -202,7 +200,7 @@ class TrackedQueries(Mapping[str, QueryState]):
 
     @property
     def shares(self) -> dict[str, tuple[int, int]]:
-        """How much of each limit is used: its setting, used, limit."""
+        """The use of each limit: setting to (used, limit)."""
         return {
             "queries": (len(self._records), self._limits.queries),
             "watched_partitions": (self.partitions, self._limits.watched_partitions),
@@ -218,8 +216,8 @@ class TrackedQueries(Mapping[str, QueryState]):
         self._watched.caught_up(time.monotonic())
 
     def is_silent(self, record: TrackedQuery) -> bool:
-        """Returns whether its driver must be gone; without a driver, whether its position can no
-        longer be read."""
+        """Returns whether the query's driver is silent; without a driver, whether its position can
+        no longer be read."""
         liveness = self._watched if record.state.run_id is None else self._drivers
         record.is_silent = record.is_silent or liveness.is_over(record.received_s)
         return record.is_silent
@@ -228,13 +226,13 @@ class TrackedQueries(Mapping[str, QueryState]):
 
     @property
     def unpublished(self) -> int:
-        """Queries with a delivery that is in no event yet."""
+        """Number of queries whose newest delivery is in no acknowledged event yet."""
         return sum(record.pending is not None for record in self._records.values())
 
     def add_pending(self, record: TrackedQuery, delivery: Delivery) -> None:
-        """It was tracked. It covers an older one of its query; but a watcher's does not replace a
-        driver's, which gives the cause of the event, and is settled at once: its source is read
-        again."""
+        """Make `delivery` pending, and settle an older one, which it covers. A watcher's delivery
+        does not replace a driver's, which gives the cause of the event. It is settled at once: the
+        watcher reads its source again."""
         older = record.pending
         if older is not None:
             if _is_driver(older) and not _is_driver(delivery):
@@ -245,8 +243,8 @@ class TrackedQueries(Mapping[str, QueryState]):
         record.pending = delivery
 
     def put_back(self, delivery: Delivery) -> None:
-        """Its event could not be published. A newer one may have come; it is dropped where its
-        query was released."""
+        """Make a delivery pending again, because its event was not published. It is settled if a
+        newer one is pending, and dropped if its query was released."""
         record = self._records.get(delivery.observation.query_id)
         if record is None:
             self.drop(delivery)
@@ -256,25 +254,25 @@ class TrackedQueries(Mapping[str, QueryState]):
             self.add_pending(record, newer)
 
     def settle_pending(self, query_id: str) -> None:
-        """An event that covers what is pending of a query is published, by whomever."""
+        """Settle a query's pending delivery: an event of any instance covers it."""
         record = self._records.get(query_id)
         if record is not None:
             self.settle(record.pending)
             record.pending = None
 
     def settle(self, delivery: Delivery | None) -> None:
-        """An event that covers it, if there is one, is published."""
+        """Report a delivery as done to its intake: it needs no further event."""
         if delivery is not None:
             delivery.done()
             self._queue.task_done()
 
     def drop_queued(self) -> None:
-        """Drop what is on the queue and was not tracked yet."""
+        """Drop the deliveries on the queue: none is tracked yet."""
         while not self._queue.empty():
             self.drop(self._queue.get_nowait())
 
     def drop(self, delivery: Delivery | None) -> None:
-        """It is not done here: the next owner of its query reads it again."""
+        """Discard a delivery that is not done: the next owner of its query reads it again."""
         if delivery is not None:
             self._queue.task_done()
 
@@ -292,8 +290,8 @@ class TrackedQueries(Mapping[str, QueryState]):
         self.failed(message, "tracking", error)
 
     def failed(self, query: QueryMessage, stage: str, error: Exception) -> str:
-        """Keep it until that stage has `recovered`, and return it in a sentence. One trace of each
-        kind is logged."""
+        """Keep a failure until its stage has `recovered`, and return it in a sentence. Logs one
+        trace of each kind."""
         query_id = query.query_id
         self.failures[stage] += 1
         why = printable(f"{type(error).__name__}: {error}", 200)
@@ -306,7 +304,7 @@ class TrackedQueries(Mapping[str, QueryState]):
             self._traced[kind] = None
             if len(self._traced) > _TRACES:
                 self._traced.popitem(last=False)
-            # Ours are made for people, and their trace adds nothing.
+            # A SparklagError has a text for people; its trace adds nothing.
             trace = None if isinstance(error, SparklagError) else error
             _log.error(
                 "%s of query %s failed: %s",
@@ -317,7 +315,7 @@ class TrackedQueries(Mapping[str, QueryState]):
         return failure
 
     def recovered(self, query_id: str, stage: str) -> None:
-        """That stage succeeded."""
+        """Clear the failure of a stage that succeeded."""
         record = self._records.get(query_id)
         if record is not None:
             record.failures.pop(stage, None)

@@ -1,9 +1,9 @@
-"""The next state of a query from one more observation. Pure.
+"""Computes the next state of a query from one more observation. Pure.
 
 A driver and a checkpoint report one position, and both use the batch numbers of the checkpoint: the
-position of the later batch is the newer one, in whichever order they come. Each covers the other's
-gap: a driver that was killed, the first batch after a restart, events that Spark's bus dropped, a
-batch that runs for an hour; and a checkpoint that is read only every few seconds.
+position of the later batch is newer, in whichever order they arrive. Each covers the other's gap: a
+driver that was killed, the first batch after a restart, events that Spark's bus dropped, a batch
+that runs for an hour; and a checkpoint that is read only every few seconds.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from sparklag_service.tracking.query_state import (
 
 _RUNS_REMEMBERED: Final = 16
 _RECENT: Final = 8
-"""Messages whose repetition is recognized, whatever the clocks are."""
+"""Messages of a run that are recognized when repeated, without regard to clocks."""
 _OTHER_RUN_MS: Final = 60_000
-"""A run without a message for so long has ended."""
+"""A run without a message for this long has ended."""
 _SILENT_DRIVER_MS: Final = 30_000
-"""A driver sends a message every ten seconds: a batch that completes so long after the last one is
-of another run, which no listener observes."""
+"""A driver sends a message every ten seconds. A batch that completes this long after the last
+message belongs to another run, which no listener observes."""
 _LEAP: Final = 1_000
-"""Batches: a checkpoint is not read so late."""
+"""Batches: a checkpoint is never read this far behind its driver."""
 
 ClusterOf = Callable[[str | None, str], str | None]
-"""`bootstrap_servers` of a source, and the alias its driver gives, to the cluster's alias."""
+"""Maps the `bootstrap_servers` of a source and its driver's alias to the cluster's alias."""
 
 
 def _by_alias(bootstrap_servers: str | None, alias: str) -> str | None:
@@ -49,7 +49,7 @@ class StateChange(NamedTuple):
 
     state: QueryState
     is_news: bool = True
-    """False: a past run wrote it, and only what is remembered of that run changes."""
+    """False: a past run wrote the message, and only the record of that run changes."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Tracker:
 
     cluster_of: ClusterOf = _by_alias
     clocks_differ_ms: int = 300_000
-    """A message of an unknown run that is older than the last one by more is repeated."""
+    """A message of an unknown run that is older than the last message by more is a repetition."""
 
     def observe(
         self,
@@ -67,14 +67,15 @@ class Tracker:
         offset: int | None = None,
         now_ms: int | None = None,
     ) -> StateChange | None:
-        """The state after an observation that is received at `now_ms` (None: when it was made).
-        None: it is outdated, or repeated. One that is from the future counts as made now.
+        """The state after an observation. None: the observation is outdated or repeated.
 
         `current`: the query's state. It gives the position that the observation lacks: a query that
         restarts without new data reports none.
-        `offset` is that of its record on `processed-offsets`: the higher one is the newer, whatever
-        the drivers' clocks are. One without comes straight from its source, and is the newest;
-        between a checkpoint and a driver, the later batch is.
+        `offset`: of the record on `processed-offsets`. The higher offset is newer, whatever the
+        drivers' clocks are. An observation without an offset comes straight from its source and is
+        the newest; between a checkpoint and a driver, the later batch is newer.
+        `now_ms`: when the observation was received (None: when it was made). A time after it counts
+        as `now_ms`.
         """
         written = observation.observed_at, observation.cause
         if now_ms is not None:
@@ -117,7 +118,7 @@ class Tracker:
             if observation.observed_at <= past.written_at_ms:
                 return None
         elif offset is not None and behind_ms > self.clocks_differ_ms:
-            # It is repeated.
+            # A repeated message.
             return None
         if past is not None or (offset is not None and behind_ms > 0 and not is_alone):
             past_runs = _with_past(current, run_id, PastRun(observation.observed_at, now_ms))
@@ -132,7 +133,7 @@ class Tracker:
         followed = PastRun(current.driver_written_at_ms, current.run_received_at_ms)
         past_runs = _with_past(current, current.run_id, followed)
         past_runs.pop(run_id, None)
-        # What wrote once may be a second driver, or a forger: the position is that of the first.
+        # A run that wrote once may be a second driver or forged: the first run's position counts.
         is_disputed = past is not None and current.run_wrote_once and not current.ended
         other_run_id = current.run_id if is_disputed else None
         current = replace(current, past_runs=past_runs, other_run_id=other_run_id)
@@ -160,7 +161,7 @@ class Tracker:
         other_run_lives = other is not None and now_ms - other.received_at_ms < _OTHER_RUN_MS
         state = replace(
             state,
-            # A version only rises, also where a clock was stepped back.
+            # The version only rises, even if a clock was set back.
             observed_at=max(state.observed_at, current.observed_at + 1),
             driver_written_at_ms=driver_written_at_ms,
             checkpoint_location=state.checkpoint_location or current.checkpoint_location,
@@ -188,7 +189,7 @@ class Tracker:
 
 
 def _activity(observation: Observation, current: QueryState | None) -> str | None:
-    """The activity in the newest message; a refresh may leave it out."""
+    """The query's activity; a refresh may omit it."""
     if observation.activity is not None:
         return observation.activity
     if observation.cause == "idle":
@@ -215,7 +216,7 @@ def _is_old(observation: Observation, offset: int | None, current: QueryState) -
     if current.observation_offset is None:
         return earlier
     if offset <= current.observation_offset:
-        # Read again, after a rebalance. By the clock, the topic may have been recreated.
+        # Read again after a rebalance. A later time means that the topic was recreated.
         return observation.observed_at <= current.driver_written_at_ms
     # Written again by a producer that did not receive the first acknowledgement.
     if observation.run_id != current.run_id:
@@ -232,7 +233,7 @@ def _with_past(current: QueryState, run_id: str, past: PastRun) -> dict[str, Pas
 
 
 def _is_late(observation: Observation, current: QueryState) -> bool:
-    """Returns whether a past run wrote this before the present one began, or only its start or
+    """Returns whether a past run wrote this before the current run began, or at its own start or
     end."""
     if observation.cause in ("started", "terminated", "closed"):
         return True
@@ -240,7 +241,7 @@ def _is_late(observation: Observation, current: QueryState) -> bool:
 
 
 def _takes_over(observation: Observation, current: QueryState, *, is_alone: bool) -> bool:
-    """Returns whether a past run is the only one left: the present one has ended, is silent, or has
+    """Returns whether a past run replaces the current run, which has ended, is silent, or has
     written no more than one message."""
     if current.ended:
         return observation.observed_at > current.driver_written_at_ms
@@ -250,9 +251,9 @@ def _takes_over(observation: Observation, current: QueryState, *, is_alone: bool
 def _with_checkpoint(
     current: QueryState, observation: Observation, sources: tuple[TrackedSource, ...]
 ) -> QueryState:
-    """`current`, at the checkpoint's position (`sources` of `observation`) where that is newer.
+    """`current`, with the checkpoint's position (`sources` of `observation`) if that is newer.
 
-    A checkpoint with an earlier batch than before was set back by somebody: that counts as newer.
+    A checkpoint with an earlier batch than before was reset: its position counts as newer.
     """
     state = replace(
         current,
@@ -269,7 +270,7 @@ def _with_checkpoint(
         set_back
         or not current.has_position
         or _order(observation.batch_id) > _order(current.batch_id)
-        # A driver that wrote of a batch so far ahead, and nothing since, was none.
+        # No driver is this far ahead and then silent: its message was forged.
         or (is_silent and _order(current.batch_id) - _order(observation.batch_id) > _LEAP)
     )
     if positioned and newer:
@@ -295,8 +296,8 @@ def _with_checkpoint(
 
 
 def _with_newer_position(state: QueryState, current: QueryState) -> QueryState:
-    """`state`, a driver's newest, at the position of `current` where that is newer, or where the
-    driver reports none: a query that restarts is where it was."""
+    """`state`, a driver's newest, with the position of `current` if that is newer or the driver
+    reports none: a query that restarts keeps its position."""
     from_checkpoint = traits_of(current.origin).is_checkpoint
     behind = from_checkpoint and _order(state.batch_id) < _order(current.batch_id)
     if current.has_position and (behind or not state.has_position):
@@ -313,7 +314,7 @@ def _with_newer_position(state: QueryState, current: QueryState) -> QueryState:
             state = replace(state, batch_id=current.batch_id, processed_at=current.processed_at)
         read_first = state.processed_at is None and traits_of(state.origin).commits_offsets
         if read_first and current.has_position:
-            # Another instance has read it before: it has committed since, or it is where it was.
+            # Another instance read the group before: a changed position is a new commit.
             is_moved = [s.processed for s in state.sources] != [
                 s.processed for s in current.sources
             ]
@@ -338,7 +339,7 @@ def _described(
     for at in positions:
         described = fitting(left, at.source, {*(at.processed or ()), *(at.planned or ())})
         if described is None:
-            # The number is all there is to go by.
+            # Only the number of the source is left to compare.
             described = next((source for source in left if source.source == at.source), None)
         if described is not None:
             left.remove(described)
@@ -350,7 +351,7 @@ def _described(
 
 
 def _at_least(source: TrackedSource, current: Sequence[TrackedSource]) -> TrackedSource:
-    """`source`, at its current position where it reports none."""
+    """`source`, with its current position if it reports none."""
     if source.processed is not None:
         return source
     processed = next((s.processed for s in current if s.source == source.source), None)
@@ -360,7 +361,7 @@ def _at_least(source: TrackedSource, current: Sequence[TrackedSource]) -> Tracke
 def _with_planned(
     state: QueryState, batch_id: int | None, planned: Sequence[TrackedSource]
 ) -> QueryState:
-    """`state`, with the end of the batch `batch_id` if that is still to be completed."""
+    """`state`, with the planned end of `batch_id` if that batch is not completed yet."""
     to_come = batch_id is not None and batch_id > _order(state.batch_id)
     ends = {source.source: source.planned for source in planned} if to_come else {}
     return replace(

@@ -1,8 +1,8 @@
 """Reads `consumer-lag` into the view, and dispatches each record to the followers of the view.
 
-Every instance reads every partition, without a group, from the last minute before its end on (see
-RecentRecords). At the start that minute is read for the newest event of each query; only its last
-records go to the feed.
+Every instance reads every partition without a group, from the last minute before the log end (see
+RecentRecords). At the start the view takes only the newest event of each query from that minute,
+and the feed only the last records.
 """
 
 from __future__ import annotations
@@ -37,55 +37,55 @@ _POLL_MS = 500
 _MOST_RECORDS: Final = 1_000
 _MOST_RECORDS_AT_START: Final = 4_000
 _FEED_RECORDS_AT_START: Final = 300
-"""Records of each partition: about as many as the live stream has room for. The history reads the
-others again."""
+"""Records of each partition, about as many as the live stream can hold. The history reads the older
+records again."""
 _POLL_POSITION_S = 0.02
 _offset = attrgetter("offset")
 
 
 class Arrival(NamedTuple):
-    """A record of `consumer-lag`."""
+    """A record of `consumer-lag` that the view has accepted."""
 
     query_id: str
     partition: int
     offset: int
     at_ms: int
-    """The record's own time, epoch milliseconds."""
+    """The record's timestamp, epoch milliseconds."""
     event: LagEvent | None
     """None: a tombstone."""
     document: bytes
-    """The event's JSON; empty in a tombstone."""
+    """The event's JSON; empty for a tombstone."""
 
 
 class Follower(Protocol):
-    """Called on the view's task: it must return at once."""
+    """Receives the records of the view, on the view's task: each method must return at once."""
 
     def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """Reading begins; the log ends at `ends`: partition to offset. `restarted`: where it begins
-        in the partitions in which it does not go on after the last record that was read: there was
-        none, or something is left out, or another topic has the name now."""
+        """Reading begins. `ends`: log end offsets by partition. `restarted`: start offsets of the
+        partitions that do not continue after the last record read: nothing was read before, records
+        are skipped, or the topic was recreated."""
 
     def arrived(self, arrival: Arrival) -> None:
-        """A record that the view has taken; outdated events are left out."""
+        """A record arrived that the view accepted; outdated events are left out."""
 
 
 class Feed:
-    """Dispatches in order, synchronously, each record once. A follower that fails is counted, and
-    logged once."""
+    """Dispatches each record once, in order and synchronously. A failure of a follower is counted;
+    the first is logged."""
 
     def __init__(self, counters: Counters, *followers: Follower) -> None:
         self._counters = counters
         self._followers = followers
         self._last: dict[int, int] = {}
-        """The offset that was read last, by partition."""
+        """The offset read last, by partition."""
 
     def follow(self, follower: Follower) -> None:
-        """Dispatch to it too."""
+        """Add a follower."""
         self._followers = (*self._followers, follower)
 
     def begin(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """Reading begins at `starts`, at the start and again after each failure, perhaps from an
-        earlier offset; the log ends at `ends`: partition to offset."""
+        """Reading begins at `starts`: at the service's start, and after each failure, perhaps from
+        an earlier offset. `ends`: log end offsets by partition."""
         restarted = {}
         for partition, start in starts.items():
             last = self._last.get(partition)
@@ -95,30 +95,30 @@ class Feed:
         for follower in self._followers:
             try:
                 follower.began(restarted, ends)
-            except Exception:  # the view goes on
+            except Exception:  # the view continues
                 self._failed(follower)
 
     def dispatch(self, arrival: Arrival) -> None:
-        """Hand a record on that the view has taken, unless it was read before, or is from before
-        the start."""
+        """Dispatch a record that the view accepted, unless it was dispatched before or precedes the
+        start."""
         if arrival.offset <= self._last.get(arrival.partition, -1):
             return
         self._last[arrival.partition] = arrival.offset
         for follower in self._followers:
             try:
                 follower.arrived(arrival)
-            except Exception:  # the view goes on
+            except Exception:  # the view continues
                 self._failed(follower)
 
     def _failed(self, follower: Follower) -> None:
-        """Count it; the view goes on."""
+        """Count a failure; the view continues."""
         self._counters.followers_failed += 1
         if self._counters.followers_failed == 1:
             _log.exception("%s failed with an event; the next are not logged", type(follower))
 
 
 class _Version(Struct, frozen=True, kw_only=True, gc=False):
-    """The fields of a lag event that decide which is newer: the others are not decoded."""
+    """The fields of a lag event that decide which event is newer. Other fields are not decoded."""
 
     query_id: Name
     observed_at: EpochMs
@@ -126,7 +126,7 @@ class _Version(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NewestRecords:
-    """Leaves out records that later ones replace, of which it decodes the version alone."""
+    """Filters out records that later records replace. Decodes only their versions."""
 
     def __init__(self, settings: Settings, formats: MessageFormats, refusals: Refusals) -> None:
         self._records = ContractRecords(
@@ -134,9 +134,9 @@ class NewestRecords:
         )
 
     async def of(self, records: Iterable[ConsumerRecord]) -> list[ConsumerRecord]:
-        """The records of a partition that count, in their order: the event of the highest version
-        of each query between two of its tombstones, and the tombstones. Refused events are left
-        out, but not those under another key than their query's. Raises RegistryError."""
+        """The records of a partition that count, in order: all tombstones, and between two
+        tombstones of a query its event of the highest version. Refused events are left out, except
+        those under another key than their query's. Raises RegistryError."""
         kept: list[ConsumerRecord] = []
         newest: dict[bytes, tuple[tuple[int, int], ConsumerRecord]] = {}
         async for chunk in self._records.chunks(records):
@@ -160,7 +160,7 @@ class NewestRecords:
 
 
 class ViewReader:
-    """`ready` is None once the view holds what the topic held at the start."""
+    """Reads the topic into the view. `ready` is None once the view has the state at the start."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class ViewReader:
         self._consumer: AIOKafkaConsumer | None = None
         self._taking = False
         self._failed = False
-        """Since the topic was last read, reading it has failed."""
+        """True if reading failed after the last successful read."""
         self.ready: str | None = "the view is being read"
         self.caught_up = asyncio.Event()
 
@@ -196,7 +196,7 @@ class ViewReader:
         )
 
     async def reach_end(self) -> None:
-        """Return once the view holds what the topic holds now."""
+        """Return once the view has all that the topic has now."""
         ends: dict[TopicPartition, int] | None = None
         while True:
             consumer = self._consumer
@@ -218,7 +218,7 @@ class ViewReader:
             self._records.refuse_batch,
             auto_offset_reset="earliest",
         )
-        # Without a group this assigns every partition, those added later too.
+        # Without a group this assigns every partition, also those added later.
         consumer.subscribe([self._settings.lag_topic])
         try:
             await consumer.start()
@@ -226,14 +226,14 @@ class ViewReader:
             missing = await RecentRecords(consumer, self._settings.heartbeat_s).seek(ends)
             starts = {p: await consumer.position(p) for p in ends}
             if not self.caught_up.is_set():
-                # Later, whoever reads the live stream must get every event.
+                # After the start, readers of the live stream must get every event.
                 starts = {p: max(at, ends[p] - _FEED_RECORDS_AT_START) for p, at in starts.items()}
             self.feed.begin(
                 {p.partition: start for p, start in starts.items()},
                 {p.partition: end for p, end in ends.items()},
             )
             self._consumer = consumer
-            # The assignment is empty once the topic was deleted, also when it is created again.
+            # The assignment is empty after the topic was deleted, even once it is created again.
             while consumer.assignment():
                 self._catch_up(missing)
                 batches = await consumer.getmany(
@@ -247,7 +247,7 @@ class ViewReader:
                     await self._take_all(await self._newest.of(records[:newer]))
                     await self._take_all(records[newer:])
                 for partition in list(missing):
-                    # By position: the log may end with records that are not delivered.
+                    # Compares positions: the last records of a log may not be delivered.
                     if await consumer.position(partition) >= missing[partition]:
                         del missing[partition]
                 self._taking = False
@@ -258,7 +258,7 @@ class ViewReader:
             await consumer.stop()
 
     def _catch_up(self, missing: dict[TopicPartition, int]) -> None:
-        # That the topic can be described does not mean that it can be read.
+        # A topic that can be described may still be unreadable.
         if not missing and not self._failed:
             self.ready = None
             self.caught_up.set()

@@ -1,4 +1,4 @@
-"""What REST and metrics read of a running service. They read only this, never the pipeline."""
+"""The state of a running service for REST and metrics, which never read the pipeline itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def gauge(meaning: str) -> Any:
 
 @dataclass(frozen=True)
 class InstanceStatus:
-    """This instance at one point in time. None: unknown, or not configured."""
+    """The figures of this instance at one time. None: unknown, or not configured."""
 
     task_restarts: Mapping[str, int]
     """Restarts by task."""
@@ -37,9 +37,9 @@ class InstanceStatus:
     owned_queries: int = gauge("Queries this instance measures.")
     queue_size: int = gauge("Observations that wait to be tracked.")
     unpublished_queries: int = gauge(
-        "Queries whose newest observation has no acknowledged lag event yet."
+        "Queries whose newest observation is in no acknowledged lag event yet."
     )
-    intake_behind: int | None = gauge("Observations in Kafka that are not taken in yet.")
+    intake_behind: int | None = gauge("Observations in Kafka that were not received yet.")
     unreadable: int = gauge(
         "Checkpoints, patterns of them, and lists of groups that cannot be read."
     )
@@ -47,14 +47,14 @@ class InstanceStatus:
         "Groups, brokers and clusters that the mirror cannot commit to."
     )
     intake_age_seconds: float | None = gauge(
-        "Time since every observation was known to be taken in."
+        "Time since the intake last was known to have received every observation."
     )
-    stream_readers: int = gauge("Readers of the live stream there are.")
-    history_bytes: int = gauge("Memory that the history takes.")
+    stream_readers: int = gauge("Readers of the live stream.")
+    history_bytes: int = gauge("Memory of the history.")
 
 
 class ServiceState(Protocol):
-    """Read-only. Everything in it is in memory."""
+    """The state of the service in memory, read-only."""
 
     @property
     def settings(self) -> ResolvedSettings:
@@ -74,13 +74,13 @@ class ServiceState(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, ClusterMetadata]:
-        """What is known of each cluster of which a broker answers, by alias."""
+        """The metadata of each cluster with a broker that responds, by alias."""
 
     def not_ready(self) -> dict[str, str]:
-        """The parts that are not ready, and why. Empty when all are."""
+        """The parts that are not ready, with the reason. Empty: all are ready."""
 
     def degraded(self) -> dict[str, str]:
-        """Parts that fail without making the service unready, and why."""
+        """Parts that fail without effect on readiness, with the reason."""
 
     def status(self) -> InstanceStatus:
-        """Now."""
+        """The figures of this moment."""

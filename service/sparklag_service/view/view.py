@@ -32,14 +32,14 @@ _decoder: Final = msgspec.json.Decoder(_WithoutPartitions)
 
 
 def summary(event: LagEvent) -> bytes:
-    """Its JSON."""
+    """The JSON of an event's summary."""
     topics = sorted({topic.topic for topic in event.topics})
     # msgspec checks types only when it decodes.
     return encode(msgspec.structs.replace(event, topics=topics))
 
 
 def summary_of_document(document: bytes) -> bytes:
-    """Its JSON, from the event's JSON."""
+    """The JSON of an event's summary, from the event's JSON."""
     return summary(_decoder.decode(document))
 
 
@@ -52,19 +52,19 @@ class Entry:
 
     event: LagEvent
     document: bytes
-    """Its JSON: what REST answers with."""
+    """The event's JSON, as REST returns it."""
     received_s: float
-    """When it was read (`time.monotonic()`)."""
+    """When the event was read (`time.monotonic()`)."""
     partition: int
     offset: int
 
 
 class View:
-    """Events by query id and by name. Keeps the higher version, whatever order they come in.
+    """Events by query id and by name. Keeps the higher version, in whatever order events arrive.
 
-    At a limit, an event of a live query evicts queries that have finished, the earliest first, but
-    none that is dead or has failed: that is an alarm. If none is left, its partitions are left out,
-    or a new query is refused.
+    At a limit, an event of a live query evicts finished queries, the earliest first. Dead and
+    failed queries are alarms and stay. If no finished query is left, the event loses its
+    partitions, or a new query is refused.
     """
 
     def __init__(self, limits: LimitSettings = _DEFAULTS) -> None:
@@ -78,8 +78,8 @@ class View:
         self._listed: list[tuple[bytes, str]] = []
         """Position and id of every query, sorted."""
         self._meant: dict[tuple[str, str], LagEvent] = {}
-        """The newest event of the query that a name means, by cluster and name, until an event may
-        change that; of queries with a driver. Thousands that ended may share a name."""
+        """A cache: the newest event of the query that a name means, by cluster and name, until
+        another event may change that. Only queries with a driver."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -92,8 +92,8 @@ class View:
         return list(self._entries)
 
     def listed(self, after: bytes | None = None) -> Iterator[tuple[bytes, LagEvent]]:
-        """Positions and newest events in the order of positions, from behind `after` on. Not while
-        the view changes."""
+        """Positions and newest events in the order of positions, after `after`. The view must not
+        change during the iteration."""
         start = 0 if after is None else bisect_right(self._listed, after, key=itemgetter(0))
         for index in range(start, len(self._listed)):
             position, query_id = self._listed[index]
@@ -109,8 +109,8 @@ class View:
         return None if entry is None else entry.event
 
     def find(self, wanted: str) -> list[Entry]:
-        """The query of that id; or that the name means: its one live query, else its newest; or
-        whose id begins so. More than one where that is not unique."""
+        """The query with this id; else the query that the name means: its live query, or its
+        newest; else the queries whose id has this prefix. Several if that is ambiguous."""
         by_id = self._entries.get(wanted)
         if by_id is not None:
             return [by_id]
@@ -118,16 +118,16 @@ class View:
         return [self._entries[event.query_id] for event in meant] or self.with_prefix(wanted)
 
     def named(self, name: str) -> list[Entry]:
-        """All queries of that name, by id."""
+        """All queries of that name, sorted by id."""
         return [self._entries[i] for i in sorted(self._ids_by_name.get(name, ()))]
 
     def with_prefix(self, prefix: str) -> list[Entry]:
-        """All queries whose id begins so, by id."""
+        """All queries whose id has that prefix, sorted by id."""
         return [self._entries[i] for i in ids_with_prefix(prefix, self._entries)]
 
     def successor(self, event: LagEvent) -> str | None:
-        """The id of the query that an event's name means now, in its cluster, where no driver
-        reports the event's own query. None without a driver: those are named by folders."""
+        """The id of the query that now has the name of the event's query, in its cluster, if no
+        driver reports the latter. None without a driver: such queries are named after folders."""
         if event.query is None or event.run_id is None or is_live(event):
             return None
         meant = self._meaning(event.cluster, event.query)
@@ -136,7 +136,7 @@ class View:
         return meant.query_id if is_live(meant) or _is_newer(meant, event) else None
 
     def put(self, entry: Entry) -> bool:
-        """Put an event in; whether it is the newest of its query. Raises OverLimit."""
+        """Store an event. Returns whether it is the newest of its query. Raises OverLimit."""
         query_id = entry.event.query_id
         current = self._entries.get(query_id)
         if current is not None and entry.event.version < current.event.version:
@@ -171,7 +171,7 @@ class View:
 
     @property
     def shares(self) -> dict[str, tuple[int, int]]:
-        """How much of each limit is used: its setting, used, limit."""
+        """The use of each limit: setting to (used, limit)."""
         return {
             "queries": (len(self._entries), self._most_queries),
             "view_mb": (self.size_bytes >> 20, self._most_bytes >> 20),
@@ -195,7 +195,7 @@ class View:
         reason = f"its event of {len(entry.document):,} bytes has no room here (limits.view_mb)"
         cut = without_numbers(event, reason)
         if has_ended(event.status):
-            # An alarm stays one.
+            # An alarm remains an alarm.
             cut = msgspec.structs.replace(
                 cut, status=event.status, reason=f"{event.reason}; {reason}"
             )
@@ -240,7 +240,7 @@ class View:
 
 
 def _position(event: LagEvent) -> bytes:
-    """A key that sorts by name, then id: UTF-8 bytes sort as code points do."""
+    """A key that sorts by name, then id: UTF-8 sorts like code points."""
     return f"{event.query or ''}\0{event.query_id}".encode("utf-8", "surrogatepass")
 
 
@@ -249,6 +249,6 @@ def _is_newer(event: LagEvent, other: LagEvent) -> bool:
 
 
 def is_forgettable(event: LagEvent) -> bool:
-    """Returns whether nothing reports the query any more: no driver does; without one, neither its
+    """Returns whether no source reports the query: no driver; without a driver, neither its
     checkpoint nor its group can be read."""
     return not is_live(event) if event.run_id is not None else event.status == "UNKNOWN"

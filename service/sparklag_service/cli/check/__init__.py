@@ -1,4 +1,4 @@
-"""`sparklag check`: the checks in order, as a table or as JSON; and those of a running service."""
+"""`sparklag check`: all checks in order, as a table or JSON; the checks of a service."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from sparklag_service.cli.terminal import (
 _MARKS: Final[dict[str, Mark]] = {"ok": "ok", "note": "warn", "bad": "bad"}
 _TIMEOUT_S: Final = 5.0
 _DATE_ACCURACY_S: Final = 0.5
-"""The header Date has whole seconds."""
+"""The Date header has whole seconds."""
 _COLUMNS: Final = (
     Column("CHECK", "word", 0),
     Column("STATE", "word", 1),
@@ -164,8 +164,7 @@ class _Ready(msgspec.Struct):
 
 
 async def check_service(url: str) -> list[CheckResult]:
-    """Check readiness, clock and version of a service. Raises ServiceError where `url` is no
-    address."""
+    """Check readiness, clock and version of a service. Raises ServiceError for an invalid `url`."""
     shown = shown_url(url)
     address = f"{base_url(url)}/health/ready"
     try:
@@ -190,7 +189,7 @@ async def check_service(url: str) -> list[CheckResult]:
         date = parsedate_to_datetime(response.headers["date"])
     except (KeyError, ValueError):
         return results
-    if date.tzinfo is None:  # No date of HTTP: a proxy may add a second one.
+    if date.tzinfo is None:  # not an HTTP date: a proxy may add a second header
         return results
     ahead_s = (date - began).total_seconds() + _DATE_ACCURACY_S - took_s / 2
     accuracy_s = _DATE_ACCURACY_S + took_s / 2

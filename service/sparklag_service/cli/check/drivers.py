@@ -1,4 +1,4 @@
-"""The drivers that report now: the end of `processed-offsets`."""
+"""Checks of the drivers that report now, from the end of `processed-offsets`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sparklag_service.counters import Refusals
 from sparklag_service.evaluation.status import FEEDBACK
 
 _HEARTBEATS: Final = 3
-"""A driver reports each of its queries at every heartbeat."""
+"""Each driver reports its queries at every heartbeat."""
 _READ_S: Final = 10.0
 
 
 async def check_drivers(settings: ResolvedSettings) -> list[CheckResult]:
-    """Check the queries that drivers report now. Raises KAFKA_FAILURES."""
+    """Check the queries that drivers report now. Raises one of KAFKA_FAILURES."""
     observed = await _recent_observations(settings)
     drivers = [observation for observation in observed if observation.run_id is not None]
     if not drivers:
@@ -42,27 +42,27 @@ async def check_drivers(settings: ResolvedSettings) -> list[CheckResult]:
 
 
 def _check_driver_versions(drivers: Iterable[Observation]) -> list[CheckResult]:
-    others = {each.schema_version for each in drivers} - {SCHEMA_VERSION}
-    if not others:
+    versions = {observation.schema_version for observation in drivers} - {SCHEMA_VERSION}
+    if not versions:
         return [ok("versions", f"drivers write messages of version {SCHEMA_VERSION}, as this one")]
-    text = f"drivers write messages of version {printable(first_few(sorted(others)))}"
+    text = f"drivers write messages of version {printable(first_few(sorted(versions)))}"
     remedy = f"this command is of {SCHEMA_VERSION}: upgrade what is older, the service first"
     return [note("versions", text, remedy)]
 
 
 def _check_driver_clocks(drivers: Iterable[Observation]) -> list[CheckResult]:
     now_ms = epoch_ms()
-    ahead = [each for each in drivers if each.observed_at - now_ms > MAX_SKEW_S * 1000]
+    ahead = [driver for driver in drivers if driver.observed_at - now_ms > MAX_SKEW_S * 1000]
     if not ahead:
         return [ok("clock", "the clock of no driver is ahead of this machine's")]
     return [
         bad(
             "clock",
-            f"the clock of the driver of {_name(each)} is at least"
-            f" {(each.observed_at - now_ms) / 1000:.1f} s ahead of this machine's",
+            f"the clock of the driver of {_name(driver)} is at least"
+            f" {(driver.observed_at - now_ms) / 1000:.1f} s ahead of this machine's",
             SYNCHRONISE,
         )
-        for each in ahead
+        for driver in ahead
     ]
 
 

@@ -1,4 +1,4 @@
-"""Kafka, sparklag's topics there and the rights to them; the instances that share the work."""
+"""Checks of Kafka, of sparklag's topics and the rights to them, and of the instances."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _UNREACHED: Final = "clients have to reach it there: see its advertised.listener
 
 
 async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
-    """Check the brokers, the topics and the rights, as far as they are visible. No record is
-    written."""
+    """Check the brokers, the topics and the rights, as far as they are visible. Writes no
+    record."""
     cause = await connection_problem(settings.access)
     if cause is not None:
         text = f"Kafka at {settings.bootstrap_servers}: {cause}"
@@ -81,7 +81,9 @@ async def _check_settings(settings: ResolvedSettings) -> list[CheckResult]:
     topics = own_topics(settings)
     described = await find_problems(settings.access, topics)
     remedy = "change that setting of the topic with `kafka-configs.sh --alter`"
-    results = [bad("topics", problem, remedy) for each in described.values() for problem in each]
+    results = [
+        bad("topics", problem, remedy) for problems in described.values() for problem in problems
+    ]
     unread = [spec.name for spec in topics if spec.name not in described]
     if unread:
         text = f"no right to describe the settings of {first_few(unread)}"
@@ -124,8 +126,8 @@ def _groups(settings: Settings) -> list[str]:
 
 
 async def check_brokers(pool: BrokerPool) -> list[CheckResult]:
-    """Check that each broker is reached at the address in its metadata, and the versions of its
-    requests: it does not report its own."""
+    """Check that each broker responds at the address in its metadata. Reports the request versions
+    of the brokers, since brokers do not report their own version."""
     unreached = []
     brokers: Counter[str] = Counter()
     connections = [pool.dedicated(address) for address in pool.brokers.values()]

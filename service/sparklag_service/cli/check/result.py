@@ -1,4 +1,4 @@
-"""The result of one check, and what several checks need."""
+"""The result of one check, and common parts of several checks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 MAX_SKEW_S: Final = 2.0
-"""Time lags are wrong by as much as two clocks differ."""
+"""Time lags are wrong by the difference of the two clocks."""
 SYNCHRONISE: Final = "synchronise both with NTP: time lags are wrong by as much"
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One result. `note`: it could not be checked, or needs a look; nothing is wrong with it."""
+    """The result of one check. `note`: not checked, or worth a look, but not wrong."""
 
     check: str
     state: Literal["ok", "note", "bad"]
@@ -21,7 +21,7 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        """There is nothing to repair."""
+        """True if there is nothing to repair."""
         return self.state != "bad"
 
 
@@ -38,7 +38,7 @@ def bad(check: str, text: str, remedy: str | None = None) -> CheckResult:
 
 
 def clock_result(whose: str, ahead_s: float, accuracy_s: float) -> CheckResult:
-    """The result for a clock that is `ahead_s` before this machine's, give or take `accuracy_s`."""
+    """The result for a clock `ahead_s` ahead of this machine's, with an error of `accuracy_s`."""
     shown = f"{abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
     text = f"the clock of {whose} is {shown} (± {accuracy_s:.1f} s)"
     if abs(ahead_s) - accuracy_s > MAX_SKEW_S:

@@ -24,18 +24,18 @@ def top(url: Url = DEFAULT_URL, interval: Interval = 2.0) -> None:
     """
     if find_spec("textual") is None:
         raise MissingPackage("top needs textual: pip install 'sparklag[top]'")
-    # Textual reads keys from the first and draws on the last.
+    # Textual reads keys from stdin and draws on stderr.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise ServiceError("top needs a terminal: use `sparklag queries` where there is none")
     raise typer.Exit(asyncio.run(_run(url, interval)))
 
 
 async def _run(url: str, interval_s: float) -> int:
-    # Loading Textual takes long, and it may not be installed.
+    # Textual takes long to load, and may not be installed.
     from sparklag_service.cli.top.app import TopApp
 
     if console().is_dumb_terminal:
-        os.environ["NO_COLOR"] = "1"  # Textual looks at nothing else
+        os.environ["NO_COLOR"] = "1"  # Textual checks only this
     app = TopApp(url, interval_s)
     loop = asyncio.get_running_loop()
     for number in ending_signals(signal.SIGINT):

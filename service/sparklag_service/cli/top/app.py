@@ -20,9 +20,9 @@ from sparklag_service.cli.top.state import State, read_fleet, read_history
 from sparklag_service.cli.top.table import QueryTable
 
 _HISTORIES: Final = 4
-"""Requests for histories at once."""
+"""Concurrent requests for histories."""
 _TICK_S: Final = 1.0
-"""Ages rise between two responses."""
+"""The interval at which ages are drawn again between two responses."""
 
 
 class TopApp(App[None]):
@@ -90,7 +90,7 @@ class TopApp(App[None]):
             screen.show(epoch_ms())
 
     async def _poll(self) -> None:
-        """Read what is due, one after the other: a slow service has one request of these."""
+        """Send all requests one after the other: a slow service has at most one in flight."""
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         async with ServiceClient(self.state.url) as client:
@@ -131,8 +131,9 @@ class TopApp(App[None]):
         missing = fleet.without_history(self._visible_ids())
         for first in range(0, len(missing), _HISTORIES):
             chunk = missing[first : first + _HISTORIES]
-            if not any(await asyncio.gather(*(self._read_history(client, each) for each in chunk))):
-                # A service that hangs has cost one time-out: the next poll reports it.
+            ids = (self._read_history(client, query_id) for query_id in chunk)
+            if not any(await asyncio.gather(*ids)):
+                # A service that hangs costs one timeout; the next poll reports it.
                 return
 
     async def _read_history(self, client: ServiceClient, query_id: str) -> bool:

@@ -12,7 +12,7 @@ from sparklag_schemas.presentation.rows import CELLS, Summary, severity
 from sparklag_schemas.text.formatting import span
 
 STEP_S: Final = 60
-"""The time that a character of the sparkline shows."""
+"""The time of one character of the sparkline."""
 STEPS: Final = 60
 _STEP_MS: Final = STEP_S * 1000
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -31,7 +31,7 @@ class LagHistory:
         highest = self._highest.get(step)
         self._highest[step] = highest if lag is None else max(lag, highest or 0)
         newest = max(self._highest)
-        for old in [each for each in self._highest if each <= newest - STEPS]:
+        for old in [step for step in self._highest if step <= newest - STEPS]:
             del self._highest[old]
 
     def highest(self, now_ms: int, steps: int = STEPS) -> int | None:
@@ -40,7 +40,7 @@ class LagHistory:
 
     def sparkline(self, now_ms: int, steps: int = STEPS) -> str:
         """A character for each of the last `steps`, in proportion to the highest. Lowest block: no
-        lag; `?`: the lag was unknown; blank: it was not measured."""
+        lag; `?`: the lag was unknown; blank: not measured."""
         top = self.highest(now_ms, steps)
         now = now_ms // _STEP_MS
         return "".join(
@@ -63,20 +63,20 @@ def _character(lag: int | None, top: int | None) -> str:
 
 TREND_STEPS: Final = 12
 MARK_SIGNS: Final[dict[Mark, str]] = {"bad": "!!", "warn": "!", "ok": ""}
-"""The worst first. Beside the colour: a terminal may have none."""
+"""The worst first. Signs besides colours, which a terminal may lack."""
 _READABLE_REASON: Final = 30
 _GAP: Final = 1
 SELECTION_WIDTH: Final = 4
-"""Cells of the signs before the columns: of the selected row, and of the status."""
+"""Cells of the signs before the columns: for the selected row, and for the status."""
 
 
 class Column(NamedTuple):
-    """A heading, and the text of a query at a time in epoch milliseconds."""
+    """A heading, and a function that returns the text of a query at a time (epoch milliseconds)."""
 
     heading: str
     text: Callable[[Summary, LagHistory, int], str]
     is_number: bool = True
-    """Numbers are aligned right, and never shortened."""
+    """Numbers are aligned right and never shortened."""
 
 
 class Placed(NamedTuple):
@@ -122,15 +122,15 @@ AGE: Final = _column("measured")
 _SHOWN: Final = (NAME, STATUS, LAG, OLDEST, TREND, CHANGE, CATCH_UP, HEADROOM, BATCH, AGE, REASON)
 """The order from left to right."""
 COLUMNS: Final = (NAME, STATUS, LAG, OLDEST, TREND, REASON, CATCH_UP, AGE, BATCH, HEADROOM, CHANGE)
-"""The order of importance: the last ones are left out first."""
+"""The order of importance: the last columns are dropped first."""
 _LEAST: Final = {NAME: 16, STATUS: 9, REASON: 12}
-"""Cells that a longer text is shortened to before a column is left out."""
+"""Columns whose longer texts are shortened to these cells before a column is dropped."""
 _GROWTH: Final = ((NAME, 24), (REASON, _READABLE_REASON), (NAME, 40))
-"""What the rest of the width goes to, in turn."""
+"""Columns that get the rest of the width, in this order."""
 
 
 def widths_of(queries: Sequence[Summary], now_ms: int) -> dict[Column, int]:
-    """The cells of each column's heading or its longest text."""
+    """The width of each column's heading or longest text, in cells."""
     no_history = LagHistory()
     return {
         column: max(
@@ -142,15 +142,15 @@ def widths_of(queries: Sequence[Summary], now_ms: int) -> dict[Column, int]:
 
 
 def placed_columns(total_width: int, widths: Mapping[Column, int]) -> list[Placed]:
-    """The columns that fit beside each other, by importance, from left to right.
+    """The columns that fit, chosen by importance, from left to right.
 
-    Numbers get the width they need; the rest goes to the names and the reason.
+    Numbers get the width they need; names and the reason share the rest.
     """
     least = {column: min(width, _LEAST.get(column, width)) for column, width in widths.items()}
     free = total_width - SELECTION_WIDTH + _GAP
     shown: dict[Column, int] = {}
     for column in COLUMNS:
-        # A reason that can be read is worth more than the columns after it.
+        # A readable reason is more useful than the columns after it.
         reserved = min(widths[REASON], _READABLE_REASON) - least[REASON] if REASON in shown else 0
         if free - reserved < least[column] + _GAP and shown:
             break
@@ -195,4 +195,4 @@ ORDERS: Final[dict[str, Callable[[Summary], _Key]]] = {
     "headroom": _headroom_key,
     "query": lambda query: (query.display_name.casefold(),),
 }
-"""Keys by name, which is the column's but for the first. The lowest key comes first."""
+"""Sort keys by column name, and by `worst`. The lowest key comes first."""

@@ -47,12 +47,12 @@ measured   age of these numbers
 
 
 class LiveScreen(Screen[None]):
-    """A screen that shows the state anew each second."""
+    """A screen that shows the current state each second."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
         self.state = state
-        # Widgets are attributes: a response may come while they are not mounted yet, or no more.
+        # Widgets are attributes: a response may arrive before they are mounted, or after.
         self._alarm = _text("alarm")
 
     def on_screen_resume(self) -> None:
@@ -63,7 +63,7 @@ class LiveScreen(Screen[None]):
         raise NotImplementedError
 
     def show_alarm(self, text: str) -> None:
-        """Show a line of alarm; without text, no line."""
+        """Show a line of alarm; no line for an empty text."""
         self._alarm.update(Text(f"PAUSED  {text}" if self.state.is_paused else text))
         self._alarm.display = bool(text) or self.state.is_paused
 
@@ -84,7 +84,7 @@ class FilterInput(Input):
 
 class FleetScreen(LiveScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
-        # Priority: what is typed ahead goes to the filter already.
+        # Priority: keys typed ahead go to the filter.
         Binding("slash", "filter", "Filter", key_display="/", priority=True),
         Binding("escape", "clear_filter", show=False),
         Binding("s", "sort", "Sort"),
@@ -177,9 +177,9 @@ class QueryScreen(LiveScreen):
         self._body = _text("body")
         self._scroll = VerticalScroll(self._body)
         self.event: LagEvent | None = None
-        """None: it is not read yet."""
+        """None: not read yet."""
         self.error: str | None = None
-        """Why it was not read again."""
+        """Why the last read failed."""
 
     def compose(self) -> ComposeResult:
         yield self._alarm

@@ -1,4 +1,4 @@
-"""The state that `sparklag top` shows: the responses of the service, and its lines of text."""
+"""The state of `sparklag top`: the responses of the service, and texts for the screens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparklag_service.cli.requests import ServiceClient, decoded
 from sparklag_service.cli.top.columns import ORDERS, LagHistory
 
 _PAGE: Final = "1000"
-"""Queries in a response: the most that the service takes."""
+"""Queries in a response: the maximum of the service."""
 
 
 class LagPage(Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ async def read_history(client: ServiceClient, query_id: str, step_s: int) -> lis
 
 @dataclass(frozen=True)
 class Listing:
-    """Which queries are listed, and in which order."""
+    """The selection and order of the listed queries."""
 
     order: str = next(iter(ORDERS))
     is_reversed: bool = False
@@ -91,15 +91,15 @@ def _searched(query: Summary) -> str:
 
 
 class Fleet:
-    """The queries as of the last response, and whether the service answers."""
+    """The queries of the last response, and whether the service responds."""
 
     def __init__(self) -> None:
         self.queries: dict[str, Summary] = {}
         self.failing: dict[str, str] = {}
         self.read_at_ms: int | None = None
-        """The time of the last response. None: there is none yet."""
+        """The time of the last response. None: no response yet."""
         self.error: str | None = None
-        """Why there is no response. None: there is one."""
+        """Why the last request failed. None: it succeeded."""
         self._histories: dict[str, LagHistory] = {}
         self._loaded: set[str] = set()
 
@@ -111,19 +111,19 @@ class Fleet:
         self.read_at_ms, self.error = now_ms, None
         for query in page.queries:
             self.history(query.query_id).add(query.measured_at, query.total_lag)
-        self._histories = {each: self._histories[each] for each in self.queries}
+        self._histories = {query_id: self._histories[query_id] for query_id in self.queries}
         self._loaded &= self.queries.keys()
 
     def fail(self, reason: str) -> None:
-        """Keep the queries of the last response, with the reason why there is no new one."""
+        """Store the reason of a failed request; the queries of the last response stay."""
         self.error = reason
 
     def history(self, query_id: str) -> LagHistory:
         return self._histories.setdefault(query_id, LagHistory())
 
     def without_history(self, query_ids: Iterable[str]) -> list[str]:
-        """The queries whose history is still to be read from the service."""
-        return [each for each in query_ids if each in self.queries and each not in self._loaded]
+        """The queries whose history must still be read from the service."""
+        return [i for i in query_ids if i in self.queries and i not in self._loaded]
 
     def load_history(self, query_id: str, points: Iterable[LagPoint]) -> None:
         for point in points:
@@ -131,7 +131,7 @@ class Fleet:
         self._loaded.add(query_id)
 
     def outdate_histories(self) -> None:
-        """Read all histories again: the service measured while there was no response."""
+        """Have all histories read again: the service measured while no response arrived."""
         self._loaded.clear()
 
 
@@ -188,7 +188,7 @@ class State:
         return text
 
     def alarm(self, now_ms: int) -> str:
-        """Why the numbers are old or incomplete. Empty: they are neither."""
+        """Why the numbers are old or incomplete; empty if they are not."""
         fleet = self.fleet
         if fleet.error is not None:
             at_ms = fleet.read_at_ms

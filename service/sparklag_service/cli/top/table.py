@@ -1,4 +1,4 @@
-"""The table of queries: it renders the lines that are visible, and refreshes those that changed."""
+"""The table of queries: renders the visible lines, and refreshes only lines that changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SELECTED: Final = Style(reverse=True)
 
 
 class QueryTable(ScrollView, can_focus=True):
-    """A row for each query; one is selected, at first the top one, whichever query that is."""
+    """A row for each query. One row is selected: at first the top row, whichever query that is."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Select", key_display="↑↓", show=True),
@@ -64,7 +64,7 @@ class QueryTable(ScrollView, can_focus=True):
         self._columns: list[Placed] = []
         self._cursor = 0
         self._followed: str | None = None
-        """The selected query. None: whichever is on top."""
+        """The selected query. None: the top one."""
         self._lines: list[Strip] = []
 
     @property
@@ -75,15 +75,15 @@ class QueryTable(ScrollView, can_focus=True):
     def visible_ids(self) -> list[str]:
         """Ids of the queries on the screen."""
         top = self.scroll_offset.y
-        return [each.query_id for each in self._queries[top : top + self.size.height]]
+        return [query.query_id for query in self._queries[top : top + self.size.height]]
 
     def show(self, queries: list[Summary], now_ms: int) -> None:
         """Show the queries from top to bottom."""
         self._queries, self._now_ms = queries, now_ms
         widths = widths_of(queries, now_ms)
-        # A column that grows and shrinks with each response would have the others jump.
+        # Columns never shrink between responses: the other columns would jump.
         self._widths = {
-            each: max(width, self._widths.get(each, 0)) for each, width in widths.items()
+            column: max(width, self._widths.get(column, 0)) for column, width in widths.items()
         }
         self._columns = placed_columns(self._row_width, self._widths)
         self.virtual_size = Size(self._row_width, len(queries))
@@ -96,12 +96,12 @@ class QueryTable(ScrollView, can_focus=True):
         else:
             self._cursor = max(0, min(self._cursor, len(ids) - 1))
             self._followed = ids[self._cursor] if self._cursor else None
-        if self._cursor != before:  # who scrolls with the mouse is not taken back
+        if self._cursor != before:  # keeps the place of a user who scrolls with the mouse
             self._reveal()
         self._refresh_changed()
 
     def headings(self) -> str:
-        cells = [_aligned(each.column.heading, each) for each in self._columns]
+        cells = [_aligned(placed.column.heading, placed) for placed in self._columns]
         return " " * SELECTION_WIDTH + " ".join(cells)
 
     def render_line(self, y: int) -> Strip:
@@ -117,7 +117,7 @@ class QueryTable(ScrollView, can_focus=True):
         self.post_message(self.Moved())
 
     def on_click(self, event: Click) -> None:
-        """Select the row; open it where it is selected."""
+        """Select the row, or open it if it is selected."""
         row = event.y + self.scroll_offset.y
         if row == self._cursor:
             self.action_open()
