@@ -431,7 +431,7 @@ def in_place_of_kafka(kafka: SimulatedKafka) -> Iterator[None]:
         f"{package}.publishing.own_topics.create_missing": create_missing,
         f"{package}.publishing.own_topics.find_problems": find_problems,
         f"{package}.publishing.own_topics.explain_error": explain_error,
-        f"{package}.intakes.reading.explain_error": explain_error,
+        f"{package}.supervision.explain_error": explain_error,
         f"{package}.intakes.topic.explain_error": explain_error,
         "sparklag_kafka.brokers.pool.connection_problem": connection_problem,
         # Records' own times, the live stream and the history are not simulated.
