@@ -131,8 +131,8 @@ class TopApp(App[None]):
         missing = fleet.without_history(self._visible_ids())
         for first in range(0, len(missing), _HISTORIES):
             chunk = missing[first : first + _HISTORIES]
-            ids = (self._read_history(client, query_id) for query_id in chunk)
-            if not any(await asyncio.gather(*ids)):
+            reads = (self._read_history(client, query_id) for query_id in chunk)
+            if not any(await asyncio.gather(*reads)):
                 # A service that hangs costs one timeout; the next poll reports it.
                 return
 
