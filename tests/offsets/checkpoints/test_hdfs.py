@@ -67,7 +67,8 @@ def test_what_cannot_be_read_is_one_line_each(hdfs: HdfsCluster, folder: str) ->
     with pytest.raises(CheckpointNotFound, match=re.escape(f"{location}/x*: no checkpoint")):
         store.find(f"{location}/x*")
     hdfs.client().pipe(f"{folder}/cps/batch_fails/offsets/1", bytes(MAX_FILE_BYTES + 1))
-    with pytest.raises(MalformedCheckpoint, match=f"batch_fails/offsets/1 has more than {MAX_FILE_BYTES:,} "):
+    too_long = f"batch_fails/offsets/1 has more than {MAX_FILE_BYTES:,} bytes"
+    with pytest.raises(MalformedCheckpoint, match=too_long):
         read_checkpoint(store, f"{location}/batch_fails")
     hdfs.client().chmod(f"{folder}/cps", "700")
     other = CheckpointStore(hdfs.storage(user="somebody-else"), 60.0)
