@@ -48,6 +48,7 @@ def state(*sources: TrackedSource, **fields: Any) -> QueryState:
             "cluster": "default",
             "observed_at": 1_000,
             "driver_written_at_ms": 1_000,
+            "processed_at": _EPOCH_MS + 100_000,
             "sources": sources or (source({"orders": {0: 5}}),),
             **fields,
         }

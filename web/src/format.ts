@@ -56,6 +56,7 @@ export function trend(rate: number | null | undefined): string {
 /** Until the lag is gone; `reason` is the event's `catch_up_reason`. */
 export function catchUp(seconds: number | null | undefined, reason: string | null | undefined): string {
   if (seconds != null) return seconds > 0 ? span(seconds) : "";
+  if (reason?.startsWith("overdue")) return "overdue";
   const atTheseRates = reason != null && /^(never at these rates|it keeps pace but does not catch up)/.test(reason);
   return atTheseRates ? "never" : UNKNOWN;
 }

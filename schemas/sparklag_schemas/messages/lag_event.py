@@ -67,6 +67,12 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     does not answer. Null: at the event's `measured_at`."""
     lost_records: Count | None = None
     """Records deleted before the query read them; `lag` counts them too."""
+    advanced_at: EpochMs | None = None
+    """When `processed_offset` last advanced, epoch milliseconds. Null: not since it was first
+    observed."""
+    rising_since: EpochMs | None = None
+    """Since when the lag has only risen from batch to batch, epoch milliseconds. Null: it fell, or
+    did not rise in the last batch."""
     rewound_from: Offset | None = None
     """The offset from which the query went back. Null once the query has reached it again."""
     status: OpenStatus = "UNKNOWN"
@@ -168,6 +174,12 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     loss_expected_at: EpochMs | None = None
     """When retention will delete unread records, epoch milliseconds, at the current rates of query
     and retention. Null: not expected, or not known."""
+    behind_since: EpochMs | None = None
+    """Since when it has had records to read, was not idle and completed no batch, epoch
+    milliseconds: STALL and STOP count from it. Null: nothing to read, or it never completed one."""
+    rising_since: EpochMs | None = None
+    """Since when `total_lag` has only risen from batch to batch, epoch milliseconds. Null: it fell,
+    or did not rise in the last batch."""
     skew: Share | None = None
     """Share of `total_lag` that is in the worst partition, 0 to 1. Null: there is no lag, or one
     partition."""

@@ -11,6 +11,7 @@ from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicL
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.presentation.rows import QueryLag, partitions_of
 from sparklag_schemas.text.formatting import (
+    OVERDUE,
     ago,
     clock_time,
     number,
@@ -119,16 +120,19 @@ def _oldest(event: LagEvent) -> str:
 def _pace(event: LagEvent) -> str:
     if event.input_rate is None and event.processed_rate is None:
         return ""
-    processed = per_second(event.processed_rate, " records")
-    text = f"input {per_second(event.input_rate, ' records')}, processed {processed}"
+    text = f"input {per_second(event.input_rate, ' records')}"
+    if event.processed_rate is not None:
+        text += f", processed {per_second(event.processed_rate, ' records')}"
     if event.lag_trend is not None:
         text += f", lag {trend(event.lag_trend)}"
     if not event.total_lag:
         return text
     if event.catch_up_s is not None:
         return f"{text}; caught up in {span(event.catch_up_s)}"
-    # The reason continues with rates that are already in this line.
-    why = (event.catch_up_reason or "").partition(":")[0]
+    why = event.catch_up_reason or ""
+    if not why.startswith(OVERDUE):
+        # The reason continues with rates that are already in this line.
+        why = why.partition(":")[0]
     return f"{text}; catch-up: {why}" if why else text
 
 

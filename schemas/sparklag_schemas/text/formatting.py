@@ -8,6 +8,8 @@ from typing import Final
 KEEPS_PACE: Final = "it keeps pace but does not catch up"
 NEVER: Final = "never at these rates"
 """The beginning of a `catch_up_reason` where the lag never ends."""
+OVERDUE: Final = "overdue"
+"""The beginning of a `catch_up_reason` where the next batch takes far longer than usual."""
 
 
 def span(seconds: float) -> str:
@@ -67,6 +69,8 @@ def catch_up(seconds: float | None, reason: str | None) -> str:
     """The time until the lag is gone; `reason` is the event's `catch_up_reason`."""
     if seconds is not None:
         return span(seconds) if seconds > 0 else ""
+    if reason is not None and reason.startswith(OVERDUE):
+        return OVERDUE
     at_these_rates = reason is not None and reason.startswith((NEVER, KEEPS_PACE))
     return "never" if at_these_rates else "unknown"
 

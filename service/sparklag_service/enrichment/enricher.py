@@ -102,10 +102,16 @@ class Enricher:
         )
 
     def adopt(self, event: LagEvent, at: MeasureTime) -> None:
-        """Add the latest offsets in another instance's event to the history."""
-        at_s = at.monotonic_s(event.measured_at)
+        """Add the latest offsets in another instance's event to the history, and the position whose
+        record is the oldest: the log ended there when it arrived."""
+        at_s, oldest_s = at.monotonic_s(event.measured_at), event.max_time_lag_s
         for topic in event.topics:
             cluster = self._cluster_of(topic.cluster)
+            arrived = {
+                partition.partition: partition.processed_offset
+                for partition in topic.partitions
+                if partition.processed_offset is not None and partition.time_lag_s == oldest_s
+            }
             ends = {
                 partition.partition: partition.latest_offset
                 for partition in topic.partitions
@@ -114,6 +120,8 @@ class Enricher:
             if cluster is not None and ends:
                 history = cluster.topic(topic.topic).log_ends_of(topic.isolation_level)
                 history.insert(at_s, ends)
+                if oldest_s:
+                    history.insert(at_s - oldest_s, arrived)
 
     def release(self, query_id: str) -> None:
         """Stop measuring a query. Its results in flight are discarded."""

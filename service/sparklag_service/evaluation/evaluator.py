@@ -20,6 +20,7 @@ from sparklag_schemas import (
 from sparklag_schemas.messages.bounds import MAX_RATE, bounded, bounded_s
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.observation import QueryMessage
+from sparklag_schemas.messages.query_names import has_ended
 from sparklag_service.enrichment.cluster_offsets import MeasureTime, OffsetsByCluster
 from sparklag_service.evaluation.burrow import CommitWindow, inherited_window
 from sparklag_service.evaluation.query_history import (
@@ -31,7 +32,7 @@ from sparklag_service.evaluation.query_history import (
 from sparklag_service.evaluation.rates import catch_up, headroom_of, rates_of
 from sparklag_service.evaluation.status import Evidence, query_status
 from sparklag_service.evaluation.topic_measure import measure_query
-from sparklag_service.evaluation.trends import TopicTrends
+from sparklag_service.evaluation.trends import FLAGS, TopicTrends
 from sparklag_service.tracking.query_state import QueryState, identity, query_fields
 
 
@@ -84,19 +85,25 @@ class Evaluator:
         thresholds = previous.thresholds if previous is not None else None
         if thresholds is None or last is None or last.query != state.query:
             thresholds = self.thresholds_of(state.query, state.query_id)
-        before = previous.history if previous is not None else start_history(state, measure_time)
+        if previous is not None:
+            before = previous.history
+        else:
+            before = start_history(state, measure_time, thresholds)
         since_s = max(0.0, measure_time.now_s - before.at_s)
         measured = measure_query(state, offsets, measure_time, self.latest_max_age_s, last, since_s)
         lag = _query_lag(measured.topics)
         history = advance_history(before, state, measured, measure_time, thresholds)
         headroom = headroom_of(measured.topics, history, measure_time)
-        rates = rates_of(history)
+        overdue = history.overdue(state, thresholds)
+        rates = rates_of(history, overdue)
         alarm_age_s = history.alarm_age_s()
         catch_up_s, _ = catch_up(lag.total, rates, state.batch, "OK")
-        gets_better = rates.lag_falls or (catch_up_s is not None and catch_up_s <= alarm_age_s)
+        gets_better = history.has_rates() and (
+            rates.lag_falls or (catch_up_s is not None and catch_up_s <= alarm_age_s)
+        )
         window = self._window(state, measured.topics, measure_time, thresholds, previous)
         if window is None:
-            topics = _with_flags(measured.topics, history.trends, alarm_age_s, gets_better)
+            topics = _with_trends(measured.topics, history.trends, alarm_age_s, last, gets_better)
         else:
             usual_s = (thresholds.window - 1) * (history.usual.interval_s or 0.0)
             least_s = max(thresholds.stall_after_s, usual_s)
@@ -120,8 +127,13 @@ class Evaluator:
         rates = rates.at_status(status)
         commits_offsets = traits_of(state.origin).commits_offsets
         catch_up_s, catch_up_reason = catch_up(lag.total, rates, state.batch, status)
+        fields = query_fields(state)
+        if has_ended(status):
+            # A driver that is gone runs no batch.
+            fields.update(running_batch=None, activity=None)
+        behind_since_s = history.stalled_since_s()
         event = LagEvent(
-            **query_fields(state),
+            **fields,
             event_id=event_id,
             cause=cause,
             measured_by=self.measured_by,
@@ -131,7 +143,7 @@ class Evaluator:
             total_lag=lag.total,
             max_lag=lag.max,
             max_time_lag_s=lag.max_time_s,
-            in_flight=_in_flight(state, partitions),
+            in_flight=None if has_ended(status) else _in_flight(state, partitions),
             unknown_partitions=len(partitions) - lag.partitions,
             lost_records=bounded(sum(partition.lost_records or 0 for partition in partitions)),
             skew=lag.skew,
@@ -145,6 +157,8 @@ class Evaluator:
             min_headroom_records=headroom.records,
             min_headroom_s=headroom.seconds,
             loss_expected_at=headroom.loss_expected_at_ms,
+            behind_since=_epoch_ms(behind_since_s, measure_time),
+            rising_since=None if history.rise is None else history.rise.since_ms,
             usual_batch_s=_rounded(history.usual.batch_s),
             usual_interval_s=_rounded(history.usual.interval_s),
             other_run_id=state.other_run_id,
@@ -217,34 +231,59 @@ def without_numbers(event: LagEvent, reason: str) -> LagEvent:
     return unknown_event(event, by, at_ms, event_id=event.event_id, reason=reason)
 
 
-def _with_flags(
+def _with_trends(
     topics: Sequence[TopicLag],
     trends: Mapping[SourceTopic, TopicTrends],
     alarm_age_s: float,
+    last: LagEvent | None,
     gets_better: bool,
 ) -> list[TopicLag]:
-    """Topics with the verdicts on the past of their partitions: for partitions that are OK and have
-    old enough records; no WARN if the lag of the query `gets_better`."""
-    flagged = list(topics)
-    for index, topic in enumerate(topics):
+    """Topics with `rising_since`, and the verdicts on the past of their partitions: for partitions
+    that are OK and have old enough records; no WARN if the lag of the query `gets_better`.
+
+    A minimum age is no evidence against the verdict in the `last` event: its records may be older.
+    """
+    were = {
+        (topic.source, topic.topic, partition.partition): partition.status
+        for topic in (() if last is None else last.topics)
+        for partition in topic.partitions
+        if partition.status in FLAGS
+    }
+
+    def with_trend(topic: TopicLag, partition: PartitionLag, of_topic: TopicTrends) -> PartitionLag:
+        number = partition.partition
+        rise, flag = of_topic.rises.get(number), of_topic.flags.get(number)
+        since_ms = None if rise is None else rise.since_ms
+        if (
+            flag is not None
+            and partition.status == "OK"
+            and not (gets_better and flag.status == "WARN")
+            and (
+                (partition.time_lag_s or 0) > alarm_age_s
+                or (
+                    partition.time_lag_method == "floor"
+                    and were.get((topic.source, topic.topic, number)) == flag.status
+                )
+            )
+        ):
+            status, reason = flag
+            return replace(partition, status=status, reason=reason, rising_since=since_ms)
+        if since_ms != partition.rising_since:
+            return replace(partition, rising_since=since_ms)
+        return partition
+
+    result = []
+    for topic in topics:
         of_topic = trends.get((topic.source, topic.topic))
-        if of_topic is None or not of_topic.flags:
-            continue
-        verdicts = {
-            number: flag
-            for number, flag in of_topic.flags.items()
-            if not (gets_better and flag.status == "WARN")
-        }
-        partitions = [
-            replace(partition, status=flag.status, reason=flag.reason)
-            if partition.status == "OK"
-            and (flag := verdicts.get(partition.partition)) is not None
-            and (partition.time_lag_s or 0) > alarm_age_s
-            else partition
-            for partition in topic.partitions
-        ]
-        flagged[index] = replace(topic, partitions=partitions)
-    return flagged
+        if of_topic is not None and (of_topic.rises or of_topic.flags or of_topic.had_rises):
+            partitions = [with_trend(topic, each, of_topic) for each in topic.partitions]
+            topic = replace(topic, partitions=partitions)
+        result.append(topic)
+    return result
+
+
+def _epoch_ms(monotonic_s: float | None, measure_time: MeasureTime) -> int | None:
+    return None if monotonic_s is None else max(0, measure_time.epoch_ms(monotonic_s))
 
 
 def _rounded(number: float | None) -> float | None:

@@ -16,17 +16,28 @@ from msgspec.structs import replace
 
 from sparklag_schemas import Batch, LagEvent, Thresholds, TopicLag
 from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.text.formatting import OVERDUE, span
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.topic_measure import MeasuredQuery
-from sparklag_service.evaluation.trends import FLAGS, LagRise, TopicTrends, Verdict, extended
+from sparklag_service.evaluation.trends import (
+    LagRise,
+    TopicTrends,
+    extended,
+    resume_rise,
+    resume_trends,
+)
 from sparklag_service.tracking.query_state import QueryState
 
 RECENT_S: Final = 60.0
 """The period of rates, if it has enough commits."""
 _ARRIVALS_EVERY_S: Final = 5.0
 _ALARM_AGE_S: Final = 30.0
+_OVERDUE_S: Final = 30.0
+_EVIDENT_INTERVALS: Final = 3
 _ALARM_INTERVALS: Final = 2
 """An unread record is at most one interval and one batch old, where batches have fixed times."""
+
+_NO_COMMIT: Final = (None, None)
 
 SourceTopic = tuple[int, str]
 """Index of a source, and a topic."""
@@ -87,11 +98,12 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     """The lag at an earlier commit, at least a minute ago if possible."""
     earlier_s: float = 0.0
     lag: int | None = None
-    """Lag of the whole query, after the last commit."""
+    """Lag of the whole query, after the last commit at which it was known."""
     rise: LagRise | None = None
     """The rise of `lag`."""
-    flag: Verdict | None = None
-    """The verdict on `rise`."""
+    has_evidence: bool = False
+    """True: a commit was observed, the last one was recent at the first measurement, or there was
+    nothing to read."""
     usual: UsualTimes = UsualTimes()
     """Measured by this instance or its predecessor."""
 
@@ -100,14 +112,33 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
         usual_s = max(self.usual.interval_s or 0.0, self.usual.batch_s or 0.0)
         return max(_ALARM_AGE_S, _ALARM_INTERVALS * usual_s)
 
+    def has_rates(self) -> bool:
+        """Returns whether the rates cover enough commits to be evidence against a verdict."""
+        return len(self.commits) > _EVIDENT_INTERVALS
+
     def recent(self) -> Sequence[CommitSample]:
         """The commits that rates are computed from: those of the last minute, or of the last three
         intervals if those took longer."""
         last = len(self.commits) - 1
-        for first in range(last - 3, 0, -1):
+        for first in range(last - _EVIDENT_INTERVALS, 0, -1):
             if self.commits[last].at_s - self.commits[first].at_s >= RECENT_S:
                 return self.commits[first:]
         return self.commits
+
+    def overdue(self, state: QueryState, thresholds: Thresholds) -> str | None:
+        """Why the next commit is overdue: it has taken `stall_factor` times as long as usual, and
+        30 s. None: it is not, or the usual time is not known."""
+        batch, step = state.running_batch, traits_of(state.origin).step
+        waits, usual_s = f"no {step}", max(self.usual.interval_s or 0.0, self.usual.batch_s or 0.0)
+        since_s = self.stalled_since_s()
+        taken_s = 0.0 if since_s is None else self.at_s - since_s
+        if batch is not None and self.usual.batch_s is not None:
+            waits, usual_s = "the running batch has taken", self.usual.batch_s
+            taken_s = (batch.observed_at - batch.started_at) / 1000
+        if not usual_s or taken_s <= max(_OVERDUE_S, thresholds.stall_factor * usual_s):
+            return None
+        for_s = span(taken_s) if batch is not None else f"for {span(taken_s)}"
+        return f"{OVERDUE}: {waits} {for_s}, usually {span(usual_s)}"
 
     def stalled_since_s(self) -> float | None:
         """Since when the query lags, is not idle and completes nothing. None: it does not lag, or
@@ -118,13 +149,16 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
         return max(last_s, self.behind_since_s, self.idle_s or self.behind_since_s)
 
 
-def start_history(state: QueryState, measure_time: MeasureTime) -> QueryHistory:
+def start_history(
+    state: QueryState, measure_time: MeasureTime, thresholds: Thresholds
+) -> QueryHistory:
     """The history of a query without an earlier measurement."""
     return _with_last_commit(
         QueryHistory(
             at_s=measure_time.now_s,
             commit_key=_commit_key(state),
             idle_key=state.idle_at_ms,
+            has_evidence=_is_recent(state, measure_time, thresholds),
             first_read_s=measure_time.now_s if traits_of(state.origin).commits_offsets else None,
         ),
         measure_time,
@@ -136,19 +170,14 @@ def start_history(state: QueryState, measure_time: MeasureTime) -> QueryHistory:
 def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
     """The history of a query that another instance measured, as far as its last event contains it.
 
-    The verdicts on its past (STALL, WARN) hold until the next commit.
+    The verdicts on its past (STALL, WARN) hold until contrary evidence. Time in which nobody
+    measured is no evidence of a stall.
     """
-    measured_s = min(measure_time.now_s, measure_time.monotonic_s(event.measured_at))
-    trends: dict[SourceTopic, TopicTrends] = {}
-    for topic in event.topics:
-        flags = {
-            partition.partition: Verdict(partition.status, partition.reason)
-            for partition in topic.partitions
-            if partition.status in FLAGS
-        }
-        if flags:
-            trends[topic.source, topic.topic] = TopicTrends(flags=flags)
+    now_s = measure_time.now_s
+    measured_s = min(now_s, measure_time.monotonic_s(event.measured_at))
     behind_since_s = measured_s - (event.max_time_lag_s or 0.0) if event.total_lag else None
+    if event.behind_since is not None:
+        behind_since_s = now_s - max(0, event.measured_at - event.behind_since) / 1000
     first_read_s = None
     if traits_of(event.origin).commits_offsets:
         # Without `processed_at` no commit was observed: the status is as old as the first read.
@@ -163,11 +192,15 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
         # The change of owner must not raise an alarm: the query may have been idle. A group is
         # never idle.
         idle_s=None
-        if first_read_s is not None or event.status in ("STALL", "STOP")
+        if first_read_s is not None or event.behind_since or event.status in ("STALL", "STOP")
         else measured_s,
         behind_since_s=behind_since_s,
-        trends=trends,
-        flag=Verdict("WARN", event.reason) if event.status == "WARN" else None,
+        trends={
+            (topic.source, topic.topic): resume_trends(topic, event, measure_time)
+            for topic in event.topics
+        },
+        rise=resume_rise(event.rising_since, event, event.status == "WARN"),
+        has_evidence=event.status != "UNKNOWN",
         usual=UsualTimes(event.usual_batch_s, event.usual_interval_s),
     )
     return _with_last_commit(history, measure_time, event.processed_at, _duration_s(event.batch))
@@ -187,30 +220,32 @@ def advance_history(
     if _is_behind(topics, thresholds.allowed_lag):
         behind_since_s = now_s if history.behind_since_s is None else history.behind_since_s
     arrived = history.arrived + measured.arrived
+    is_read = all(topic.total_lag == 0 for topic in topics) and bool(topics)
     history = replace(
         history,
         at_s=now_s,
         idle_key=state.idle_at_ms,
         idle_s=now_s if is_idle else history.idle_s,
         behind_since_s=behind_since_s,
+        has_evidence=history.has_evidence or is_read,
         moved=history.moved + measured.moved,
         arrived=arrived,
         arrivals=_with_arrivals(history.arrivals, ArrivalSample(now_s, arrived)),
     )
     if _commit_key(state) == history.commit_key:
         return history
-    return _with_commit(history, state, topics, now_s, thresholds)
+    return _with_commit(history, state, topics, measure_time, thresholds)
 
 
 def _with_commit(
     history: QueryHistory,
     state: QueryState,
     topics: Sequence[TopicLag],
-    now_s: float,
+    measure_time: MeasureTime,
     thresholds: Thresholds,
 ) -> QueryHistory:
     waited_s = None
-    before_s = now_s
+    before_s = now_s = measure_time.now_s
     if history.commits:
         before_s = history.commits[-1].at_s
         waited_s = now_s - max(before_s, history.idle_s or before_s)
@@ -221,17 +256,18 @@ def _with_commit(
         now_s, waited_s, batches, _duration_s(state.batch), history.moved, history.arrived
     )
     of_group = traits_of(state.origin).commits_offsets
-    lag = sum(topic.total_lag or 0 for topic in topics)
-    rise = None
+    lag, rise = _whole_lag(topics), history.rise
+    lags = [each for each in (lag, history.lag) if each is not None]
     # A group commits its partitions one by one, so an uncommitted partition is no rise.
-    if not of_group and min(lag, history.lag or 0) > thresholds.allowed_lag:
-        rise = extended(history.rise, lag, history.lag or 0)
-    flag = rise.verdict(lag) if rise is not None and rise.is_trend(thresholds) else None
+    if of_group or min(lags, default=1 + thresholds.allowed_lag) <= thresholds.allowed_lag:
+        rise = None
+    elif lag is not None:
+        rise = extended(rise, lag, history.lag, measure_time.epoch_ms(before_s))
     trends = {}
     for topic in topics:
         key = (topic.source, topic.topic)
         of_topic = history.trends.get(key, TopicTrends())
-        trends[key] = of_topic.after(topic, thresholds, now_s, of_group=of_group)
+        trends[key] = of_topic.after(topic, thresholds, measure_time, before_s, of_group=of_group)
     earlier, earlier_s = history.earlier, history.earlier_s
     if not earlier or now_s - earlier_s > 2 * RECENT_S:
         earlier = {key: of.last for key, of in history.trends.items() if of.last}
@@ -245,10 +281,19 @@ def _with_commit(
         trends=trends,
         earlier=earlier,
         earlier_s=earlier_s,
-        lag=lag,
+        lag=lag if lag is not None else history.lag,
         rise=rise,
-        flag=flag,
+        # A first position may be of an old batch.
+        has_evidence=history.has_evidence
+        or history.commit_key != _NO_COMMIT
+        or _is_recent(state, measure_time, thresholds),
     )
+
+
+def _whole_lag(topics: Sequence[TopicLag]) -> int | None:
+    """The lag of the query. None: that of some partition is not known."""
+    lags = [partition.lag for topic in topics for partition in topic.partitions]
+    return sum(lag or 0 for lag in lags) if None not in lags else None
 
 
 def _usual(commits: Sequence[CommitSample]) -> UsualTimes:
@@ -300,6 +345,12 @@ def _commit_key(state: QueryState) -> tuple[int | None, int | None]:
 def _key(batch_id: int | None, processed_at_ms: int | None) -> tuple[int | None, int | None]:
     # A driver and its checkpoint have different times for the same batch.
     return (batch_id, processed_at_ms if batch_id is None else None)
+
+
+def _is_recent(state: QueryState, measure_time: MeasureTime, thresholds: Thresholds) -> bool:
+    if state.processed_at is None:
+        return False
+    return measure_time.now_ms - state.processed_at <= thresholds.stall_after_s * 1000
 
 
 def _duration_s(batch: Batch | None) -> float | None:

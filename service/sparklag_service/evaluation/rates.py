@@ -35,10 +35,14 @@ class Rates:
     processed: float | None = None
     batch: float | None = None
     commits: float | None = None
+    overdue: str | None = None
+    """Why the next commit is overdue: then `processed` is not known. None: it is not overdue."""
 
     @property
     def trend(self) -> float | None:
-        """The growth of the lag."""
+        """The growth of the lag: by all that arrives, until the next commit is completed."""
+        if self.overdue is not None:
+            return self.input
         if self.input is None or self.processed is None:
             return None
         return self.input - self.processed
@@ -55,8 +59,8 @@ class Rates:
         return Rates(self.input, 0.0, None, 0.0) if status in _ENDED else self
 
 
-def rates_of(history: QueryHistory) -> Rates:
-    """The rates at the time of the last measurement."""
+def rates_of(history: QueryHistory, overdue: str | None = None) -> Rates:
+    """The rates at the time of the last measurement. See `QueryHistory.overdue`."""
     recent, now_s = history.recent(), history.at_s
     processed = batch = commits = None
     if len(recent) > 1:
@@ -82,7 +86,7 @@ def rates_of(history: QueryHistory) -> Rates:
         since_s, arrived_before = recent[0].at_s, recent[0].arrived
     long_enough = now_s - since_s >= _LEAST_S
     input_rate = (history.arrived - arrived_before) / (now_s - since_s) if long_enough else None
-    return Rates(input_rate, processed, batch, commits)
+    return Rates(input_rate, None if overdue else processed, batch, commits, overdue)
 
 
 def catch_up(
@@ -101,6 +105,8 @@ def catch_up(
         return None, "the query is stalled"
     if status in (*_ENDED, "GONE"):
         return None, "the query is not running"
+    if rates.overdue is not None:
+        return None, rates.overdue
     if rates.input is None or rates.processed is None:
         return None, "fewer than two batches observed"
     limited = batch is not None and batch.rate_limited

@@ -15,11 +15,11 @@ from typing import Final, cast
 from sparklag_schemas import PartitionLag, RunningBatch, Status, Thresholds
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.topics import feedback_topics
-from sparklag_schemas.text.formatting import span
+from sparklag_schemas.text.formatting import ago, span
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.query_history import QueryHistory
 from sparklag_service.evaluation.rates import Headroom
-from sparklag_service.evaluation.topic_measure import NO_BATCH
+from sparklag_service.evaluation.topic_measure import NO_BATCH, NOT_READ
 from sparklag_service.evaluation.trends import Verdict
 from sparklag_service.tracking.query_state import QueryState
 
@@ -85,7 +85,9 @@ def query_status(
         if overriding is not None:
             return overriding
     has_position = evidence.state.has_position
-    candidates: list[PartitionLag | Verdict] = [v for v in unmeasured if v.reason != NO_BATCH]
+    candidates: list[PartitionLag | Verdict] = [
+        verdict for verdict in unmeasured if verdict.reason not in (NO_BATCH, NOT_READ)
+    ]
     rules = _OF_LAG if evidence.is_window_judged else (*_OF_LAG, *_OF_THE_PAST)
     candidates += [verdict for rule in rules if (verdict := rule(evidence)) is not None]
     candidates += [
@@ -99,7 +101,8 @@ def query_status(
     ]
     if not candidates:
         if not has_position:
-            return Verdict("UNKNOWN", NO_BATCH)
+            is_first = evidence.state.batch_id is None
+            return Verdict("UNKNOWN", NO_BATCH if is_first else NOT_READ)
         return Verdict("OK", None) if partitions else Verdict("UNKNOWN", _NO_PARTITION)
     worst = max(candidates, key=lambda candidate: _RANK[candidate.status])
     if isinstance(worst, Verdict):
@@ -204,12 +207,13 @@ def stalled(evidence: Evidence) -> Verdict | None:
     """STALL or STOP, Burrow's rule 2: nothing is completed for much longer than usual.
 
     A query with a live driver is STALL; without a driver it is STOP, like an ended one. A group may
-    have no commit since its first read. The usual times are known after two batches.
+    have no commit since its first read. The usual times are known after two batches; a query
+    without a driver is STOP without them.
     """
     state, thresholds, usual = evidence.state, evidence.thresholds, evidence.history.usual
     since_s, traits = evidence.history.stalled_since_s(), traits_of(state.origin)
     is_usual_known = usual.interval_s is not None or usual.batch_s is not None
-    if since_s is None or not (is_usual_known or traits.commits_offsets):
+    if since_s is None or not (is_usual_known or state.run_id is None):
         return None
     stalled_s = evidence.history.at_s - since_s
     usual_s = max(usual.interval_s or 0.0, usual.batch_s or 0.0)
@@ -268,9 +272,24 @@ def completes_nothing(evidence: Evidence) -> Verdict | None:
 def lag_grows(evidence: Evidence) -> Verdict | None:
     """WARN, Burrow's rule 6 on the whole query: the lag grew throughout the window of commits, and
     records are older than the usual times explain."""
-    flag = evidence.history.flag
+    rise, lag = evidence.history.rise, evidence.total_lag
+    if rise is None or lag is None or evidence.gets_better:
+        return None
     old_enough = (evidence.max_time_lag_s or 0) > evidence.history.alarm_age_s()
-    return flag if flag is not None and old_enough and not evidence.gets_better else None
+    if not old_enough or not rise.is_trend(evidence.thresholds):
+        return None
+    return rise.verdict(lag, evidence.measure_time.now_ms)
+
+
+def without_evidence(evidence: Evidence) -> Verdict | None:
+    """UNKNOWN: records wait, and nothing shows yet that the query reads them."""
+    state, lag = evidence.state, evidence.total_lag
+    if not lag or evidence.history.has_evidence:
+        return None
+    reason = f"no {traits_of(state.origin).step} observed yet"
+    if state.processed_at is not None:
+        reason += f", the last was {ago(state.processed_at, evidence.measure_time.now_ms)}"
+    return Verdict("UNKNOWN", f"{reason}; lag is {lag:,} records")
 
 
 _WITHOUT_LAG: Final[tuple[Rule, ...]] = (failed, finished, closed, silent, conflict)
@@ -280,4 +299,4 @@ _OF_LAG: Final[tuple[Rule, ...]] = (
     beyond_max_lag,
     beyond_max_time_lag,
 )
-_OF_THE_PAST: Final[tuple[Rule, ...]] = (completes_nothing, lag_grows)
+_OF_THE_PAST: Final[tuple[Rule, ...]] = (completes_nothing, lag_grows, without_evidence)

@@ -20,6 +20,7 @@ from sparklag_service.evaluation.trends import FLAGS, Verdict, aligned
 from sparklag_service.tracking.query_state import QueryState, TrackedSource
 
 NO_BATCH: Final = "no batch has completed yet"
+NOT_READ: Final = "not read yet: the completed batches read other sources"
 _ADDED = "added, not planned by Spark yet: lag counts from the earliest offset"
 _RECREATED = "the topic was deleted and recreated: the position belongs to the old topic"
 _NO_OFFSETS: Final = TopicOffsets()
@@ -48,8 +49,12 @@ class TopicMeasure:
         max_age_s: float,
         before: TopicLag | None,
         since_s: float,
+        *,
+        processed_at_ms: int,
+        unread: str,
     ) -> None:
-        """`before`: the topic in the query's last event, `since_s` seconds ago."""
+        """`before`: the topic in the query's last event, `since_s` seconds ago. `processed_at_ms`:
+        when the query reached its position. `unread`: why a source has no position."""
         self._source = source
         self._name = name
         topic_offsets = offsets.get(name, _NO_OFFSETS)
@@ -57,6 +62,8 @@ class TopicMeasure:
         self._processed = (source.processed or {}).get(name, {})
         self._planned = (source.planned or {}).get(name, {})
         self._started = source.processed is not None
+        self._processed_at_ms = processed_at_ms
+        self._unread = unread
         self._topic_id = _topic_id(topic, self._processed, before)
         self._previous: Sequence[PartitionLag] = ()
         if before is not None and before.topic_id in (self._topic_id, None):
@@ -80,7 +87,7 @@ class TopicMeasure:
             return self._obstacle
         if self._topic.missing is not None:
             return Verdict("UNKNOWN", self._topic.missing)
-        return Verdict("UNKNOWN", "not measured yet" if self._started else NO_BATCH)
+        return Verdict("UNKNOWN", "not measured yet" if self._started else self._unread)
 
     def topic_lag(self) -> TopicLag:
         """The topic with its partitions, without verdicts on their past."""
@@ -159,6 +166,11 @@ class TopicMeasure:
                 ):
                     moved += at - old.processed_offset
             age_s, method = (None if lag is None else 0.0), None
+            advanced_ms = None
+            if old is not None:
+                was = old.processed_offset
+                advanced = at is not None and (was is None or at > was)
+                advanced_ms = self._processed_at_ms if advanced else old.advanced_at
             if lag and position is not None and read is not None:
                 age_s, method = age_of(number, position, read, unmoved)
             elif (
@@ -185,6 +197,8 @@ class TopicMeasure:
                     headroom_s=self._headroom_s(number, at, first, end) if advances else None,
                     measured_at=measured_at_ms,
                     lost_records=lost,
+                    advanced_at=advanced_ms,
+                    rising_since=old.rising_since if old is not None else None,
                     rewound_from=rewound_from,
                     status=status,
                     reason=reason,
@@ -234,7 +248,7 @@ class TopicMeasure:
             problem = None
         if processed is None:
             if not self._started:
-                return _Measure("UNKNOWN", NO_BATCH, read.offset, measured_at_ms=measured_at_ms)
+                return _Measure("UNKNOWN", self._unread, read.offset, measured_at_ms=measured_at_ms)
             if earliest is None or read.offset < earliest:
                 reason = "added: its earliest offset is not known yet"
                 return _Measure("UNKNOWN", reason, read.offset, measured_at_ms=measured_at_ms)
@@ -340,11 +354,23 @@ def measure_query(
     topics: list[TopicLag] = []
     unmeasured: list[Verdict] = []
     arrived = moved = 0
+    processed_at_ms = min(state.processed_at or measure_time.now_ms, measure_time.now_ms)
+    unread = NO_BATCH if state.batch_id is None else NOT_READ
     for source in state.sources:
         of_cluster = offsets.get(source.cluster, {}) if source.cluster is not None else {}
         for name in source.watched_topics():
             old = before.get((source.source, name))
-            measure = TopicMeasure(source, name, of_cluster, measure_time, max_age_s, old, since_s)
+            measure = TopicMeasure(
+                source,
+                name,
+                of_cluster,
+                measure_time,
+                max_age_s,
+                old,
+                since_s,
+                processed_at_ms=processed_at_ms,
+                unread=unread,
+            )
             topic = measure.topic_lag()
             topics.append(topic)
             if not topic.partitions:

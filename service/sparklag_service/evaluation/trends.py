@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from sparklag_schemas import PartitionLag, Status, Thresholds, TopicLag
+from sparklag_schemas import LagEvent, PartitionLag, Status, Thresholds, TopicLag
+from sparklag_schemas.text.formatting import span
+from sparklag_service.enrichment.cluster_offsets import MeasureTime
 
 FLAGS: Final[tuple[Status, ...]] = ("WARN", "STALL")
 """The statuses of a partition that follow from its past alone."""
@@ -25,33 +27,42 @@ class LagRise(Struct, frozen=True, gc=False):  # up to one for each partition
     """A lag that has grown from commit to commit and has not fallen."""
 
     times: int
-    since_lag: int
+    """In how many commits it grew; after a hand-over, by the usual interval."""
+    since_ms: int
+    """Epoch milliseconds."""
 
     def is_trend(self, thresholds: Thresholds) -> bool:
         """Returns whether the lag grew throughout the window. Burrow also warns of a constant lag,
         which is the lag of a query that keeps up."""
         return self.times >= thresholds.window - 1
 
-    def verdict(self, lag: int, steps: str = "batches") -> Verdict:
+    def verdict(self, lag: int, now_ms: int) -> Verdict:
         """WARN, with the figures."""
-        reason = f"lag has grown in {self.times} {steps} and not fallen"
-        return Verdict("WARN", f"{reason}: from {self.since_lag:,} to {lag:,} records")
+        rose_s = max(0, now_ms - self.since_ms) / 1000
+        return Verdict("WARN", f"lag has grown for {span(rose_s)} and not fallen: {lag:,} records")
 
 
-def extended(rise: LagRise | None, lag: int, lag_before: int) -> LagRise | None:
-    """The rise after one more commit. None: the lag has not grown yet, or it fell."""
+def extended(
+    rise: LagRise | None, lag: int, lag_before: int | None, since_ms: int
+) -> LagRise | None:
+    """The rise after one more commit; a new one begins at `since_ms`. None: the lag has not grown
+    yet, or it fell. Without the lag after the commit before, the rise is unchanged."""
+    if lag_before is None or lag == lag_before:
+        return rise
     if lag > lag_before:
-        return LagRise(1, lag_before) if rise is None else LagRise(rise.times + 1, rise.since_lag)
-    return rise if lag == lag_before else None
+        return LagRise(1, since_ms) if rise is None else LagRise(rise.times + 1, rise.since_ms)
+    return None
 
 
 class Unmoved(NamedTuple):
     """A partition that lags and has not moved."""
 
     commits: int
+    """How many did not move it; after a hand-over, by the usual interval."""
     since_s: float
-    lag: int
-    """The lag after the last commit that moved the partition."""
+    """`time.monotonic()` of the last commit that moved it."""
+    lag: int | None
+    """The lag after that commit. None: another instance observed it."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,8 @@ class TopicTrends:
 
     last: TopicLag | None = None
     """The lag after the last commit. None: there was no commit."""
+    is_resumed: bool = False
+    """True: `last` is the lag at the hand-over, at which it is higher than after the commit."""
     rises: Mapping[int, LagRise] = field(default_factory=dict)
     unmoved: Mapping[int, Unmoved] = field(default_factory=dict)
     """Partitions that lag and that the last commits did not move."""
@@ -67,11 +80,20 @@ class TopicTrends:
     """How long partitions of a group recently lagged without a commit of their own."""
     flags: Mapping[int, Verdict] = field(default_factory=dict)
     """The verdicts: Burrow's rules 5 (STALL) and 6 (WARN)."""
+    had_rises: bool = False
+    """True: some lag had risen up to the commit before."""
 
     def after(
-        self, topic: TopicLag, thresholds: Thresholds, at_s: float, *, of_group: bool = False
+        self,
+        topic: TopicLag,
+        thresholds: Thresholds,
+        at: MeasureTime,
+        before_s: float,
+        *,
+        of_group: bool = False,
     ) -> TopicTrends:
-        """The trends after one more commit, at `at_s`.
+        """The trends after one more commit, observed `at` a time; the commit before was at
+        `before_s`.
 
         Each batch of Spark moves every partition with lag. `of_group`: a commit may move other
         partitions only, so each partition is evaluated by its own commits.
@@ -82,7 +104,7 @@ class TopicTrends:
         unmoved: dict[int, Unmoved] = {}
         pauses_s = dict(self.pauses_s)
         flags: dict[int, Verdict] = {}
-        steps = "commits" if of_group else "batches"
+        at_s, before_ms = at.now_s, at.epoch_ms(before_s)
         allowed_lag, were_rising, were_unmoved = thresholds.allowed_lag, self.rises, self.unmoved
         numbers = [partition.partition for partition in topic.partitions]
         previous = aligned(self.last.partitions, numbers)
@@ -94,24 +116,33 @@ class TopicTrends:
             was_unmoved = were_unmoved.get(number) if were_unmoved else None
             if of_group and was_unmoved is not None and not is_unmoved:
                 pauses_s[number] = max(at_s - was_unmoved.since_s, pauses_s.get(number, 0.0) / 2)
-            if lag is None or lag <= allowed_lag:
-                continue
-            lag_before = before.lag
-            if lag_before is None or lag_before <= allowed_lag:
-                continue
             rise = were_rising.get(number) if were_rising else None
+            lag_before = before.lag
+            if lag is None:
+                # A lag that cannot be measured is no evidence.
+                if rise is not None:
+                    rises[number] = rise
+                if was_unmoved is not None and is_unmoved:
+                    unmoved[number] = was_unmoved
+                if number in self.flags:
+                    flags[number] = self.flags[number]
+                continue
+            if lag <= allowed_lag or (lag_before is not None and lag_before <= allowed_lag):
+                continue
             if not (of_group and is_unmoved):
                 if of_group and was_unmoved is not None:
                     lag_before = was_unmoved.lag
-                if lag > lag_before or rise is not None:
-                    rise = extended(rise, lag, lag_before)
+                elif self.is_resumed and lag_before is not None and lag <= lag_before:
+                    lag_before = None
+                if rise is not None or (lag_before is not None and lag > lag_before):
+                    rise = extended(rise, lag, lag_before, before_ms)
             if rise is not None:
                 rises[number] = rise
                 if rise.is_trend(thresholds):
-                    flags[number] = rise.verdict(lag, steps)
+                    flags[number] = rise.verdict(lag, at.now_ms)
             if is_unmoved:
                 now_unmoved = unmoved[number] = (
-                    Unmoved(2, at_s, lag_before)
+                    Unmoved(2, before_s, before.lag)
                     if was_unmoved is None
                     else was_unmoved._replace(commits=was_unmoved.commits + 1)
                 )
@@ -121,9 +152,50 @@ class TopicTrends:
                     patience_s = max(usual_s, thresholds.stall_after_s)
                 unmoved_s = at_s - now_unmoved.since_s
                 if now_unmoved.commits >= thresholds.window and unmoved_s >= patience_s:
-                    reason = f"no progress in {now_unmoved.commits} {steps}, lag is {lag:,} records"
-                    flags[number] = Verdict("STALL", reason)
-        return TopicTrends(topic, rises, unmoved, pauses_s, flags)
+                    others = "other partitions are committed" if of_group else "batches complete"
+                    reason = f"no progress for {span(unmoved_s)} while {others}"
+                    flags[number] = Verdict("STALL", f"{reason}, lag is {lag:,} records")
+        return TopicTrends(
+            topic,
+            rises=rises,
+            unmoved=unmoved,
+            pauses_s=pauses_s,
+            flags=flags,
+            had_rises=bool(were_rising),
+        )
+
+
+_SURELY: Final = 1_000_000
+"""A number of commits beyond each window: the verdict was given before."""
+
+
+def resume_rise(since_ms: int | None, event: LagEvent, is_flagged: bool) -> LagRise | None:
+    """The rise that another instance observed. Its commits follow from the usual interval."""
+    if since_ms is None:
+        return None
+    return LagRise(_SURELY if is_flagged else _commits_since(since_ms, event), since_ms)
+
+
+def resume_trends(topic: TopicLag, event: LagEvent, at: MeasureTime) -> TopicTrends:
+    """The trends that another instance observed, as far as its event contains them."""
+    rises, unmoved, flags = {}, {}, {}
+    for partition in topic.partitions:
+        number, status, since_ms = partition.partition, partition.status, partition.advanced_at
+        if status in FLAGS:
+            flags[number] = Verdict(status, partition.reason)
+        rise = resume_rise(partition.rising_since, event, status == "WARN")
+        if rise is not None:
+            rises[number] = rise
+        if since_ms is not None and partition.lag and since_ms < (event.processed_at or 0):
+            commits = _SURELY if status == "STALL" else 1 + _commits_since(since_ms, event)
+            unmoved[number] = Unmoved(commits, at.monotonic_s(since_ms), None)
+    return TopicTrends(topic, is_resumed=True, rises=rises, unmoved=unmoved, flags=flags)
+
+
+def _commits_since(since_ms: int, event: LagEvent) -> int:
+    if event.processed_at is None or not event.usual_interval_s:
+        return 1
+    return 1 + max(0, int((event.processed_at - since_ms) / 1000 / event.usual_interval_s))
 
 
 def aligned(

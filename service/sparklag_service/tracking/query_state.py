@@ -47,6 +47,10 @@ class MeasureTime(NamedTuple):
         """`epoch_ms` on the monotonic clock, in seconds."""
         return self.now_s - (self.now_ms - epoch_ms) / 1000
 
+    def epoch_ms(self, monotonic_s: float) -> int:
+        """`monotonic_s` in epoch milliseconds."""
+        return self.now_ms - round((self.now_s - monotonic_s) * 1000)
+
 
 class PastRun(NamedTuple):
     """A previous run of a query, which may still run beside the current run."""

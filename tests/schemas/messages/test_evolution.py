@@ -63,6 +63,15 @@ def least(value: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     return {name: value[name] for name in schema["required"]}
 
 
+def without_later_fields(printed: Any, document: Any) -> Any:
+    """`printed`, without the fields that its released `document` does not have."""
+    if isinstance(document, dict):
+        return {name: without_later_fields(printed[name], document[name]) for name in document}
+    if isinstance(document, list):
+        return [without_later_fields(*each) for each in zip(printed, document, strict=True)]
+    return printed
+
+
 @each
 def test_json_of_a_released_version_is_read(version: str, message: MessageType) -> None:
     written = released(version, message, ".json")
@@ -71,7 +80,7 @@ def test_json_of_a_released_version_is_read(version: str, message: MessageType) 
     for document in (written, least(written, schema)):
         result = JsonDecoder(message).decode(json.dumps(document).encode())
         printed = msgspec.to_builtins(result, str_keys=True)
-        assert {name: printed[name] for name in document} == document
+        assert without_later_fields(printed, document) == document
 
 
 @each

@@ -89,6 +89,14 @@ def test_the_pace_reports_whether_it_gets_better_and_when_it_is_over() -> None:
     )
 
 
+def test_an_overdue_batch_has_no_pace() -> None:
+    why = "overdue: the running batch has taken 35 s, usually 2.0 s"
+    rates = {"input_rate": 50.0, "processed_rate": None, "lag_trend": 50.0}
+    event = event_of(partition(0, 65), **rates, catch_up_s=None, catch_up_reason=why)
+    assert lines_of(event)["pace"] == f"input 50.0 records/s, lag +50.0/s; catch-up: {why}"
+    assert catch_up(None, why) == "overdue"
+
+
 def test_retention_reports_what_was_lost_and_when_more_will_be() -> None:
     losing = lag_event(lost_records=1_200, loss_expected_at=NOW_MS + 10_800_000)
     when = clock_time(NOW_MS + 10_800_000, NOW_MS)

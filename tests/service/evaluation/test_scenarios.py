@@ -7,7 +7,7 @@ import random
 import pytest
 
 from sparklag_jobs.demo.streams import ORDERS, orders_per_second
-from sparklag_schemas import Batch, Thresholds
+from sparklag_schemas import Batch, RunningBatch, SourcePosition, Thresholds
 from tests.service.evaluation.trace import Trace
 
 
@@ -111,7 +111,7 @@ def test_a_query_whose_driver_lives_and_completes_nothing_stalls(trace: Trace) -
     ).replace("301 s", "5 min").replace("15,150", f"{trace.event.total_lag:,}")
     assert trace.event.status_since is not None
     assert since < trace.event.status_since < since + 10_000
-    assert trace.event.processed_rate == 0.0
+    assert trace.event.processed_rate is None
     trace.batch()
     assert trace.status == "OK"
     assert trace.event.status_since == trace.event.measured_at
@@ -146,6 +146,96 @@ def test_lag_that_is_allowed_is_neither_stalled_nor_growing() -> None:
     assert trace.status == "STALL"
 
 
+@pytest.mark.parametrize(("committed_ago_s", "at_first"), [(2_400, "UNKNOWN"), (3, "OK")])
+def test_a_checkpoint_that_was_dead_when_first_seen_is_of_a_query_that_stopped(
+    committed_ago_s: int, at_first: str
+) -> None:
+    trace = Trace(origin="checkpoint", run_id=None, ends=[3_200_000])
+    trace.batch_id, trace.processed_at = 7, trace.now_ms - committed_ago_s * 1000
+    trace.say("checkpoint")
+    trace.pass_time(299)
+    assert trace.status == at_first
+    if at_first == "UNKNOWN":
+        assert trace.event.reason == (
+            "no completed batch observed yet, the last was 45 min ago; lag is 3,200,000 records"
+        )
+    trace.change_hands()
+    trace.pass_time(3)
+    assert trace.status == "STOP"
+    trace.change_hands()
+    trace.pass_time(3)
+    assert trace.status == "STOP"
+    trace.steady(1)
+    assert trace.status == "OK"
+
+
+def test_an_old_checkpoint_without_lag_is_ok() -> None:
+    trace = Trace(origin="checkpoint", run_id=None)
+    trace.batch_id, trace.processed_at = 7, trace.now_ms - 2_400_000
+    trace.say("checkpoint")
+    trace.pass_time(600)
+    assert trace.status == "OK"
+
+
+def test_a_driver_with_an_old_batch_is_unknown_until_it_completes_another() -> None:
+    """Its trigger may be hourly: it is no alarm."""
+    trace = Trace(ends=[500], refresh_s=10)
+    trace.batch_id, trace.processed_at = 7, trace.now_ms - 2_400_000
+    trace.say("refresh")
+    trace.pass_time(1_200)
+    assert trace.status == "UNKNOWN"
+    trace.batch()
+    assert trace.status == "OK"
+
+
+def test_a_source_that_the_batches_have_not_read_yet_is_told_so_and_no_alarm() -> None:
+    trace = Trace(ends=[500])
+    trace.batch_id, trace.processed_at = 711, trace.now_ms
+    for _ in range(5):
+        trace.say("progress", sources=[SourcePosition(source=1, topics=["orders"])])
+        trace.pass_time(100)
+    assert trace.status == "UNKNOWN"
+    assert trace.event.reason == "not read yet: the completed batches read other sources"
+
+
+def test_an_overdue_batch_has_no_pace_and_no_end(trace: Trace) -> None:
+    """Long before it is an alarm: nothing tells that it ends."""
+    trace.pass_time(29)
+    assert trace.event.catch_up_reason is None
+    trace.pass_time(3)
+    event = trace.event
+    assert (trace.status, event.processed_rate, event.catch_up_s) == ("OK", None, None)
+    assert event.catch_up_reason == "overdue: no completed batch for 32 s, usually 10 s"
+    assert event.lag_trend == event.input_rate
+    trace.batch()
+    assert trace.event.catch_up_reason is None
+
+
+def test_a_running_batch_is_overdue_by_its_own_usual_time() -> None:
+    """A batch of 2 s once in a minute: its trigger says nothing of how long it may run."""
+    trace = Trace(produce=lambda _: [50])
+    trace.steady(5, every_s=60)
+    trace.pass_time(58)
+    started_ms = trace.now_ms
+    trace.pass_time(20)
+
+    def say(seconds: float) -> None:
+        trace.pass_time(seconds)
+        at_ms = trace.now_ms
+        trace.say(
+            "refresh",
+            running_batch=RunningBatch(
+                started_at=started_ms, observed_at=at_ms, progressed_at=at_ms, batch_id=5
+            ),
+        )
+
+    say(5)
+    assert trace.event.catch_up_s is not None
+    say(10)
+    assert trace.status == "OK"
+    assert trace.event.catch_up_reason == "overdue: the running batch has taken 35 s, usually 2.0 s"
+
+
 def test_a_checkpoint_that_does_not_move_is_of_a_query_that_stopped() -> None:
     """The end of a query without a driver looks like a stall."""
     trace = Trace(produce=lambda _: [50], origin="checkpoint", run_id=None)
@@ -162,7 +252,7 @@ def test_a_query_that_gets_slower_than_its_input_is_warned_of(trace: Trace) -> N
     # Now the oldest record is older than 30 s: by a fifth of the time that passed.
     trace.pass_time(8)
     trace.batch(2, most=400)
-    reason = "lag has grown in 15 batches and not fallen: from 100 to 1,600 records"
+    reason = "lag has grown for 2 min and not fallen: 1,600 records"
     assert (trace.status, trace.event.reason) == ("WARN", reason)
     assert (trace.one().status, trace.one().reason) == ("WARN", reason)
     trace.steady(1)
@@ -194,10 +284,14 @@ def test_a_rising_lag_that_will_soon_be_gone_is_no_alarm(trace: Trace) -> None:
 @pytest.mark.parametrize("end", ["STOP", "FINISHED", "FAILED"])
 def test_a_dead_query_processes_nothing(trace: Trace, end: str) -> None:
     assert trace.event.processed_rate == pytest.approx(50, rel=0.1)
+    running = RunningBatch(started_at=1, observed_at=2, progressed_at=1, batch_id=13)
+    trace.say("refresh", running_batch=running, activity="running")
+    assert trace.event.running_batch == running
     if end != "STOP":
         trace.say("terminated", exception="no space" if end == "FAILED" else None)
     trace.pass_time(1, silent=end == "STOP")
     event = trace.event
+    assert (event.running_batch, event.activity, event.in_flight) == (None, None, None)
     assert (event.status, event.processed_rate, event.batch_rate) == (end, 0.0, None)
     assert event.lag_trend == event.input_rate
     assert (event.catch_up_s, event.catch_up_reason) == (None, "the query is not running")
@@ -273,14 +367,83 @@ def test_what_is_allowed_can_be_reported(thresholds: Thresholds, reason: str) ->
     assert (trace.status, trace.event.reason) == ("WARN", reason)
 
 
-def test_a_warning_stays_until_something_moves(trace: Trace) -> None:
+def test_a_warning_stays_through_changes_of_hands_until_the_lag_falls(trace: Trace) -> None:
     trace.steady(20, most=400)
     assert trace.status == "WARN"
-    reason = trace.event.reason
+    rising_since, at = trace.event.rising_since, len(trace.events)
+    for _ in range(5):
+        trace.change_hands()
+        trace.steady(2, most=400)
+    assert {(event.status, event.rising_since) for event in trace.events[at:]} == {
+        ("WARN", rising_since)
+    }
+    assert {event.topics[0].partitions[0].status for event in trace.events[at:]} == {"WARN"}
+    trace.change_hands()
+    trace.steady(2)
+    assert trace.status == "OK"
+    trace.produce = lambda _: [25]
+    trace.steady(1)
+    assert trace.event.rising_since is None
+
+
+def test_a_warning_about_batches_of_a_minute_survives_a_change_within_its_window() -> None:
+    """The window of ten batches is longer than the time between two changes of hands."""
+    trace = Trace(produce=lambda _: [50], refresh_s=5)
+    trace.steady(3, every_s=60, duration_s=50)
+    for _ in range(4):
+        trace.steady(3, every_s=60, duration_s=50, most=400)
+        trace.change_hands()
+    at = len(trace.events) - 1
+    trace.steady(4, every_s=60, duration_s=50, most=400)
+    assert {event.status for event in trace.events[at:]} == {"WARN"}
+    assert len(trace.events) - at > 4
+
+
+def test_a_stalled_partition_stays_so_through_changes_of_hands() -> None:
+    trace = Trace(partitions=2, produce=lambda _: [50, 50])
+    trace.steady(12)
+    advanced_at = trace.one(1).advanced_at
+
+    def without_the_second() -> None:
+        trace.pass_time(8)
+        trace.at[0], trace.batch_id, trace.processed_at = (
+            trace.ends[0],
+            trace.batch_id + 1,
+            trace.now_ms,
+        )
+        trace.say("progress", batch=Batch(started_at=trace.now_ms - 8_000, rows=1))
+
+    for _ in range(12):
+        without_the_second()
+    assert [trace.one(number).status for number in range(2)] == ["OK", "STALL"]
+    at = len(trace.events)
+    for _ in range(4):
+        trace.change_hands()
+        without_the_second()
+    assert {event.topics[0].partitions[1].status for event in trace.events[at:]} == {"STALL"}
+    assert trace.one(1).advanced_at == advanced_at
+    assert trace.one(0).advanced_at == trace.processed_at
+    trace.change_hands()
+    trace.steady(1)
+    assert [trace.one(number).status for number in range(2)] == ["OK", "OK"]
+
+
+def test_a_stall_is_told_as_soon_whether_the_owner_changes_or_not(trace: Trace) -> None:
+    for _ in range(6):
+        trace.pass_time(49)
+        assert trace.status == "OK"
+        trace.change_hands()
+    trace.pass_time(15)
+    assert trace.status == "STALL"
+    trace.change_hands()
+    trace.pass_time(1)
+    assert trace.status == "STALL"
+
+
+def test_a_time_without_any_owner_is_no_stall(trace: Trace) -> None:
+    trace.now_s += 3_600
     trace.change_hands()
     trace.pass_time(5)
-    assert (trace.status, trace.event.reason) == ("WARN", reason)
-    trace.steady(1)
     assert trace.status == "OK"
 
 

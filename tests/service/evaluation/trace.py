@@ -168,3 +168,13 @@ class Trace:
         times = self._offsets.log_ends_of("read_uncommitted")
         ends = {one.partition: one.latest_offset or 0 for one in self.event.topics[0].partitions}
         times.insert(self.now_s, ends)
+        oldest_s = self.event.max_time_lag_s
+        if oldest_s:
+            times.insert(
+                self.now_s - oldest_s,
+                {
+                    one.partition: one.processed_offset or 0
+                    for one in self.event.topics[0].partitions
+                    if one.time_lag_s == oldest_s
+                },
+            )
