@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
+from itertools import count
+from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, Observation, decode_lag_event
+from sparklag_schemas import LagEvent, Observation, Thresholds, decode_lag_event
 from sparklag_schemas.timestamps import epoch_ms
+from tests.background_task import background
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
@@ -221,3 +224,67 @@ async def test_a_deleted_topic_that_may_not_be_created_is_named_until_it_is_ther
         second_client.create(own, 2)
         await service.is_ready()
         await service.measures(seen(topic, {0: 0}), 0)
+
+
+_ALARMS = {"WARN": 3, "STALL": 1}
+_BATCH_S = 0.5
+
+
+async def test_no_alarm_clears_because_its_query_changes_hands(
+    kafka: LocalKafka, second_client: SecondClient
+) -> None:
+    """Three queries whose lag only rises, and one with a partition that does not move."""
+    settings = settings_for(
+        kafka.bootstrap_servers, topic_partitions=8, thresholds={".*": Thresholds(window=5)}
+    )
+    topic = second_client.create(f"orders-{uuid4()}", 2)
+    second_client.produce(topic, [b"x"] * 200, partition=0)
+    second_client.produce(topic, [b"x"] * 200, partition=1)
+    queries = [seen(topic, {0: 0, 1: 0}, batch_id=0) for _ in range(4)]
+    ids = [query.query_id for query in queries]
+
+    async def go_on() -> None:
+        """A batch of each query reads less than arrives; of the last, only one partition."""
+        for batch in count(1):
+            second_client.produce(topic, [b"x"] * 5, partition=0)
+            second_client.produce(topic, [b"x"] * 5, partition=1)
+            for query in queries:
+                second = 0 if query is queries[-1] else batch
+                first = batch * 5 if query is queries[-1] else batch
+                send(
+                    second_client,
+                    settings.offsets_topic,
+                    replace(
+                        later(query, batch, topic, 0),
+                        processed_at=epoch_ms(),
+                        sources=[
+                            replace(query.sources[0], processed={topic: {0: first, 1: second}})
+                        ],
+                    ),
+                )
+            await asyncio.sleep(_BATCH_S)
+
+    def alarms(service: RunningService) -> Counter[str]:
+        events = [entry.event for i in ids if (entry := service.pipeline.view.get(i)) is not None]
+        return Counter(event.status for event in events if event.status in _ALARMS)
+
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(AsyncExitStack())
+        service = await first.enter_async_context(running(settings, second_client))
+        await stack.enter_async_context(background(go_on()))
+        await holds(lambda: alarms(service) == _ALARMS, "all four are alarms", 180)
+        began = {i: epoch_ms() for i in ids}
+        # A restart: nobody measures in between.
+        await first.aclose()
+        instances = [AsyncExitStack() for _ in range(3)]
+        for instance in instances:
+            await instance.enter_async_context(running(settings, second_client))
+        # An update, one instance after the other.
+        for instance in instances:
+            await instance.aclose()
+            service = await instance.enter_async_context(running(settings, second_client))
+        await holds(lambda: alarms(service) == _ALARMS, "all four are alarms still", 60)
+        for instance in instances:
+            await instance.aclose()
+    after = [e for e in all_events(second_client, settings.lag_topic) if e.query_id in began]
+    assert {e.status for e in after if e.measured_at > began[e.query_id]} == set(_ALARMS)

@@ -101,6 +101,9 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     """Lag of the whole query, after the last commit at which it was known."""
     rise: LagRise | None = None
     """The rise of `lag`."""
+    is_resumed: bool = False
+    """True: another instance observed its commits up to a few intervals ago. The first commits
+    after a hand-over are observed late, and their lag is too high to tell that a later one fell."""
     has_evidence: bool = False
     """True: a commit was observed, the last one was recent at the first measurement, or there was
     nothing to read."""
@@ -199,7 +202,9 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
             (topic.source, topic.topic): resume_trends(topic, event, measure_time)
             for topic in event.topics
         },
-        rise=resume_rise(event.rising_since, event, event.status == "WARN"),
+        lag=event.total_lag,
+        is_resumed=True,
+        rise=resume_rise(event.rising_since, event.total_lag, event.status, event),
         has_evidence=event.status != "UNKNOWN",
         usual=UsualTimes(event.usual_batch_s, event.usual_interval_s),
     )
@@ -262,12 +267,20 @@ def _with_commit(
     if of_group or min(lags, default=1 + thresholds.allowed_lag) <= thresholds.allowed_lag:
         rise = None
     elif lag is not None:
-        rise = extended(rise, lag, history.lag, measure_time.epoch_ms(before_s))
+        since_ms, is_resumed = measure_time.epoch_ms(before_s), history.is_resumed
+        rise = extended(rise, lag, history.lag, since_ms, thresholds, is_resumed=is_resumed)
     trends = {}
     for topic in topics:
         key = (topic.source, topic.topic)
         of_topic = history.trends.get(key, TopicTrends())
-        trends[key] = of_topic.after(topic, thresholds, measure_time, before_s, of_group=of_group)
+        trends[key] = of_topic.after(
+            topic,
+            thresholds,
+            measure_time,
+            before_s,
+            of_group=of_group,
+            is_resumed=history.is_resumed,
+        )
     earlier, earlier_s = history.earlier, history.earlier_s
     if not earlier or now_s - earlier_s > 2 * RECENT_S:
         earlier = {key: of.last for key, of in history.trends.items() if of.last}
@@ -283,6 +296,7 @@ def _with_commit(
         earlier_s=earlier_s,
         lag=lag if lag is not None else history.lag,
         rise=rise,
+        is_resumed=history.is_resumed and len(commits) <= _EVIDENT_INTERVALS,
         # A first position may be of an old batch.
         has_evidence=history.has_evidence
         or history.commit_key != _NO_COMMIT

@@ -167,10 +167,14 @@ class TopicMeasure:
                     moved += at - old.processed_offset
             age_s, method = (None if lag is None else 0.0), None
             advanced_ms = None
-            if old is not None:
-                was = old.processed_offset
-                advanced = at is not None and (was is None or at > was)
-                advanced_ms = self._processed_at_ms if advanced else old.advanced_at
+            if at is not None:
+                advanced_ms = self._processed_at_ms
+                if (
+                    old is not None
+                    and old.advanced_at is not None
+                    and (old.processed_offset or 0) >= at
+                ):
+                    advanced_ms = old.advanced_at
             if lag and position is not None and read is not None:
                 age_s, method = age_of(number, position, read, unmoved)
             elif (

@@ -12,6 +12,8 @@ from sparklag_schemas import LagEvent, PartitionLag, Status, Thresholds, TopicLa
 from sparklag_schemas.text.formatting import span
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 
+_OBSERVED_LATE: Final = 0.05
+"""Share of a lag: records that lag are old before they are an alarm, so it is over a second."""
 FLAGS: Final[tuple[Status, ...]] = ("WARN", "STALL")
 """The statuses of a partition that follow from its past alone."""
 
@@ -30,6 +32,8 @@ class LagRise(Struct, frozen=True, gc=False):  # up to one for each partition
     """In how many commits it grew; after a hand-over, by the usual interval."""
     since_ms: int
     """Epoch milliseconds."""
+    peak: int
+    """The highest lag after a commit."""
 
     def is_trend(self, thresholds: Thresholds) -> bool:
         """Returns whether the lag grew throughout the window. Burrow also warns of a constant lag,
@@ -43,15 +47,26 @@ class LagRise(Struct, frozen=True, gc=False):  # up to one for each partition
 
 
 def extended(
-    rise: LagRise | None, lag: int, lag_before: int | None, since_ms: int
+    rise: LagRise | None,
+    lag: int,
+    lag_before: int | None,
+    since_ms: int,
+    thresholds: Thresholds,
+    *,
+    is_resumed: bool,
 ) -> LagRise | None:
     """The rise after one more commit; a new one begins at `since_ms`. None: the lag has not grown
-    yet, or it fell. Without the lag after the commit before, the rise is unchanged."""
-    if lag_before is None or lag == lag_before:
-        return rise
-    if lag > lag_before:
-        return LagRise(1, since_ms) if rise is None else LagRise(rise.times + 1, rise.since_ms)
-    return None
+    yet, or it fell. See `QueryHistory.is_resumed`."""
+    if rise is None:
+        is_rise = lag_before is not None and lag > lag_before
+        return LagRise(1, since_ms, lag) if is_rise else None
+    if lag > rise.peak:
+        return LagRise(rise.times + 1, rise.since_ms, lag)
+    if is_resumed:
+        return LagRise(rise.times, rise.since_ms, lag)
+    # A commit that is observed late has a lag that is too high. It does not end a WARN.
+    least = rise.peak * (1 - _OBSERVED_LATE) if rise.is_trend(thresholds) else rise.peak
+    return rise if lag >= least else None
 
 
 class Unmoved(NamedTuple):
@@ -71,8 +86,6 @@ class TopicTrends:
 
     last: TopicLag | None = None
     """The lag after the last commit. None: there was no commit."""
-    is_resumed: bool = False
-    """True: `last` is the lag at the hand-over, at which it is higher than after the commit."""
     rises: Mapping[int, LagRise] = field(default_factory=dict)
     unmoved: Mapping[int, Unmoved] = field(default_factory=dict)
     """Partitions that lag and that the last commits did not move."""
@@ -91,9 +104,10 @@ class TopicTrends:
         before_s: float,
         *,
         of_group: bool = False,
+        is_resumed: bool = False,
     ) -> TopicTrends:
         """The trends after one more commit, observed `at` a time; the commit before was at
-        `before_s`.
+        `before_s`. `is_resumed`: see `QueryHistory.is_resumed`.
 
         Each batch of Spark moves every partition with lag. `of_group`: a commit may move other
         partitions only, so each partition is evaluated by its own commits.
@@ -132,10 +146,10 @@ class TopicTrends:
             if not (of_group and is_unmoved):
                 if of_group and was_unmoved is not None:
                     lag_before = was_unmoved.lag
-                elif self.is_resumed and lag_before is not None and lag <= lag_before:
-                    lag_before = None
                 if rise is not None or (lag_before is not None and lag > lag_before):
-                    rise = extended(rise, lag, lag_before, before_ms)
+                    rise = extended(
+                        rise, lag, lag_before, before_ms, thresholds, is_resumed=is_resumed
+                    )
             if rise is not None:
                 rises[number] = rise
                 if rise.is_trend(thresholds):
@@ -169,11 +183,14 @@ _SURELY: Final = 1_000_000
 """A number of commits beyond each window: the verdict was given before."""
 
 
-def resume_rise(since_ms: int | None, event: LagEvent, is_flagged: bool) -> LagRise | None:
+def resume_rise(
+    since_ms: int | None, lag: int | None, status: str, event: LagEvent
+) -> LagRise | None:
     """The rise that another instance observed. Its commits follow from the usual interval."""
     if since_ms is None:
         return None
-    return LagRise(_SURELY if is_flagged else _commits_since(since_ms, event), since_ms)
+    times = _SURELY if status == "WARN" else _commits_since(since_ms, event)
+    return LagRise(times, since_ms, lag or 0)
 
 
 def resume_trends(topic: TopicLag, event: LagEvent, at: MeasureTime) -> TopicTrends:
@@ -183,13 +200,13 @@ def resume_trends(topic: TopicLag, event: LagEvent, at: MeasureTime) -> TopicTre
         number, status, since_ms = partition.partition, partition.status, partition.advanced_at
         if status in FLAGS:
             flags[number] = Verdict(status, partition.reason)
-        rise = resume_rise(partition.rising_since, event, status == "WARN")
+        rise = resume_rise(partition.rising_since, partition.lag, status, event)
         if rise is not None:
             rises[number] = rise
-        if since_ms is not None and partition.lag and since_ms < (event.processed_at or 0):
+        if partition.lag and since_ms is not None and since_ms < (event.processed_at or 0):
             commits = _SURELY if status == "STALL" else 1 + _commits_since(since_ms, event)
             unmoved[number] = Unmoved(commits, at.monotonic_s(since_ms), None)
-    return TopicTrends(topic, is_resumed=True, rises=rises, unmoved=unmoved, flags=flags)
+    return TopicTrends(topic, rises=rises, unmoved=unmoved, flags=flags)
 
 
 def _commits_since(since_ms: int, event: LagEvent) -> int:

@@ -379,10 +379,10 @@ def test_a_warning_stays_through_changes_of_hands_until_the_lag_falls(trace: Tra
     }
     assert {event.topics[0].partitions[0].status for event in trace.events[at:]} == {"WARN"}
     trace.change_hands()
-    trace.steady(2)
+    trace.steady(3)
     assert trace.status == "OK"
     trace.produce = lambda _: [25]
-    trace.steady(1)
+    trace.steady(2)
     assert trace.event.rising_since is None
 
 
