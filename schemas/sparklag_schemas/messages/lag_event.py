@@ -68,7 +68,7 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     lost_records: Count | None = None
     """Records deleted before the query read them; `lag` counts them too."""
     advanced_at: EpochMs | None = None
-    """When `processed_offset` last advanced, or was first observed, epoch milliseconds. Null: no
+    """When `processed_offset` last changed, or was first observed, epoch milliseconds. Null: no
     position yet."""
     rising_since: EpochMs | None = None
     """Since when the lag has only risen from batch to batch, epoch milliseconds. Null: it fell, or

@@ -103,7 +103,14 @@ class Evaluator:
         )
         window = self._window(state, measured.topics, measure_time, thresholds, previous)
         if window is None:
-            topics = _with_trends(measured.topics, history.trends, alarm_age_s, last, gets_better)
+            is_commit = history.trends is not before.trends
+            trends = {
+                key: of_topic
+                for key, of_topic in history.trends.items()
+                # Between two commits each partition keeps its `rising_since`.
+                if of_topic.flags or (is_commit and (of_topic.rises or of_topic.had_rises))
+            }
+            topics = _with_trends(measured.topics, trends, alarm_age_s, last, gets_better)
         else:
             usual_s = (thresholds.window - 1) * (history.usual.interval_s or 0.0)
             least_s = max(thresholds.stall_after_s, usual_s)
@@ -245,7 +252,7 @@ def _with_trends(
     """
     were = {
         (topic.source, topic.topic, partition.partition): partition.status
-        for topic in (() if last is None else last.topics)
+        for topic in (last.topics if last is not None and trends else ())
         for partition in topic.partitions
         if partition.status in FLAGS
     }
@@ -275,7 +282,7 @@ def _with_trends(
     result = []
     for topic in topics:
         of_topic = trends.get((topic.source, topic.topic))
-        if of_topic is not None and (of_topic.rises or of_topic.flags or of_topic.had_rises):
+        if of_topic is not None:
             partitions = [with_trend(topic, each, of_topic) for each in topic.partitions]
             topic = replace(topic, partitions=partitions)
         result.append(topic)

@@ -109,9 +109,10 @@ class TopicMeasure:
     def _partition_lags(self, numbers: list[int]) -> list[PartitionLag]:
         obstacle, age_of = self._obstacle, self._ages.age
         latest, earliest, advances = self._latest, self._earliest, self._advances
-        processed, planned, requested_s = (
+        processed, planned, processed_at_ms, requested_s = (
             self._processed,
             self._planned,
+            self._processed_at_ms,
             self._measure_time.requested_s,
         )
         arrived = moved = 0
@@ -166,15 +167,12 @@ class TopicMeasure:
                 ):
                     moved += at - old.processed_offset
             age_s, method = (None if lag is None else 0.0), None
-            advanced_ms = None
-            if at is not None:
-                advanced_ms = self._processed_at_ms
-                if (
-                    old is not None
-                    and old.advanced_at is not None
-                    and (old.processed_offset or 0) >= at
-                ):
-                    advanced_ms = old.advanced_at
+            if old is None:
+                rising_ms, advanced_ms = None, processed_at_ms if at is not None else None
+            else:
+                rising_ms = old.rising_since
+                is_unmoved = at == old.processed_offset
+                advanced_ms = old.advanced_at if is_unmoved else processed_at_ms
             if lag and position is not None and read is not None:
                 age_s, method = age_of(number, position, read, unmoved)
             elif (
@@ -202,7 +200,7 @@ class TopicMeasure:
                     measured_at=measured_at_ms,
                     lost_records=lost,
                     advanced_at=advanced_ms,
-                    rising_since=old.rising_since if old is not None else None,
+                    rising_since=rising_ms,
                     rewound_from=rewound_from,
                     status=status,
                     reason=reason,
