@@ -158,6 +158,11 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     """What reported the position. `processed_at` is its time."""
     query: Name | None = None
     """The query's name, an alias. Null where it has none."""
+    application: Name | None = None
+    """Spark's id of the application that runs the query. Null: not reported."""
+    ends_by_itself: bool | None = None
+    """True: each run reads what there is and ends (triggers `availableNow` and `once`). Null: not
+    reported."""
     cluster: Name = "default"
     """Alias of the Kafka cluster the query reads from."""
     batch_id: Count | None = None

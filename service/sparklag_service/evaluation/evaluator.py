@@ -131,11 +131,12 @@ class Evaluator:
             is_window_judged=window is not None,
         )
         status, reason = query_status(evidence, partitions, measured.unmeasured)
-        rates = rates.at_status(status)
+        run_status: Status = "FINISHED" if state.ended else status
+        rates = rates.at_status(run_status)
         commits_offsets = traits_of(state.origin).commits_offsets
-        catch_up_s, catch_up_reason = catch_up(lag.total, rates, state.batch, status)
+        catch_up_s, catch_up_reason = catch_up(lag.total, rates, state.batch, run_status)
         fields = query_fields(state)
-        if has_ended(status):
+        if has_ended(run_status):
             # A driver that is gone runs no batch.
             fields.update(running_batch=None, activity=None)
         behind_since_s = history.stalled_since_s()
@@ -150,7 +151,7 @@ class Evaluator:
             total_lag=lag.total,
             max_lag=lag.max,
             max_time_lag_s=lag.max_time_s,
-            in_flight=None if has_ended(status) else _in_flight(state, partitions),
+            in_flight=None if has_ended(run_status) else _in_flight(state, partitions),
             unknown_partitions=len(partitions) - lag.partitions,
             lost_records=bounded(sum(partition.lost_records or 0 for partition in partitions)),
             skew=lag.skew,
@@ -169,6 +170,7 @@ class Evaluator:
             usual_batch_s=_rounded(history.usual.batch_s),
             usual_interval_s=_rounded(history.usual.interval_s),
             other_run_id=state.other_run_id,
+            runs=state.runs,
             observation_offset=state.observation_offset,
             measured_at=_measured_at(state, last, measure_time),
             topics=topics,

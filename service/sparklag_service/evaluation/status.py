@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import Final, cast
 
 from sparklag_schemas import PartitionLag, RunningBatch, Status, Thresholds
@@ -48,6 +50,8 @@ FEEDBACK: Final = (
     "a topic of sparklag's own, to which each batch adds records: list the query's topics, or"
     " exclude this one from subscribePattern"
 )
+_OVERDUE_PAUSES: Final = 3
+_MIN_OVERDUE_S: Final = 30.0
 _NO_PARTITION: Final = "the query reads no partition"
 
 
@@ -124,12 +128,38 @@ def failed(evidence: Evidence) -> Verdict | None:
 
 
 def finished(evidence: Evidence) -> Verdict | None:
-    """FINISHED: Spark's `QueryTerminatedEvent` without an exception; a group that was deleted."""
+    """FINISHED: Spark's `QueryTerminatedEvent` without an exception; a group that was deleted.
+    WARN: the query runs again and again, and its next run is overdue or its lag is over a limit."""
     state = evidence.state
     if not state.ended:
         return None
+    if state.runs is not None and state.runs.recur:
+        for rule in (run_overdue, short_headroom, beyond_max_lag, beyond_max_time_lag):
+            if (over := rule(evidence)) is not None:
+                return over
     ended = _DRIVER_ENDS.get(state.driver_end or "", traits_of(state.origin).ended_reason)
     return Verdict("FINISHED", ended)
+
+
+def run_overdue(evidence: Evidence) -> Verdict | None:
+    """WARN: there are records to read, and the next run did not start for three times the usual
+    pause between runs, and `_MIN_OVERDUE_S`."""
+    runs, history, now_ms = evidence.state.runs, evidence.history, evidence.measure_time.now_ms
+    if runs is None or (history.behind_since_s is None and evidence.total_lag is not None):
+        return None
+    pairs = list(pairwise(runs.finished))
+    pause_s = median(run.started_at - before.ended_at for before, run in pairs) / 1000
+    away_s = (now_ms - runs.reported_at) / 1000
+    if away_s <= max(_OVERDUE_PAUSES * pause_s, _MIN_OVERDUE_S):
+        return None
+    every_s = median(run.ended_at - before.ended_at for before, run in pairs) / 1000
+    reason = f"has not run for {span(away_s)}, usually every {span(every_s)}"
+    if evidence.total_lag is not None:
+        reason += f"; lag is {evidence.total_lag:,} records"
+    if (loss_at_ms := evidence.headroom.loss_expected_at_ms) is not None:
+        left_s = max(0.0, (loss_at_ms - now_ms) / 1000)
+        reason += f"; retention deletes unread records in {span(left_s)}"
+    return Verdict("WARN", reason)
 
 
 def closed(evidence: Evidence) -> Verdict | None:

@@ -23,6 +23,7 @@ from sparklag_service.tracking.query_state import (
     TrackedSource,
     fitting,
     query_fields,
+    with_report,
 )
 
 _RUNS_REMEMBERED: Final = 16
@@ -155,7 +156,8 @@ class Tracker:
             run_received_at_ms=now_ms,
         )
         if current is None:
-            return replace(state, run_written_since_ms=state.driver_written_at_ms)
+            state = replace(state, run_written_since_ms=state.driver_written_at_ms)
+            return _with_runs(state, None)
         driver_written_at_ms = max(state.driver_written_at_ms, current.driver_written_at_ms)
         other = current.past_runs.get(current.other_run_id or "")
         other_run_lives = other is not None and now_ms - other.received_at_ms < _OTHER_RUN_MS
@@ -171,7 +173,7 @@ class Tracker:
             past_runs=current.past_runs,
             other_run_id=current.other_run_id if other_run_lives else None,
         )
-        return _with_newer_position(state, current)
+        return _with_newer_position(_with_runs(state, current), current)
 
     def _sources(self, observation: Observation) -> tuple[TrackedSource, ...]:
         return tuple(
@@ -203,6 +205,13 @@ def _idle_at_ms(observation: Observation, current: QueryState | None) -> int:
     if observation.cause == "idle" or observation.activity == "waiting":
         return observation.observed_at
     return current.idle_at_ms if current is not None else 0
+
+
+def _with_runs(state: QueryState, current: QueryState | None) -> QueryState:
+    if state.run_id is None:
+        return state
+    is_new_run = current is None or current.run_id != state.run_id
+    return with_report(state, current.runs if current else None, is_new_run=is_new_run)
 
 
 def _of_new_run(state: QueryState) -> QueryState:
@@ -291,6 +300,7 @@ def _with_checkpoint(
                 exception=None,
                 driver_end=None,
                 other_run_id=None,
+                runs=current.runs and replace(current.runs, ended=False),
             )
     return _with_planned(state, observation.planned_batch_id, sources)
 
