@@ -10,7 +10,7 @@ from sparklag_schemas.messages.lag_event import LagEvent
 
 MIN_PREFIX: Final = 4
 """Characters."""
-_LATE_END_MS: Final = 5_000
+_LATE_END_MS: Final = 1_000
 """Spark may report the end of a query after the start of the next: it queues ends, not starts."""
 _MIN_SHOWN: Final = 8
 """Characters of an id in a table: a later id may begin with the same ones."""
