@@ -57,10 +57,10 @@ def follows(event: LagEvent, ended: LagEvent) -> bool:
     if event.runs is None or event.query_id == ended.query_id or event.cluster != ended.cluster:
         return False
     reported_at = ended.observed_at if ended.runs is None else ended.runs.reported_at
+    if event.runs.first_at < reported_at - _LATE_END_MS:
+        return False
     read = {(topic.cluster, topic.topic) for topic in ended.topics}
-    return event.runs.first_at >= reported_at - _LATE_END_MS and (
-        not read or any((topic.cluster, topic.topic) in read for topic in event.topics)
-    )
+    return not read or any((topic.cluster, topic.topic) in read for topic in event.topics)
 
 
 def name_meaning(events: Iterable[LagEvent]) -> list[LagEvent]:
