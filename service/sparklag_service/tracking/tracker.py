@@ -248,6 +248,17 @@ def _takes_over(observation: Observation, current: QueryState, *, is_alone: bool
     return current.run_wrote_once or is_alone
 
 
+def _name(current: QueryState, observation: Observation) -> str | None:
+    """The name, after an observation of the checkpoint. A driver reports it; without a driver it is
+    a folder of the location, of another one if another copy of the checkpoint is watched now."""
+    if current.run_id is not None:
+        return current.query
+    location = current.checkpoint_location
+    if location != observation.checkpoint_location and f"/{current.query}/" in f"{location}/":
+        return observation.query
+    return current.query or observation.query
+
+
 def _with_checkpoint(
     current: QueryState, observation: Observation, sources: tuple[TrackedSource, ...]
 ) -> QueryState:
@@ -257,10 +268,11 @@ def _with_checkpoint(
     """
     state = replace(
         current,
-        # A driver reports the name; a checkpoint has only its location.
-        query=current.query if current.run_id is not None else current.query or observation.query,
+        query=_name(current, observation),
         observed_at=max(observation.observed_at, current.observed_at + 1),
-        checkpoint_location=observation.checkpoint_location or current.checkpoint_location,
+        checkpoint_location=current.checkpoint_location
+        if current.run_id is not None and current.checkpoint_location is not None
+        else observation.checkpoint_location,
         checkpoint_batch_id=observation.batch_id,
     )
     positioned = any(source.processed is not None for source in sources)
