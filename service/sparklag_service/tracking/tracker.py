@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from sparklag_schemas import Observation
 from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.messages.validation import in_time
 from sparklag_service.tracking.query_state import (
     PastRun,
@@ -144,7 +145,10 @@ class Tracker:
         self, observation: Observation, current: QueryState | None, now_ms: int
     ) -> QueryState:
         is_checkpoint = traits_of(observation.origin).is_checkpoint
-        fields = query_fields(observation) | {"activity": _activity(observation, current)}
+        fields = query_fields(observation) | {
+            "activity": _activity(observation, current),
+            "group": _group(observation.group, current.group if current is not None else None),
+        }
         state = QueryState(
             **fields,
             sources=self._sources(observation),
@@ -197,6 +201,13 @@ def _activity(observation: Observation, current: QueryState | None) -> str | Non
     if observation.cause == "refresh" and current is not None:
         return current.activity if current.run_id == observation.run_id else None
     return None
+
+
+def _group(group: ConsumerGroup | None, before: ConsumerGroup | None) -> ConsumerGroup | None:
+    """The group. While it rebalances, the partitions that no member read before are kept."""
+    if group is None or group.unassigned is not None or before is None:
+        return group
+    return replace(group, unassigned=before.unassigned)
 
 
 def _idle_at_ms(observation: Observation, current: QueryState | None) -> int:
