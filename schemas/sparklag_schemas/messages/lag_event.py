@@ -183,7 +183,7 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     status_since: EpochMs | None = None
     """Since when the query has this `status`, epoch milliseconds."""
     max_time_lag_s: DurationS | None = None
-    """Highest known `time_lag_s`, seconds."""
+    """Highest known `time_lag_s`, seconds; without the partitions in `group.unassigned`."""
     processed_rate: SignedRate | None = None
     """Offsets processed per second, over the last batches."""
     input_rate: SignedRate | None = None

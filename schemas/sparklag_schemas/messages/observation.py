@@ -83,6 +83,17 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
     """Members that no partition is assigned to. Null: not known, as while it rebalances."""
     coordinator: Index | None = None
     """Node id of the broker that coordinates it."""
+    protocol_type: Text | None = None
+    """`consumer`, `connect`, `share`, `streams` or another. Null: not known, or it has had no
+    member. A share group has no position."""
+    unassigned: dict[TopicName, list[PartitionNumber]] | None = None
+    """Topic, then partitions with a committed offset that no member of the stable group reads: the
+    last two reads of its members agree. Null: not known yet."""
+
+    @property
+    def has_position(self) -> bool:
+        """False: a share group, whose brokers hand out its records one by one."""
+        return self.protocol_type != "share"
 
 
 class Straggler(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.topics import feedback_topics
 from sparklag_schemas.text.formatting import ago, span
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
-from sparklag_service.evaluation.query_history import QueryHistory
+from sparklag_service.evaluation.query_history import QueryHistory, UsualTimes
 from sparklag_service.evaluation.rates import Headroom
 from sparklag_service.evaluation.topic_measure import NO_BATCH, NOT_READ
 from sparklag_service.evaluation.trends import Verdict
@@ -52,6 +52,7 @@ FEEDBACK: Final = (
 )
 _OVERDUE_PAUSES: Final = 3
 _MIN_OVERDUE_S: Final = 30.0
+_SHARE_GROUP: Final = "a share group has no position: the broker hands out records one by one"
 _NO_PARTITION: Final = "the query reads no partition"
 
 
@@ -125,6 +126,12 @@ def failed(evidence: Evidence) -> Verdict | None:
     first_line = state.exception.strip().partition("\n")[0].rstrip()
     what = "the driver failed" if state.driver_end == "exited" else "the query failed"
     return Verdict("FAILED", f"{what}: {first_line or 'no error message'}")
+
+
+def share_group(evidence: Evidence) -> Verdict | None:
+    """UNKNOWN: its brokers hand out single records, so no offset is the group's position."""
+    group = evidence.state.group
+    return None if group is None or group.has_position else Verdict("UNKNOWN", _SHARE_GROUP)
 
 
 def finished(evidence: Evidence) -> Verdict | None:
@@ -238,7 +245,7 @@ def stalled(evidence: Evidence) -> Verdict | None:
 
     A query with a live driver is STALL; without a driver it is STOP, like an ended one. A group may
     have no commit since its first read. The usual times are known after two batches; a query
-    without a driver is STOP without them.
+    without a driver is STOP without them, and a group with members is STALL.
     """
     state, thresholds, usual = evidence.state, evidence.thresholds, evidence.history.usual
     since_s, traits = evidence.history.stalled_since_s(), traits_of(state.origin)
@@ -247,7 +254,8 @@ def stalled(evidence: Evidence) -> Verdict | None:
         return None
     stalled_s = evidence.history.at_s - since_s
     usual_s = max(usual.interval_s or 0.0, usual.batch_s or 0.0)
-    if stalled_s <= max(thresholds.stall_factor * usual_s, thresholds.stall_after_s):
+    least_s = patience_s(state, usual, thresholds)
+    if stalled_s <= max(thresholds.stall_factor * usual_s, least_s):
         return None
     times = []
     if usual.batch_s is not None:
@@ -259,7 +267,16 @@ def stalled(evidence: Evidence) -> Verdict | None:
         reason += f" (usually {', '.join(times)})"
     if evidence.total_lag is not None:
         reason += f"; lag is {evidence.total_lag:,} records"
-    return Verdict("STALL" if state.run_id is not None else "STOP", reason)
+    is_alive = state.run_id is not None or (state.has_members and not is_usual_known)
+    return Verdict("STALL" if is_alive else "STOP", reason)
+
+
+def patience_s(state: QueryState, usual: UsualTimes, thresholds: Thresholds) -> float:
+    """The least time without progress for an alarm. Kafka removes members that do not poll, so a
+    group with members may commit rarely as long as its usual interval is not known."""
+    if not state.has_members or usual.interval_s is not None:
+        return thresholds.stall_after_s
+    return thresholds.window * thresholds.stall_after_s
 
 
 def running_batch_hangs(evidence: Evidence) -> Verdict | None:
@@ -322,7 +339,7 @@ def without_evidence(evidence: Evidence) -> Verdict | None:
     return Verdict("UNKNOWN", f"{reason}; lag is {lag:,} records")
 
 
-_WITHOUT_LAG: Final[tuple[Rule, ...]] = (failed, finished, closed, silent, conflict)
+_WITHOUT_LAG: Final[tuple[Rule, ...]] = (failed, finished, closed, silent, conflict, share_group)
 _OF_LAG: Final[tuple[Rule, ...]] = (
     feedback,
     short_headroom,

@@ -101,6 +101,16 @@ class QueryState(QueryMessage, frozen=True, kw_only=True):
         """Returns whether any source has a processed offset."""
         return any(source.processed is not None for source in self.sources)
 
+    @property
+    def has_members(self) -> bool:
+        """True: a consumer group with members."""
+        return self.group is not None and bool(self.group.members)
+
+    @property
+    def unassigned(self) -> Mapping[str, Sequence[int]]:
+        """Partitions that no member of the consumer group reads, by topic."""
+        return (self.group.unassigned if self.group is not None else None) or {}
+
 
 def identity(message: QueryMessage) -> dict[str, Any]:
     """The fields that identify the query of a message."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from sparklag_schemas import Observation
 from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.messages.validation import in_time
 from sparklag_service.tracking.query_state import (
     PastRun,
@@ -145,7 +146,10 @@ class Tracker:
         self, observation: Observation, current: QueryState | None, now_ms: int
     ) -> QueryState:
         is_checkpoint = traits_of(observation.origin).is_checkpoint
-        fields = query_fields(observation) | {"activity": _activity(observation, current)}
+        fields = query_fields(observation) | {
+            "activity": _activity(observation, current),
+            "group": _group(observation.group, current.group if current is not None else None),
+        }
         state = QueryState(
             **fields,
             sources=self._sources(observation),
@@ -199,6 +203,13 @@ def _activity(observation: Observation, current: QueryState | None) -> str | Non
     if observation.cause == "refresh" and current is not None:
         return current.activity if current.run_id == observation.run_id else None
     return None
+
+
+def _group(group: ConsumerGroup | None, before: ConsumerGroup | None) -> ConsumerGroup | None:
+    """The group. While it rebalances, the partitions that no member read before are kept."""
+    if group is None or group.unassigned is not None or before is None:
+        return group
+    return replace(group, unassigned=before.unassigned)
 
 
 def _idle_at_ms(observation: Observation, current: QueryState | None) -> int:
@@ -257,6 +268,17 @@ def _takes_over(observation: Observation, current: QueryState, *, is_alone: bool
     return current.run_wrote_once or is_alone
 
 
+def _name(current: QueryState, observation: Observation) -> str | None:
+    """The name, after an observation of the checkpoint. A driver reports it; without a driver it is
+    a folder of the location, of another one if another copy of the checkpoint is watched now."""
+    if current.run_id is not None:
+        return current.query
+    location = current.checkpoint_location
+    if location != observation.checkpoint_location and f"/{current.query}/" in f"{location}/":
+        return observation.query
+    return current.query or observation.query
+
+
 def _with_checkpoint(
     current: QueryState, observation: Observation, sources: tuple[TrackedSource, ...]
 ) -> QueryState:
@@ -266,10 +288,11 @@ def _with_checkpoint(
     """
     state = replace(
         current,
-        # A driver reports the name; a checkpoint has only its location.
-        query=current.query if current.run_id is not None else current.query or observation.query,
+        query=_name(current, observation),
         observed_at=max(observation.observed_at, current.observed_at + 1),
-        checkpoint_location=observation.checkpoint_location or current.checkpoint_location,
+        checkpoint_location=current.checkpoint_location
+        if current.run_id is not None and current.checkpoint_location is not None
+        else observation.checkpoint_location,
         checkpoint_batch_id=observation.batch_id,
     )
     positioned = any(source.processed is not None for source in sources)
