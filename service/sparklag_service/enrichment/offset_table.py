@@ -256,10 +256,7 @@ class OffsetTable:
                 continue  # may belong to an earlier topic of this name
             if confirmed is not None and name not in confirmed:
                 continue
-            latest, unknown = topic.latest[level], topic.unknown
-            has_offsets = not all(error_code for _, error_code, *_ in returned)
-            if has_offsets and topic.denials and requested_s > topic.denials[0][0]:
-                topic.denials.clear()
+            latest, unknown, denials = topic.latest[level], topic.unknown, topic.denials
             for number, error_code, _, offset in returned:
                 last = latest.get(number)
                 if last is not None and requested_s < last.requested_s:
@@ -286,6 +283,8 @@ class OffsetTable:
                     doubtful.add(name)
                     break
                 latest[number] = LatestOffset(offset, requested_s)
+                if denials and requested_s > denials[0][0]:
+                    denials.clear()
                 if unknown and unknown.pop(number, None) is not None:
                     topic.receded_s.pop(number, None)
         return stale, doubtful
