@@ -229,7 +229,7 @@ def test_a_topic_that_matches_the_pattern_counts_whole_before_it_is_read() -> No
 
 
 def test_where_a_pattern_cannot_be_matched_the_query_is_unknown_and_the_lag_of_the_rest() -> None:
-    query = state(source({"orders": {0: 5}}, topic_pattern=r"\\p", unlisted="cannot evaluate it"))
+    query = state(source({"orders": {0: 5}}, topic_pattern=r"\p", unlisted="cannot evaluate it"))
     result = evaluated(query, offsets_at({0: 70}))
     assert (result.status, result.reason) == ("UNKNOWN", "cannot evaluate it")
     assert (result.total_lag, statuses(result)) == (65, ["OK"])
