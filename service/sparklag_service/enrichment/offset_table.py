@@ -5,7 +5,6 @@ A failed read leaves the last value. A topic that was recreated starts without v
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -28,6 +27,7 @@ _MAX_RATE: Final = 1_000_000
 """Records a second, more than any partition takes. A log that grew faster was not recreated."""
 _NO_ADVANCES: Final = Advances()
 _NEVER: Final = Topic()
+_DENIALS_KEPT: Final = 100
 _DENIALS: Final = 3
 _DENIED_S: Final = 10.0
 """A topic is gone after so many answers, over so long, of two brokers where there are two."""
@@ -63,8 +63,9 @@ class WatchedTopic(TopicOffsets):
     """The topic's description when it last existed."""
     seen: bool = False
     """This or another instance has seen a topic of this name on this cluster."""
-    denials: deque[tuple[float, Address | None]] = field(default_factory=lambda: deque(maxlen=100))
-    """The newest answers, if they say that the topic does not exist: when, and of which broker."""
+    denials: list[tuple[float, Address | None]] = field(default_factory=list)
+    """The newest answers, if they say that the topic does not exist: when, and of which broker.
+    The first and the last hundred."""
     former: tuple[str | None, float] = (None, 0.0)
     """The topic id that was replaced, and when."""
     leaders: dict[int, int] = field(default_factory=dict)
@@ -176,6 +177,7 @@ class OffsetTable:
         return not is_refused and self.brokers.keys() >= set(metadata.leaders.values())
 
     def _is_confirmed(self, topic: WatchedTopic, now_s: float) -> bool:
+        topic.denials[1:-_DENIALS_KEPT] = []
         topic.denials.append((now_s, self.responder))
         brokers = {broker for _, broker in topic.denials} & {*self.brokers.values()}
         is_long = now_s - topic.denials[0][0] >= _DENIED_S and len(topic.denials) >= _DENIALS

@@ -310,7 +310,8 @@ class WatchedCluster(OffsetsReceiver):
             topic = self._table.topics.get(name)
             if topic is None:
                 continue  # forgotten meanwhile
-            soon_s = max(now_s, (topic.described_s or 0.0) + spacing_s)
+            last_s = topic.denials[-1][0] if topic.denials else topic.described_s or 0.0
+            soon_s = max(now_s, last_s + spacing_s)
             if soon_s < topic.due_s:
                 topic.due_s = soon_s
                 self._fetch_now.set()

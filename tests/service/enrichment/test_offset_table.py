@@ -168,6 +168,7 @@ def test_a_topic_that_was_gone_comes_back_without_anything_of_before() -> None:
         (1, [(2.0, 1), (12.0, 1)], False),
         (1, [(2.0, 1), (3.0, 1), (4.0, 1), (11.9, 1)], False),
         (1, [(2.0, 1), (7.0, 1), (12.0, 1)], True),
+        (1, [(2.0 + number / 20, 1) for number in range(210)], True),
         (2, [(2.0, 1), (7.0, 1), (12.0, 1), (30.0, 1)], False),
         (2, [(2.0, 1), (7.0, 2), (12.0, 1)], True),
         # From an address of the bootstrap servers: of a broker, and nobody knows of which.
