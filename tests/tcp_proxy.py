@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 _HOST = "127.0.0.1"
@@ -11,10 +12,12 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class TcpProxy:
-    """A context manager. Passes connections to its own port on to `upstream`, of this machine."""
+    """A context manager. Passes connections to its own port on to `upstream`, of this machine;
+    what is sent either way goes through `changed`."""
 
-    def __init__(self, upstream: int) -> None:
-        self._upstream = upstream
+    def __init__(self, upstream: int = 0) -> None:
+        self.upstream = upstream
+        self.changed: Callable[[bytes], bytes] = lambda data: data
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._flows = threading.Event()
@@ -58,7 +61,7 @@ class TcpProxy:
             except OSError:
                 return
             try:
-                upstream = socket.create_connection((_HOST, self._upstream))
+                upstream = socket.create_connection((_HOST, self.upstream))
             except OSError:
                 client.close()
                 continue
@@ -77,7 +80,7 @@ class TcpProxy:
         with suppress(OSError):
             while data := source.recv(_CHUNK_BYTES):
                 self._flows.wait()
-                target.sendall(data)
+                target.sendall(self.changed(data))
         for each in (source, target):
             _shut(each)
             with self._lock:

@@ -11,7 +11,10 @@ from tests.local_kafka import LocalKafka
 from tests.messages import position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
+from tests.tcp_proxy import TcpProxy
 from tests.waiting import holds
+
+_METADATA = b"\0\3"
 
 pytestmark = pytest.mark.kafka
 
@@ -64,6 +67,60 @@ async def test_a_recreated_topic_is_distinguished_even_when_it_is_longer(
         )
         event = await service.shows(query.query_id, lambda e: e.batch_id == 42, "a new position")
         assert (event.status, event.total_lag) == ("OK", 30)
+
+
+async def test_one_answer_that_there_is_no_such_topic_changes_nothing(topic_name: str) -> None:
+    name, other = topic_name.encode(), topic_name[:-1].encode() + b"_"
+    lies = 0
+
+    def lie(data: bytes) -> bytes:
+        nonlocal lies
+        if lies and data[4:6] == _METADATA and name in data:
+            lies -= 1
+            return data.replace(name, other)
+        return data.replace(other, name)
+
+    with TcpProxy() as proxy, LocalKafka(advertised=f"127.0.0.1:{proxy.port}") as kafka:
+        proxy.upstream = int(kafka.bootstrap_servers.rpartition(":")[2])
+        client = SecondClient(kafka.internal_servers)
+        client.create(topic_name, 1)
+        client.produce(topic_name, [b"x"] * 9)
+        settings = settings_for(f"127.0.0.1:{proxy.port}", metadata_interval_s=1.0)
+        query = seen(topic_name, {0: 4})
+        async with running(settings, client) as service:
+            await service.measures(query, 5)
+            proxy.changed, lies = lie, 1
+            await holds(lambda: not lies, "it was told once that there is no such topic")
+            client.produce(topic_name, [b"x"])
+            await service.shows(query.query_id, lambda e: e.total_lag == 6, "the lag grows")
+            events = [event for event in service.published(query.query_id) if event is not None]
+            assert {event.status for event in events} == {"OK"}
+
+
+async def test_a_topic_that_matches_a_pattern_counts_from_its_beginning_before_it_is_read(
+    kafka: LocalKafka, second_client: SecondClient, topic: str
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers, metadata_interval_s=1.0)
+    query = seen(topic, {0: 0}, sources=[position({topic: {0: 0}}, topic_pattern=f"^{topic}")])
+    java = replace(
+        query, query_id="java", sources=[position({topic: {0: 0}}, topic_pattern=r"\pL")]
+    )
+    second_client.produce(topic, [b"x"])
+    async with running(settings, second_client) as service:
+        service.observe(query, java)
+        await service.shows(query.query_id, lambda e: e.total_lag == 1, "lag 1")
+        added = second_client.create(f"{topic}-added", 1)
+        second_client.create(f"not-{topic}", 1)
+        second_client.produce(added, [b"x"] * 5)
+        event = await service.shows(query.query_id, lambda e: e.total_lag == 6, "lag 6")
+        assert [each.topic for each in event.topics] == [topic, added]
+        assert (event.status, event.topics[1].partitions[0].processed_offset) == ("OK", None)
+        second_client.delete(added)
+        event = await service.shows(query.query_id, lambda e: len(e.topics) == 1, "it is deleted")
+        assert (event.status, event.total_lag) == ("OK", 1)
+        unknown = await service.shows("java", lambda e: e.status == "UNKNOWN", "UNKNOWN")
+        assert "cannot evaluate its pattern (bad escape" in str(unknown.reason)
+        assert unknown.total_lag == 1
 
 
 async def test_partitions_added_count_from_their_first_offset_before_spark_plans_them(

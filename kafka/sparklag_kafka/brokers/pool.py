@@ -115,7 +115,7 @@ class BrokerPool:
             (host, port) for host, port, _ in collect_hosts(access.bootstrap_servers)
         ]
         self._connections: dict[Address, BrokerConnection] = {}
-        self._last_responder: Address | None = None
+        self.last_responder: Address | None = None
 
     async def __aenter__(self) -> BrokerPool:
         return self
@@ -128,10 +128,13 @@ class BrokerPool:
         address = self.brokers.get(node_id)
         return None if address is None else self._shared(address)
 
-    def connections(self) -> list[BrokerConnection]:
-        """Shared connections to every broker that may respond, the last responder first."""
-        last = [self._last_responder] if self._last_responder else []
+    def connections(self, *, from_another: bool = False) -> list[BrokerConnection]:
+        """Shared connections to every broker that may respond, the last responder first, or last
+        with `from_another`."""
+        last = [self.last_responder] if self.last_responder else []
         addresses = dict.fromkeys((*last, *self.brokers.values(), *self._seeds))
+        if last and from_another:
+            addresses[last[0]] = addresses.pop(last[0])
         return [self._shared(address) for address in addresses]
 
     def dedicated(self, address: Address) -> BrokerConnection:
@@ -139,28 +142,31 @@ class BrokerPool:
         in order, so a slow request delays those behind it."""
         return BrokerConnection(address, self._options, self._trusted, self.timeout_s)
 
-    async def refresh(self, topics: Sequence[str] = ()) -> Iterator[TopicMetadata] | None:
-        """Update the brokers from the metadata, and return that of `topics`; creates no topic.
-        None: no broker responds. Raises ResponseUnreadable, also during the iteration."""
-        response = await self.first_response(MetadataRequest(topics))
+    async def refresh(
+        self, topics: Sequence[str] | None = (), *, from_another: bool = False
+    ) -> Iterator[TopicMetadata] | None:
+        """Update the brokers from the metadata, and return that of `topics` (None: all); creates no
+        topic. None: no broker responds. Raises ResponseUnreadable, also during the iteration.
+        `from_another`: request it from another broker than the last, if there is one."""
+        response = await self.first_response(MetadataRequest(topics), from_another=from_another)
         if response is None:
             return None
         brokers, described = response.read()
         # A broker that has just started may return no brokers.
         self.brokers = brokers or self.brokers
         wanted = {*self.brokers.values(), *self._seeds}
-        if self._last_responder not in wanted:
-            self._last_responder = None
+        if self.last_responder not in wanted:
+            self.last_responder = None
         left = [self._connections.pop(a) for a in list(self._connections) if a not in wanted]
         await asyncio.gather(*(connection.aclose() for connection in left))
         topics_described: Iterator[TopicMetadata] = described
         return topics_described
 
-    async def first_response(self, request: Any) -> Any:
+    async def first_response(self, request: Any, *, from_another: bool = False) -> Any:
         """The first response; the request goes to one more broker each second. None: no broker
         responds."""
         pending: dict[asyncio.Task[Any], Address] = {}
-        rest = iter(self.connections())
+        rest = iter(self.connections(from_another=from_another))
         try:
             while True:
                 connection = next(rest, None)
@@ -183,7 +189,7 @@ class BrokerPool:
                     elif not isinstance(error, KAFKA_FAILURES):
                         raise error
                 if responses:
-                    self._last_responder, response = responses[0]
+                    self.last_responder, response = responses[0]
                     return response
         finally:
             for task in pending:

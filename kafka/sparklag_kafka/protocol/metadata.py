@@ -125,9 +125,9 @@ _TOPIC: Final = Schema(
 
 
 class MetadataRequest:
-    """Metadata of these topics alone; creates no topic. See `MetadataResponse`."""
+    """Metadata of these topics alone (None: all); creates no topic. See `MetadataResponse`."""
 
-    def __init__(self, topics: Sequence[str]) -> None:
+    def __init__(self, topics: Sequence[str] | None) -> None:
         self._topics = topics
 
     def prepare(self, versions: Versions) -> PreparedRequest:
@@ -135,10 +135,11 @@ class MetadataRequest:
         version = newest(versions, _METADATA, (_IDS_VERSION, _OLD_VERSION))
         flexible = version == _IDS_VERSION
         if flexible:
-            topics: list[Any] = [(_NO_ID, topic, {}) for topic in self._topics]
+            named = self._topics
+            topics: Any = None if named is None else [(_NO_ID, topic, {}) for topic in named]
             body = _REQUEST.encode((topics, False, False, {}))
         else:
-            body = MetadataRequest_v4(list(self._topics), False).encode()
+            body = MetadataRequest_v4(self._topics, False).encode()
         make_response = partial(MetadataResponse, flexible=flexible)
         return PreparedRequest(_METADATA, version, body, flexible, make_response)
 
@@ -151,6 +152,7 @@ class TopicMetadata(NamedTuple):
     topic_id: str | None
     leaders: dict[int, int]
     replicas: dict[int, PartitionReplicas]
+    is_internal: bool = False
 
 
 class MetadataResponse(NamedTuple):
@@ -179,15 +181,15 @@ def _topics(data: BytesIO, flexible: bool) -> Iterator[TopicMetadata]:
         count = UnsignedVarInt32.decode(data) - 1 if flexible else Int32.decode(data)
         for _ in range(count):
             if not flexible:
-                error_code, name, _, rows = _OLD_TOPICS.array_of.decode(data)
+                error_code, name, is_internal, rows = _OLD_TOPICS.array_of.decode(data)
                 leaders = {number: leader for _, number, leader, *_ in rows or ()}
                 replicas = {n: _replicas_of(leader, *nodes) for _, n, leader, *nodes in rows or ()}
-                yield TopicMetadata(name or "", error_code, None, leaders, replicas)
+                yield TopicMetadata(name or "", error_code, None, leaders, replicas, is_internal)
                 continue
-            error_code, name, raw, _, (leaders, replicas), *_ = _TOPIC.decode(data)
+            error_code, name, raw, is_internal, (leaders, replicas), *_ = _TOPIC.decode(data)
             encoded = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
             topic_id = None if raw == _NO_ID else encoded
-            yield TopicMetadata(name or "", error_code, topic_id, leaders, replicas)
+            yield TopicMetadata(name or "", error_code, topic_id, leaders, replicas, is_internal)
     except _MALFORMED as cause:
         raise ResponseUnreadable("the response is malformed") from cause
 

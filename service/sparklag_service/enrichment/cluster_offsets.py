@@ -62,7 +62,9 @@ class Topic:
     partitions: tuple[int, ...] = ()
     missing: str | None = None
     gone: bool = False
-    """Kafka reports that the topic does not exist. False: `missing` may be temporary."""
+    """It was seen, and does not exist any more. False: `missing` may be temporary."""
+    absent: bool = False
+    """Kafka reports that the topic does not exist."""
 
     @cached_property
     def numbers(self) -> frozenset[int]:

@@ -13,6 +13,8 @@ from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from sparklag_kafka.brokers.leader_channel import WaitGroup
 from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.runtime.tasks import run_together
@@ -107,6 +109,9 @@ class Enricher:
         at_s, oldest_s = at.monotonic_s(event.measured_at), event.max_time_lag_s
         for topic in event.topics:
             cluster = self._cluster_of(topic.cluster)
+            if cluster is None:
+                continue
+            history = cluster.adopt(topic).log_ends_of(topic.isolation_level)
             arrived = {
                 partition.partition: partition.processed_offset
                 for partition in topic.partitions
@@ -117,8 +122,7 @@ class Enricher:
                 for partition in topic.partitions
                 if partition.latest_offset is not None and partition.measured_at is None
             }
-            if cluster is not None and ends:
-                history = cluster.topic(topic.topic).log_ends_of(topic.isolation_level)
+            if ends:
                 history.insert(at_s, ends)
                 if oldest_s:
                     history.insert(at_s - oldest_s, arrived)
@@ -134,12 +138,26 @@ class Enricher:
         requested_s = time.monotonic()
         for state in states:
             try:
-                self._request(state, requested_s)
+                self._request(self._with_matches(state), requested_s)
             except Exception as error:
                 self._tracked.failed(state, "enrichment", error)
                 self._add_measured(state, requested_s)
             else:
                 self._tracked.recovered(state.query_id, "enrichment")
+
+    def _with_matches(self, state: QueryState) -> QueryState:
+        """`state`, tracked from now on with the topics that match its patterns."""
+        sources = tuple(
+            source if cluster is None else cluster.matched(source)
+            for source in state.sources
+            for cluster in [self._cluster_of(source.cluster)]
+        )
+        if sources == state.sources:
+            return state
+        record, new_state = self._tracked.record(state.query_id), replace(state, sources=sources)
+        if record is not None and record.state is state:
+            record.state = new_state
+        return new_state
 
     def _request(self, state: QueryState, requested_s: float) -> None:
         wait_group = WaitGroup(partial(self._add_measured, state, requested_s))

@@ -18,7 +18,7 @@ from sparklag_kafka.errors import (
 )
 from sparklag_kafka.protocol.list_offsets import TopicPart, read_offsets
 from sparklag_kafka.protocol.metadata import Address, TopicMetadata
-from sparklag_schemas import IsolationLevel
+from sparklag_schemas import IsolationLevel, TopicLag
 from sparklag_service.enrichment.cluster_offsets import Advances, Topic, TopicOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.tracking.query_state import QueryState
@@ -26,6 +26,13 @@ from sparklag_service.tracking.query_state import QueryState
 _MAX_RATE: Final = 1_000_000
 """Records a second, more than any partition takes. A log that grew faster was not recreated."""
 _NO_ADVANCES: Final = Advances()
+_NEVER: Final = Topic()
+_DENIALS_KEPT: Final = 100
+_DENIALS: Final = 3
+_DENIED_S: Final = 10.0
+"""A topic is gone after so many answers, over so long, of two brokers where there are two."""
+_FORMER_S: Final = 30.0
+"""A broker may return a topic id that was replaced, for so long."""
 
 
 @dataclass
@@ -41,6 +48,7 @@ class ReadPlan:
     undescribed: dict[str, list[int]] = field(default_factory=dict)
     """Topics without metadata yet, with the partitions that the query names."""
     topics: set[str] = field(default_factory=set)
+    patterns: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -53,6 +61,13 @@ class WatchedTopic(TopicOffsets):
     """Responses to earlier requests may belong to an earlier topic of this name."""
     identity: Topic | None = None
     """The topic's description when it last existed."""
+    seen: bool = False
+    """This or another instance has seen a topic of this name on this cluster."""
+    denials: list[tuple[float, Address | None]] = field(default_factory=list)
+    """The newest answers, if they say that the topic does not exist: when, and of which broker.
+    The first and the last hundred."""
+    former: tuple[str | None, float] = (None, 0.0)
+    """The topic id that was replaced, and when."""
     leaders: dict[int, int] = field(default_factory=dict)
     receded_s: dict[int, float] = field(default_factory=dict)
     """When a log end was first read that is before the previous one."""
@@ -84,6 +99,7 @@ class OffsetTable:
     def __init__(self, alias: str) -> None:
         self.epoch = 0
         self.brokers: dict[int, Address] = {}
+        self.responder: Address | None = None
         self._alias = alias
         self.topics: dict[str, WatchedTopic] = {}
         self._planned: set[str] = set()
@@ -96,36 +112,63 @@ class OffsetTable:
             topic = self.topics[name] = WatchedTopic()
         return topic
 
-    def update_brokers(self, brokers: dict[int, Address]) -> None:
-        """Store the brokers of the newest metadata."""
+    def update_brokers(self, brokers: dict[int, Address], responder: Address | None = None) -> None:
+        """Store the brokers of the newest metadata, and which of them has returned it."""
+        self.responder = responder
         if brokers != self.brokers:
             self.brokers = brokers
             for topic in self.topics.values():
                 topic.all_led = None
             self.epoch += 1
 
+    def adopt(self, before: TopicLag) -> WatchedTopic:
+        """The record of a topic, with what another instance has seen."""
+        topic = self.topic(before.topic)
+        partitions = before.partitions
+        is_gone = bool(partitions) and all(p.status == "GONE" for p in partitions)
+        if is_gone and topic.described_s is None:
+            topic.description = _refused(before.topic, UNKNOWN_TOPIC, seen=True, gone=True)
+        has_ends = any(partition.latest_offset is not None for partition in partitions)
+        topic.seen = topic.seen or is_gone or has_ends or before.topic_id is not None
+        return topic
+
     def update_topic(self, metadata: TopicMetadata, requested_s: float, now_s: float) -> bool:
-        """Store a topic's newest metadata. Returns whether all its partitions have leaders."""
-        name = metadata.name
-        topic = self.topic(name)
+        """Store a topic's newest metadata. Returns whether all its partitions have leaders. That a
+        topic no longer exists is stored once it is confirmed."""
+        name, topic = metadata.name, self.topic(metadata.name)
+        identity, (former_id, replaced_s) = topic.identity or _NEVER, topic.former
         is_refused = metadata.error_code != NONE and not metadata.leaders
+        is_absent = is_refused and metadata.error_code == UNKNOWN_TOPIC
+        ids = {identity.topic_id, metadata.topic_id} - {None}
+        lacks = not is_refused and not identity.numbers <= metadata.leaders.keys()
+        if metadata.topic_id is not None and (
+            # Kafka removes no partitions, and uses no topic id again.
+            (lacks and identity.topic_id == metadata.topic_id)
+            or (former_id == metadata.topic_id and now_s < replaced_s + _FORMER_S)
+        ):
+            return False
+        if topic.description.gone or not (is_absent and topic.seen):
+            topic.denials.clear()
+        elif topic.described_s is not None and not self._is_confirmed(topic, now_s):
+            return False
         if is_refused:
-            gone = metadata.error_code == UNKNOWN_TOPIC
-            description = Topic(missing=_refusal_text(name, metadata.error_code), gone=gone)
-            is_another = gone and not topic.description.gone
+            gone = topic.description.gone or bool(topic.denials)
+            description = _refused(name, metadata.error_code, seen=topic.seen, gone=gone)
+            is_another = description.gone and not topic.description.gone
         else:
             description = Topic(metadata.topic_id, tuple(sorted(metadata.leaders)))
-            is_another = topic.description.gone or _is_recreated(topic.identity, metadata)
+            is_another = topic.description.gone or lacks or len(ids) == 2
         if is_another:
             # Discards all offsets, and the responses in flight.
-            topic = self.topics[name] = WatchedTopic(due_s=topic.due_s)
+            former = None if is_absent else identity.topic_id, now_s
+            topic = self.topics[name] = WatchedTopic(due_s=topic.due_s, seen=True, former=former)
         is_new = topic.described_s is None
         topic.described_s = requested_s
         if is_new:
             topic.valid_from_s = now_s
         topic.replicas = metadata.replicas
         if not is_refused:
-            topic.identity = description
+            topic.identity, topic.seen = description, True
         if is_new or topic.description != description or topic.leaders != metadata.leaders:
             topic.description = description
             topic.leaders = metadata.leaders
@@ -133,12 +176,21 @@ class OffsetTable:
             self.epoch += 1
         return not is_refused and self.brokers.keys() >= set(metadata.leaders.values())
 
+    def _is_confirmed(self, topic: WatchedTopic, now_s: float) -> bool:
+        topic.denials[1:-_DENIALS_KEPT] = []
+        topic.denials.append((now_s, self.responder))
+        brokers = {broker for _, broker in topic.denials} & {*self.brokers.values()}
+        is_long = now_s - topic.denials[0][0] >= _DENIED_S and len(topic.denials) >= _DENIALS
+        return is_long and len(brokers) >= min(2, len(self.brokers))
+
     def plan(self, state: QueryState) -> ReadPlan:
         """The reads that `state` needs of this cluster, by the newest metadata."""
         plan = ReadPlan(state, self.epoch)
         for source in state.sources:
             if source.cluster != self._alias:
                 continue
+            if source.topic_pattern is not None:
+                plan.patterns.add(source.topic_pattern)
             for name in source.watched_topics():
                 plan.topics.add(name)
                 self._planned.add(name)
@@ -206,7 +258,7 @@ class OffsetTable:
                 continue  # may belong to an earlier topic of this name
             if confirmed is not None and name not in confirmed:
                 continue
-            latest, unknown = topic.latest[level], topic.unknown
+            latest, unknown, denials = topic.latest[level], topic.unknown, topic.denials
             for number, error_code, _, offset in returned:
                 last = latest.get(number)
                 if last is not None and requested_s < last.requested_s:
@@ -233,6 +285,8 @@ class OffsetTable:
                     doubtful.add(name)
                     break
                 latest[number] = LatestOffset(offset, requested_s)
+                if denials and requested_s > denials[0][0]:
+                    denials.clear()
                 if unknown and unknown.pop(number, None) is not None:
                     topic.receded_s.pop(number, None)
         return stale, doubtful
@@ -291,13 +345,15 @@ class OffsetTable:
             yield
 
 
-def _is_recreated(identity: Topic | None, metadata: TopicMetadata) -> bool:
-    if identity is None:
-        return False
-    if identity.topic_id is None or metadata.topic_id is None:
-        # A broker without topic ids: a topic that lacks an earlier partition was recreated.
-        return not identity.numbers <= metadata.leaders.keys()
-    return identity.topic_id != metadata.topic_id
+def _refused(name: str, error_code: int, *, seen: bool, gone: bool) -> Topic:
+    is_absent = error_code == UNKNOWN_TOPIC
+    missing = _refusal_text(name, error_code)
+    if is_absent and not seen:
+        missing = (
+            f"no topic {name} was ever seen on this cluster: it is of another cluster, of another"
+            " source than Kafka, or does not exist yet"
+        )
+    return Topic(missing=missing, gone=is_absent and gone, absent=is_absent)
 
 
 def _refusal_text(topic: str, error_code: int) -> str:

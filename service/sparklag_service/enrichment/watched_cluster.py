@@ -13,16 +13,19 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from msgspec.structs import replace
+
 from sparklag_kafka.brokers.leader_channel import LeaderChannel, OffsetsReceiver, WaitGroup
 from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
 from sparklag_kafka.protocol.list_offsets import EARLIEST, LATEST, OffsetSpec, TopicPart
 from sparklag_kafka.protocol.metadata import Address, MetadataResponse
-from sparklag_schemas import ClusterAccess, IsolationLevel, Settings
+from sparklag_schemas import ClusterAccess, IsolationLevel, Settings, TopicLag
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, until_set, with_pauses
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, TopicOffsets
 from sparklag_service.enrichment.offset_table import OffsetTable, ReadPlan
-from sparklag_service.tracking.query_state import QueryState
+from sparklag_service.enrichment.topic_patterns import TopicPatterns
+from sparklag_service.tracking.query_state import QueryState, TrackedSource
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +73,8 @@ class WatchedCluster(OffsetsReceiver):
         self._earliest_receiver = _EarliestReceiver(self._table)
         self.queries: dict[str, WatchedQuery] = {}
         """The queries measured in this cluster, by id."""
+        self._patterns = TopicPatterns(self.pool, self._is_absent)
+        self._match_now = asyncio.Event()
         self._released: list[ReadPlan] = []
         self._channels: dict[tuple[int, OffsetSpec], LeaderChannel] = {}
         self._reading = asyncio.Lock()
@@ -93,7 +98,7 @@ class WatchedCluster(OffsetsReceiver):
         reasons = {
             name: description.missing
             for name, description in descriptions.items()
-            if description.missing and not description.gone
+            if description.missing and not description.absent
         }
         return [reason for _, reason in sorted(reasons.items())]
 
@@ -101,13 +106,32 @@ class WatchedCluster(OffsetsReceiver):
         """The newest offsets of a topic; a new topic has none yet."""
         return self._table.topic(name)
 
+    def adopt(self, before: TopicLag) -> TopicOffsets:
+        """The offsets of a topic that another instance has measured."""
+        return self._table.adopt(before)
+
+    def matched(self, source: TrackedSource) -> TrackedSource:
+        """`source` with the existing topics that match its pattern, as soon as they are listed."""
+        matches = self._patterns.matches.get(source.topic_pattern or "")
+        if matches is None or source.topic_pattern is None:
+            return source
+        matched = source.matched
+        if matches.listed:
+            matched = tuple(sorted(n for n in matches.topics if not self._is_absent(n)))
+        if (matched, matches.problem) == (source.matched, source.unlisted):
+            return source
+        return replace(source, matched=matched, unlisted=matches.problem)
+
     def leader(self, topic: str, partition: int) -> Address | None:
         """The address of the partition's leader. None: it has no leader."""
         return self._table.leader(topic, partition)
 
     async def run(self) -> None:
         """Read metadata and earliest offsets until cancelled."""
-        steps = (self._fetch_due, self._refresh_earliest, self._explain_absence, self._forget_idle)
+        steps = (
+            *(self._fetch_due, self._match_patterns, self._refresh_earliest),
+            *(self._explain_absence, self._forget_idle),
+        )
         await run_together(
             *(repeat(step, f"Kafka cluster {self.alias}", _RETRY_S) for step in steps)
         )
@@ -203,6 +227,8 @@ class WatchedCluster(OffsetsReceiver):
             self.queries[state.query_id] = WatchedQuery(plan)
         else:
             query.plan = plan
+        if not plan.patterns <= self._patterns.matches.keys():
+            self._match_now.set()
         if plan.undescribed:
             self._fetch_now.set()
         for leader, _, part in plan.parts:
@@ -229,13 +255,17 @@ class WatchedCluster(OffsetsReceiver):
 
     async def _fetch(self, topics: list[str]) -> bool:
         requested_s = time.monotonic()
-        described = await self.pool.refresh(topics)
+        is_denied = any(self._table.topic(name).denials for name in topics)
+        described = await self.pool.refresh(topics, from_another=is_denied)
         if described is None:
             return False
         self._mark_reachable()
         interval_s = self._settings.metadata_interval_s
+        for name in topics:
+            # A response may lack a topic.
+            self._table.topic(name).due_s = time.monotonic() + min(_RETRY_S, interval_s)
         brokers = self.pool.brokers
-        self._table.update_brokers(brokers)
+        self._table.update_brokers(brokers, self.pool.last_responder)
         channels = self._channels.items()
         await self._close_channels(
             [key for key, channel in channels if brokers.get(key[0]) != channel.connection.address]
@@ -262,6 +292,17 @@ class WatchedCluster(OffsetsReceiver):
                 await asyncio.sleep(0)
         return True
 
+    async def _match_patterns(self) -> None:
+        """Match the patterns of the queries, then sleep until there is another."""
+        self._match_now.clear()
+        patterns = (query.plan.patterns for query in self.queries.values())
+        await self._patterns.update(set().union(*patterns))
+        await until_set(self._match_now, self._settings.metadata_interval_s)
+
+    def _is_absent(self, name: str) -> bool:
+        topic = self._table.topics.get(name)
+        return topic is not None and topic.description.absent
+
     def _expedite(self, topics: Iterable[str], spacing_s: float) -> None:
         """Read metadata of `topics` soon, at least `spacing_s` after the last time."""
         now_s = time.monotonic()
@@ -269,7 +310,8 @@ class WatchedCluster(OffsetsReceiver):
             topic = self._table.topics.get(name)
             if topic is None:
                 continue  # forgotten meanwhile
-            soon_s = max(now_s, (topic.described_s or 0.0) + spacing_s)
+            last_s = topic.denials[-1][0] if topic.denials else topic.described_s or 0.0
+            soon_s = max(now_s, last_s + spacing_s)
             if soon_s < topic.due_s:
                 topic.due_s = soon_s
                 self._fetch_now.set()

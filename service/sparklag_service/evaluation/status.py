@@ -207,7 +207,9 @@ def feedback(evidence: Evidence) -> Verdict | None:
         return None
     for source in state.sources:
         if source.cluster == evidence.home:
-            for topic in feedback_topics(evidence.own_topics, source.topics, source.processed):
+            for topic in feedback_topics(
+                evidence.own_topics, source.topics, source.watched_topics()
+            ):
                 reason = f"never catches up: the query also reads {topic}, {FEEDBACK}"
                 return Verdict("WARN", reason)
     return None

@@ -26,6 +26,8 @@ NOT_READ: Final = "not read yet: the completed batches read other sources"
 _ADDED = "added, not planned by Spark yet: lag counts from the earliest offset"
 _RECREATED = "the topic was deleted and recreated: the position belongs to the old topic"
 _NO_OFFSETS: Final = TopicOffsets()
+_WAS_INSIDE: Final = ("RECREATED", "GONE")
+"""Statuses of a position that was once inside its log."""
 
 
 class _Measure(NamedTuple):
@@ -162,7 +164,7 @@ class TopicMeasure:
             ):
                 position = at if at is not None else first
                 rewound_from = _rewound_from(at, old)
-                measure = self._judge(number, at, read, first, rewound_from)
+                measure = self._judge(number, at, read, first, old, rewound_from)
                 status, reason, end, lag, measured_at_ms, lost = measure
             else:
                 status, reason, end, lag = "OK", None, read.offset, read.offset - at
@@ -240,13 +242,17 @@ class TopicMeasure:
         processed: int | None,
         read: LatestOffset | None,
         earliest: int | None,
+        old: PartitionLag | None,
         rewound_from: int | None,
     ) -> _Measure:
         if self._obstacle is not None:
             return _Measure(*self._obstacle)
         fresh = read is not None and read.requested_s >= self._measure_time.requested_s
         if self._topic.numbers and number not in self._topic.numbers and not fresh:
-            return _Measure("GONE", f"topic {self._name} has no partition {number}")
+            reason = f"topic {self._name} has no partition {number}"
+            if old is not None and (old.latest_offset is not None or old.status == "GONE"):
+                return _Measure("GONE", reason)
+            return _Measure("UNKNOWN", f"{reason}, and had none when it was first seen")
         problem = self._unknown.get(number) or self._topic.missing
         if read is None:
             return _Measure("UNKNOWN", problem or "not measured yet")
@@ -269,7 +275,7 @@ class TopicMeasure:
                 return _Measure("UNKNOWN", reason, read.offset, measured_at_ms=measured_at_ms)
             return _Measure("OK", _ADDED, read.offset, read.offset - earliest, measured_at_ms)
         if read.offset < processed:
-            return self._short(processed, read.offset, measured_at_ms)
+            return self._short(processed, read.offset, measured_at_ms, old)
         lag = read.offset - processed
         # An earliest offset past the log end is of another time, or of an earlier topic.
         if earliest is not None and processed < earliest <= read.offset:
@@ -281,18 +287,19 @@ class TopicMeasure:
             return _Measure("REWIND", reason, read.offset, lag, measured_at_ms)
         return _Measure("OK", problem, read.offset, lag, measured_at_ms)
 
-    def _short(self, processed: int, latest: int, measured_at_ms: int | None) -> _Measure:
+    def _short(
+        self, processed: int, latest: int, measured_at_ms: int | None, old: PartitionLag | None
+    ) -> _Measure:
         """The verdict if the log ends before the position."""
         if measured_at_ms is not None:
             reason = f"latest offset {latest} was read before the query reached {processed}"
             return _Measure("UNKNOWN", reason, latest, measured_at_ms=measured_at_ms)
         reason = f"the log ends at {latest}, before the processed offset {processed}"
-        if self._topic_id is None:
+        was_inside = old is not None and (old.lag is not None or old.status in _WAS_INSIDE)
+        if self._topic_id is None and was_inside:
             return _Measure("RECREATED", f"{reason}: the topic was recreated", latest)
-        # The topic id is unchanged: a new leader has not caught up, or has lost records.
-        return _Measure(
-            "UNKNOWN", f"{reason}: its leader lost records or has not caught up", latest
-        )
+        reason += ": its leader lost records or has not caught up, or it is of another cluster"
+        return _Measure("UNKNOWN", reason, latest)
 
 
 def _topic_id(topic: Topic, processed: Mapping[int, int], before: TopicLag | None) -> str | None:
@@ -384,6 +391,8 @@ def measure_query(
     unread = NO_BATCH if state.batch_id is None else NOT_READ
     for source in state.sources:
         of_cluster = offsets.get(source.cluster, {}) if source.cluster is not None else {}
+        if source.unlisted is not None:
+            unmeasured.append(Verdict("UNKNOWN", source.unlisted))
         for name in source.watched_topics():
             old = before.get((source.source, name))
             measure = TopicMeasure(

@@ -21,14 +21,18 @@ class TrackedSource(SourcePosition, frozen=True, kw_only=True):
 
     cluster: str | None = "default"
     """Alias of the source's Kafka cluster. None: the cluster is not configured."""
+    matched: tuple[str, ...] = ()
+    """The topics that match its pattern."""
+    unlisted: str | None = None
+    """Why topics that match may be missing in `matched`."""
 
     def reads(self, topics: Iterable[str]) -> bool:
         """Returns whether this source may read all of `topics`."""
         return self.topics is None or set(topics) <= {*self.topics}
 
     def watched_topics(self) -> list[str]:
-        """Topics to measure: named, assigned, processed or planned."""
-        with_offsets = {*(self.processed or ()), *(self.planned or ())}
+        """Topics to measure: named, assigned, matched, processed or planned."""
+        with_offsets = {*(self.processed or ()), *(self.planned or ()), *self.matched}
         return sorted({*(self.topics or ()), *(self.assigned or ()), *with_offsets})
 
     def watched_partitions(self, topic: str, existing: Iterable[int]) -> list[int]:

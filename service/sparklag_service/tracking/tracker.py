@@ -152,7 +152,7 @@ class Tracker:
         }
         state = QueryState(
             **fields,
-            sources=self._sources(observation),
+            sources=self._sources(observation, current.sources if current is not None else ()),
             checkpoint_batch_id=observation.batch_id if is_checkpoint else None,
             driver_written_at_ms=observation.observed_at if observation.run_id is not None else 0,
             idle_at_ms=_idle_at_ms(observation, current),
@@ -179,7 +179,11 @@ class Tracker:
         )
         return _with_newer_position(_with_runs(state, current), current)
 
-    def _sources(self, observation: Observation) -> tuple[TrackedSource, ...]:
+    def _sources(
+        self, observation: Observation, current: Sequence[TrackedSource] = ()
+    ) -> tuple[TrackedSource, ...]:
+        # Another instance may have matched the topics of a pattern.
+        matched = {source.source: (*source.matched, *(source.topics or ())) for source in current}
         return tuple(
             TrackedSource(
                 source=position.source,
@@ -188,6 +192,8 @@ class Tracker:
                 planned=position.planned,
                 topics=position.topics,
                 assigned=position.assigned,
+                topic_pattern=position.topic_pattern,
+                matched=matched.get(position.source, ()) if position.topic_pattern else (),
                 cluster=self.cluster_of(position.bootstrap_servers, observation.cluster),
             )
             for position in observation.sources

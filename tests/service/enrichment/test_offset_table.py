@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from aiokafka.errors import IncompatibleBrokerVersion
@@ -12,6 +13,7 @@ from aiokafka.structs import TopicPartition
 from sparklag_kafka.brokers.leader_channel import AdaptiveTimeout
 from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest
 from sparklag_kafka.protocol.metadata import MetadataResponse, PartitionReplicas, TopicMetadata
+from sparklag_schemas import PartitionLag, TopicLag
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.offset_table import OffsetTable
 from tests.service.asking import query
@@ -23,13 +25,21 @@ _NOT_LEADER = 6
 
 def table(topic_id: str | None = "first", partitions: int = 1) -> OffsetTable:
     made = OffsetTable("default")
-    made.update_brokers({1: ("broker", 9092)})
+    made.update_brokers({1: ("broker1", 9092)})
     made.update_topic(result(topic_id, partitions), 0.0, 0.0)
     return made
 
 
 def result(topic_id: str | None, partitions: int = 1, leader: int = 1) -> TopicMetadata:
     return TopicMetadata("orders", 0, topic_id, dict.fromkeys(range(partitions), leader), {})
+
+
+def deny(made: OffsetTable, *answers: tuple[float, int]) -> bool:
+    """At these times these brokers say that there is no topic; whether it is gone."""
+    for at_s, node in answers:
+        made.update_brokers(made.brokers, (f"broker{node}", 9092))
+        made.update_topic(TopicMetadata("orders", 3, None, {}, {}), at_s, at_s)
+    return made.topics["orders"].description.gone
 
 
 def offsets_at(*offsets: int, error: int = 0) -> bytes:
@@ -139,17 +149,97 @@ def test_a_topic_one_may_not_see_for_a_while_keeps_its_values() -> None:
 def test_a_topic_that_was_gone_comes_back_without_anything_of_before() -> None:
     made = table()
     take(made, offsets_at(9), 1.0)
-    gone = TopicMetadata("orders", 3, None, {}, {})
-    made.update_topic(gone, 2.0, 2.1)
+    assert deny(made, (2.0, 1), (8.0, 1), (12.0, 1))
     assert latest(made) == {}
     epoch = made.epoch
-    made.update_topic(gone, 3.0, 3.1)
+    assert deny(made, (13.0, 1))
     assert made.epoch == epoch, "nothing is to be planned anew"
     made.topic("orders").log_ends_of("read_uncommitted").insert(1.0, {0: 9})
-    made.update_topic(result("second"), 4.0, 4.1)
+    made.update_topic(result("second"), 14.0, 14.1)
     assert made.topics["orders"].log_ends == {}
-    take(made, offsets_at(9), 4.05)
+    take(made, offsets_at(9), 14.05)
     assert latest(made) == {}
+
+
+@pytest.mark.parametrize(
+    ("brokers", "answers", "gone"),
+    [
+        (1, [(2.0, 1)], False),
+        (1, [(2.0, 1), (12.0, 1)], False),
+        (1, [(2.0, 1), (3.0, 1), (4.0, 1), (11.9, 1)], False),
+        (1, [(2.0, 1), (7.0, 1), (12.0, 1)], True),
+        (1, [(2.0 + number / 20, 1) for number in range(210)], True),
+        (2, [(2.0, 1), (7.0, 1), (12.0, 1), (30.0, 1)], False),
+        (2, [(2.0, 1), (7.0, 2), (12.0, 1)], True),
+        # From an address of the bootstrap servers: of a broker, and nobody knows of which.
+        (2, [(2.0, 1), (7.0, 9), (12.0, 9)], False),
+    ],
+)
+def test_a_topic_is_gone_when_several_answers_of_two_brokers_agree(
+    brokers: int, answers: list[tuple[float, int]], gone: bool
+) -> None:
+    made = table()
+    made.update_brokers({node: (f"broker{node}", 9092) for node in range(1, 1 + brokers)})
+    take(made, offsets_at(9), 1.0)
+    made.topics["orders"].log_ends_of("read_uncommitted").insert(1.0, {0: 9})
+    assert deny(made, *answers) == gone
+    assert latest(made) == ({} if gone else {_ORDERS: 9})
+    assert bool(made.topics["orders"].log_ends) != gone
+    parts = made.plan(query({"orders": [0]})).parts
+    assert bool(parts) != gone, "its leader is asked on"
+
+
+def test_a_leader_or_a_broker_that_has_the_topic_refutes_those_that_have_not() -> None:
+    made = table()
+    assert not deny(made, (2.0, 1), (7.0, 1))
+    take(made, offsets_at(9), 8.0)
+    assert not deny(made, (12.0, 1), (17.0, 1))
+    made.update_topic(result("first"), 18.0, 18.0)
+    assert not deny(made, (22.0, 1), (30.0, 1))
+    take(made, offsets_at(-1, error=3), 31.0)
+    assert deny(made, (32.0, 1))
+
+
+def test_a_topic_that_was_never_seen_on_the_cluster_is_not_gone() -> None:
+    made = OffsetTable("default")
+    made.update_brokers({1: ("broker1", 9092)})
+    assert not deny(made, (2.0, 1), (7.0, 1), (12.0, 1), (60.0, 1))
+    topic = made.topics["orders"].description
+    assert str(topic.missing).startswith("no topic orders was ever seen on this cluster: ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "partition", "after"),
+    [
+        ({"topic_id": "first"}, {}, 4),
+        ({}, {"latest_offset": 9}, 4),
+        ({}, {"status": "GONE"}, 1),
+        ({}, {}, None),
+    ],
+)
+def test_what_another_instance_has_seen_is_gone_later_or_at_once_if_it_was(
+    fields: dict[str, Any], partition: dict[str, Any], after: int | None
+) -> None:
+    made = OffsetTable("default")
+    made.update_brokers({1: ("broker1", 9092)})
+    lag = PartitionLag(partition=0, processed_offset=5, **partition)
+    made.adopt(TopicLag(topic="orders", source=0, partitions=[lag], **fields))
+    gone = [deny(made, (2.0 + 5 * number, 1)) for number in range(5)]
+    assert gone == [after is not None and number >= after for number in range(1, 6)]
+
+
+def test_an_answer_older_than_what_was_seen_discards_nothing() -> None:
+    made = table("first", partitions=2)
+    take(made, offsets_at(9, 9), 1.0)
+    made.update_topic(result("first", partitions=1), 2.0, 2.0)
+    assert made.topics["orders"].description.partitions == (0, 1)
+    made.update_topic(result("second"), 3.0, 3.0)
+    take(made, offsets_at(4), 4.0)
+    made.update_topic(result("first", partitions=2), 5.0, 5.0)
+    assert (made.topics["orders"].description.topic_id, latest(made)) == ("second", {_ORDERS: 4})
+    # Had the first answer been the old one: it is put right in the end.
+    made.update_topic(result("first", partitions=2), 40.0, 40.0)
+    assert made.topics["orders"].description.topic_id == "first"
 
 
 def test_what_no_plan_needs_is_forgotten_and_an_answer_under_way_does_not_bring_it_back() -> None:

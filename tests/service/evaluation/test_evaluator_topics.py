@@ -101,7 +101,10 @@ def test_an_id_that_comes_with_newer_brokers_is_no_other_topic() -> None:
 
 
 def test_without_ids_a_log_that_ends_before_the_position_was_created_anew() -> None:
-    result = evaluated(state(), offsets_at({0: 3}, topic_id=None))
+    query = followed(offsets_at({0: 70}, topic_id=None))
+    query.measure(offsets_at({0: 3}, topic_id=None))
+    query.restart()
+    result = query.measure(offsets_at({0: 3}, topic_id=None))
     assert (only(result).lag, only(result).status, result.status) == (
         None,
         "RECREATED",
@@ -111,18 +114,20 @@ def test_without_ids_a_log_that_ends_before_the_position_was_created_anew() -> N
 
 
 def test_without_ids_the_first_position_in_a_new_topic_is_not_reported_as_rewound() -> None:
-    query = followed(offsets_at({0: 3}, topic_id=None))
+    query = followed(offsets_at({0: 70}, topic_id=None))
+    query.measure(offsets_at({0: 3}, topic_id=None))
     query.hear(at(2))
     result = query.measure(offsets_at({0: 3}, topic_id=None))
     assert (result.status, result.total_lag, only(result).rewound_from) == ("OK", 1, None)
 
 
-def test_with_the_same_id_a_shorter_log_is_its_leaders_and_the_lag_unknown() -> None:
-    result = evaluated(state(), offsets_at({0: 3}))
+@pytest.mark.parametrize("topic_id", ["id-a", None])
+def test_a_position_that_was_never_inside_a_shorter_log_has_no_lag(topic_id: str | None) -> None:
+    result = evaluated(state(), offsets_at({0: 3}, topic_id=topic_id))
     assert (only(result).lag, only(result).status) == (None, "UNKNOWN")
     assert only(result).reason == (
         "the log ends at 3, before the processed offset 5: its leader lost records or has not"
-        " caught up"
+        " caught up, or it is of another cluster"
     )
 
 
@@ -131,9 +136,17 @@ def test_a_topic_that_is_gone_needs_no_words_to_be_reported() -> None:
     assert only(evaluated(state(), {"default": gone})).reason == "topic orders does not exist"
 
 
-def test_a_partition_that_is_gone_is_reported_beside_those_that_are_there() -> None:
+def test_a_partition_that_never_was_is_not_gone() -> None:
     query = state(source({"orders": {0: 5, 1: 5}}))
-    result = evaluated(query, offsets_at({0: 70}, topic_id=None))
+    result = evaluated(query, offsets_at({0: 70}))
+    assert (lags(result), statuses(result)) == ([65, None], ["OK", "UNKNOWN"])
+
+
+def test_a_partition_that_is_gone_is_reported_beside_those_that_are_there() -> None:
+    query = followed(offsets_at({0: 70, 1: 70}, topic_id=None), at(5, 5))
+    query.measure(offsets_at({0: 70}, topic_id=None))
+    query.restart()
+    result = query.measure(offsets_at({0: 70}, topic_id=None))
     assert (lags(result), statuses(result)) == ([65, None], ["OK", "GONE"])
     assert result.reason == "1 of 2 partitions: topic orders has no partition 1"
 
@@ -207,6 +220,19 @@ def test_a_topic_of_the_subscription_without_a_position_counts_whole() -> None:
     offsets = offsets_at({0: 9, 1: 8}, {0: 0, 1: 3}, topic="returns", beside=offsets_at({0: 70}))
     result = evaluated(query, offsets)
     assert (lags(result, 1), result.topics[1].total_lag, result.total_lag) == ([9, 5], 14, 79)
+
+
+def test_a_topic_that_matches_the_pattern_counts_whole_before_it_is_read() -> None:
+    query = state(source({"orders": {0: 5}}, topic_pattern="o|r", matched=("orders", "returns")))
+    offsets = offsets_at({0: 9}, {0: 3}, topic="returns", beside=offsets_at({0: 70}))
+    assert (evaluated(query, offsets).status, evaluated(query, offsets).total_lag) == ("OK", 71)
+
+
+def test_where_a_pattern_cannot_be_matched_the_query_is_unknown_and_the_lag_of_the_rest() -> None:
+    query = state(source({"orders": {0: 5}}, topic_pattern=r"\p", unlisted="cannot evaluate it"))
+    result = evaluated(query, offsets_at({0: 70}))
+    assert (result.status, result.reason) == ("UNKNOWN", "cannot evaluate it")
+    assert (result.total_lag, statuses(result)) == (65, ["OK"])
 
 
 def test_an_added_partition_is_ordinary_once_spark_has_planned_it() -> None:

@@ -159,6 +159,17 @@ def test_a_pattern_watches_the_topics_it_has_matched() -> None:
     assert source({"b": {0: 5}, "a": {0: 1}}, topics=None).watched_topics() == ["a", "b"]
 
 
+def test_topics_that_matched_a_pattern_are_watched_on_by_the_next_owner() -> None:
+    tracker, pattern = States(), position(topic_pattern="o|r")
+    event = evaluated(state(source({"orders": {0: 5}}, matched=("orders", "returns"))), {})
+    tracker.observe(observation(sources=[pattern]), event)
+    assert known(tracker).sources[0].watched_topics() == ["orders", "returns"]
+    assert known(tracker).sources[0].topic_pattern == "o|r"
+    named = position(topics=["orders"])
+    tracker.observe(observation(observed_at=1_790_000_000_201, sources=[named]), offset=1)
+    assert known(tracker).sources[0].watched_topics() == ["orders"]
+
+
 def test_each_source_is_of_the_cluster_its_brokers_are_of() -> None:
     settings = Settings(clusters={"east": ClusterSettings(bootstrap_servers="east:9092")})
     tracker = States(ClusterNames(settings.resolved("home:9092")).alias_of)
