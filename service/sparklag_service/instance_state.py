@@ -6,6 +6,8 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from sparklag_schemas.text.formatting import ago
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.service_state import InstanceStatus
@@ -69,6 +71,7 @@ class InstanceState:
             "kafka": home if pipeline.topics.ready is None else None,
             # An instance without queries publishes no event that could clear this failure.
             "publishing": writer.failing if self.owned_queries else None,
+            "measuring": self._late(owned=True),
         }
         return {part: reason for part, reason in parts.items() if reason is not None}
 
@@ -81,12 +84,30 @@ class InstanceState:
         reasons.pop(self.settings.cluster, None)
         if (refused := self.counters.refusals.recent) is not None:
             reasons["messages"] = refused
+        if (late := self._late(owned=False)) is not None:
+            reasons["measuring"] = late
+        if (group_id := pipeline.view_reader.other_group()) is not None:
+            reasons["lag topic"] = (
+                f"group {group_id} writes to {self.settings.lag_topic} too: two services measure"
+                " the same queries; use one group_id, or another lag_topic"
+            )
         if (near := near_limits(self.limit_shares)) is not None:
             reasons["limits"] = near
         for part in (pipeline.watchers, pipeline.recording, pipeline.mirror):
             if part is not None:
                 reasons.update(part.failing)
         return reasons
+
+    def _late(self, *, owned: bool) -> str | None:
+        """Describes the queries with late events that this instance owns, or does not."""
+        ids = self.owned_queries
+        late = [event for event in self.view.late() if (event.query_id in ids) == owned]
+        if not late:
+            return None
+        oldest = min(late, key=lambda event: event.measured_at)
+        text = f"{len(late):,} of {len(self.view):,} queries are measured too late"
+        text += f", {oldest.display_name} last {ago(oldest.measured_at, epoch_ms())}"
+        return text if owned else f"{text}, by another instance or by none"
 
     def status(self) -> InstanceStatus:
         """See ServiceState."""

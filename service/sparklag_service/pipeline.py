@@ -48,7 +48,7 @@ class Pipeline:
         self.counters = counters = Counters()
         self.supervisor = Supervisor()
         self.formats = formats = MessageFormats(settings)
-        self.view = View(settings.limits)
+        self.view = View(settings.limits, settings.silent_after_s)
 
         self.queue = delivery_queue(settings.queue_size, counters)
         self.intake = make_intake(self.queue, counters, formats)

@@ -85,7 +85,8 @@ class EmbeddedService:
     async def newest(self, query_ids: Collection[str]) -> list[LagEvent]:
         """The newest event of each of these queries that has one. Waits for the view."""
         view = await self._view()
-        return [event for query_id in query_ids if (event := view.event(query_id)) is not None]
+        entries = (view.get(query_id) for query_id in query_ids)
+        return [view.shown(entry).event for entry in entries if entry is not None]
 
     def not_ready(self) -> str:
         """Why `find` and `newest` still wait."""

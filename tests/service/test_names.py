@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
 from tests.messages import moved, query_id_in, seen
 from tests.second_client import SecondClient
@@ -17,10 +18,16 @@ pytestmark = pytest.mark.kafka
 async def test_a_query_that_another_of_its_name_has_followed_reports_so_as_long_as_it_is_dead(
     service: RunningService, topic: str
 ) -> None:
-    old, new = seen(topic, {0: 0}), seen(topic, {0: 0})
-    service.observe(old)
+    began_at = epoch_ms() - 60_000
+    old, beside = (seen(topic, {0: 0}, observed_at=began_at) for _ in range(2))
+    new = seen(topic, {0: 0})
+    service.observe(old, beside)
     await service.shows(old.query_id, lambda e: e.status == "OK", "the first is there")
-    service.observe(seen(topic, {0: 0}, query_id=old.query_id, cause="terminated"))
+    await service.shows(beside.query_id, lambda e: e.status == "OK", "one beside it is there")
+    ended_at = began_at + 30_000
+    service.observe(
+        seen(topic, {0: 0}, query_id=old.query_id, cause="terminated", observed_at=ended_at)
+    )
     ended = await service.shows(old.query_id, lambda e: e.status == "FINISHED", "it has ended")
     assert ended.superseded_by is None
     service.observe(new)
@@ -30,7 +37,7 @@ async def test_a_query_that_another_of_its_name_has_followed_reports_so_as_long_
     assert followed.superseded_by == new.query_id
     assert service.published(old.query_id)[-1] == followed
     assert (await service.shows(new.query_id, lambda e: True, "it")).superseded_by is None
-    service.observe(moved(old, {0: 0}, after_ms=60_000))
+    service.observe(moved(old, {0: 0}, after_ms=90_000))
     await service.shows(
         old.query_id,
         lambda e: (e.status, e.superseded_by) == ("OK", None),

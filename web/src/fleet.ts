@@ -26,6 +26,13 @@ export const summaries = computed<LagSummary[]>(() => {
   return [...rows.values()].map((row) => row.peek());
 });
 
+/** How many rows have each name. */
+export const nameCounts = computed<Map<string, number>>(() => {
+  const counts = new Map<string, number>();
+  for (const { query } of summaries.value) if (query) counts.set(query, (counts.get(query) ?? 0) + 1);
+  return counts;
+});
+
 /** The row of a query, which changes by itself. */
 export function rowOf(queryId: string): Signal<LagSummary> | undefined {
   return rows.get(queryId);

@@ -27,7 +27,7 @@ _NOT_STORED: Final[Mapping[type, Collection[str]]] = {
         "driver_end",
         *("reason", "max_lag", "in_flight", "unknown_partitions", "lost_records", "other_run_id"),
         *("observation_offset", "status_since", "lag_trend", "catch_up_s", "catch_up_reason"),
-        "superseded_by",
+        *("superseded_by", "application", "ends_by_itself", "runs"),
         *("min_headroom_records", "min_headroom_s", "loss_expected_at", "skew"),
         *("usual_batch_s", "usual_interval_s", "group", "commit_rate"),
     },

@@ -8,9 +8,10 @@ a group of KIP-848, as for an unknown group.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aiokafka.protocol.admin import DescribeGroupsRequest_v0, DescribeGroupsResponse_v0
@@ -43,7 +44,7 @@ _ALL_TOPICS: Final = None
 _REQUIRE_STABLE: Final = False
 """Open transactions do not delay the response: it has the offsets committed before them."""
 DEAD: Final = "Dead"
-_STABLE: Final = "Stable"
+STABLE: Final = "Stable"
 _CONSUMER: Final = "consumer"
 _MAX_STATE: Final = 100
 """Characters; Kafka's longest state has 19."""
@@ -133,7 +134,11 @@ class GroupDescription(NamedTuple):
     members: int
     members_without_partitions: int | None
     """None: not known: a classic group rebalances, or its protocol type is not `consumer`."""
+    assigned: Mapping[str, set[int]] | None = None
+    """The partitions of all members of a stable group, by topic. None: not known, or no member."""
 
+
+_Assignment = Sequence[tuple[str, Sequence[int] | None]] | None
 
 Group = TypeVar("Group", CommittedGroup, GroupDescription)
 
@@ -257,37 +262,47 @@ def _classic_groups(data: BytesIO) -> dict[str, GroupDescription]:
     for code, group, state, protocol_type, _, members in (
         DescribeGroupsResponse_v0.decode(data).groups or ()
     ):
-        assignments = [assignment for *_, assignment in members or ()]
+        assignments = [_assignment(assignment) for *_, assignment in members or ()]
         # A coordinator has no assignments until the leader has assigned all members.
-        is_known = not assignments or (state == _STABLE and protocol_type == _CONSUMER)
-        idle = _without_partitions(assignments) if is_known else None
-        described[group] = _description(code, state, len(assignments), idle)
+        is_known = not assignments or (state == STABLE and protocol_type == _CONSUMER)
+        described[group] = _description(code, state, assignments, is_known=is_known)
     return described
 
 
-def _without_partitions(assignments: Sequence[bytes | None]) -> int | None:
-    """The number of members without partitions. None: another protocol than `consumer`."""
-    idle = 0
-    for assignment in assignments:
-        try:
-            topics = _CLASSIC_ASSIGNMENT.decode(BytesIO(assignment))[1] if assignment else ()
-        except ValueError:
-            return None
-        idle += not any(partitions for _, partitions in topics or ())
-    return idle
+def _assignment(encoded: bytes | None) -> _Assignment:
+    """The partitions of a member by topic. None: another protocol than `consumer`."""
+    try:
+        topics = _CLASSIC_ASSIGNMENT.decode(BytesIO(encoded))[1] if encoded else ()
+    except ValueError:
+        return None
+    return topics or ()
 
 
 def _consumer_groups(data: BytesIO) -> dict[str, GroupDescription]:
     described = {}
     _, groups, _ = _DESCRIBED.decode(data)
     for code, _, group, state, _, _, _, members, _, _ in groups or ():
-        topics_of_members = [member[8][0] for member in members or ()]
-        idle = sum(not any(topic[3] for topic in topics or ()) for topics in topics_of_members)
-        described[group] = _description(code, state, len(topics_of_members), idle)
+        assignments: list[_Assignment] = [
+            [(topic, numbers) for _, _, topic, numbers, _ in member[8][0] or ()]
+            for member in members or ()
+        ]
+        described[group] = _description(code, state, assignments)
     return described
 
 
-def _description(code: int, state: Any, members: int, idle: int | None) -> GroupDescription:
+def _description(
+    code: int, state: Any, assignments: Sequence[_Assignment], *, is_known: bool = True
+) -> GroupDescription:
     if state is None or len(state) > _MAX_STATE:
         raise ValueError("no state of a group")
-    return GroupDescription(code, str(state), members, idle)
+    members = len(assignments)
+    decoded = [topics for topics in assignments if topics is not None]
+    if not is_known or len(decoded) < members:
+        return GroupDescription(code, str(state), members, None)
+    idle = sum(not any(numbers for _, numbers in topics) for topics in decoded)
+    assigned: dict[str, set[int]] | None = None
+    if members and state == STABLE:
+        assigned = {}
+        for topic, numbers in chain.from_iterable(decoded):
+            assigned.setdefault(topic, set()).update(numbers or ())
+    return GroupDescription(code, str(state), members, idle, assigned)

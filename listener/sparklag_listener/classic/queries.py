@@ -36,6 +36,7 @@ from sparklag_schemas.timestamps import epoch_ms
 _log = logging.getLogger("sparklag")
 _AFTER_STOP = re.compile(rf"{STOPPED.pattern}|\[INTERNAL_ERROR\]|NullPointerException")
 """The failures of a batch that is planned while Spark stops. They have no event."""
+_ENDING_TRIGGERS = ("AvailableNowTrigger", "OneTimeTrigger")
 _OPTIONS = frozenset(
     ("subscribe", "subscribepattern", "assign", "kafka.bootstrap.servers", "kafka.isolation.level")
 )
@@ -108,9 +109,12 @@ class ClassicQueries:
             if query is None:
                 return QueryDescription()
             self._track(query)
-            return describe_execution(query.streamingQuery())
+            description = describe_execution(query.streamingQuery())
         except UNAVAILABLE:
             return QueryDescription()
+        with suppress(*UNAVAILABLE):
+            return replace(description, application=str(self._context.applicationId()))
+        return description
 
     def await_events(self, timeout_s: float) -> bool | None:
         """None: this Spark lacks the method, which is not public.
@@ -291,9 +295,13 @@ def describe_execution(execution: Any) -> QueryDescription:
     """The description of Java's StreamExecution; empty where Spark does not expose it."""
     try:
         checkpoint = redact_location(str(execution.resolvedCheckpointRoot()))
-        return QueryDescription(_kafka_sources(execution), checkpoint)
+        description = QueryDescription(_kafka_sources(execution), checkpoint)
     except UNAVAILABLE:
         return QueryDescription()
+    with suppress(*UNAVAILABLE):
+        trigger = str(execution.trigger().toString())
+        return replace(description, ends_by_itself=trigger in _ENDING_TRIGGERS)
+    return description
 
 
 def _kafka_sources(execution: Any) -> tuple[SourcePosition, ...]:

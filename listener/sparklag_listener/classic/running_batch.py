@@ -56,6 +56,7 @@ def observe_batch(batch: Any, batch_id: int, cluster: str) -> Observation:
         query_id=run.query_id,
         run_id=run.run_id,
         query=run.name,
+        ends_by_itself=run.description.ends_by_itself,
         observed_at=now_ms,
         batch_id=batch_id,
         processed_at=now_ms,

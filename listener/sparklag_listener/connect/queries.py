@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from sparklag_schemas.timestamps import epoch_ms
 _GONE = ("INVALID_HANDLE.SESSION_", "SESSION_CHANGED", "SESSION_NOT_FOUND", "SESSION_SWITCHED",
          "NO_ACTIVE_SESSION", "Channel closed", "closed channel")  # fmt: skip
 _MAX_CHARS = 300
+_APP_ID = "spark.app.id"
 
 
 class ConnectClient:
@@ -117,6 +118,7 @@ class ConnectQueries:
     def __init__(self, client: ConnectClient) -> None:
         self._client = client
         self._runs: dict[str, _Run] = {}
+        self._application: str | None = None
         self._is_answering = False
 
     def list_active(
@@ -146,7 +148,10 @@ class ConnectQueries:
 
     def describe(self, query_id: str) -> QueryDescription:
         # The observer takes the sources from its progress.
-        return QueryDescription()
+        if self._application is None:
+            with suppress(SparkUnavailable):
+                self._application = self._client.properties(_APP_ID).get(_APP_ID)
+        return QueryDescription(application=self._application)
 
     def await_events(self, timeout_s: float) -> bool | None:
         return None  # the server has no such request

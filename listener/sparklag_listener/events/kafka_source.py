@@ -18,10 +18,12 @@ _PARTITION = re.compile(r"(.+)-(\d{1,10})")
 
 @dataclass(frozen=True)
 class QueryDescription:
-    """A query's Kafka sources, without offsets, and its checkpoint."""
+    """A query's Kafka sources, without offsets, its checkpoint and its application."""
 
     sources: tuple[SourcePosition, ...] = ()
     checkpoint_location: str | None = None
+    application: str | None = None
+    ends_by_itself: bool | None = None
 
 
 def reads(source: SourcePosition, topics: set[str]) -> bool:

@@ -209,6 +209,8 @@ class Observer:
             query_id=query.query_id,
             run_id=query.run_id,
             query=query.name,
+            application=query.description.application,
+            ends_by_itself=query.description.ends_by_itself,
             cause=cause,
             observed_at=self._newest_ms,
             batch_id=query.batch_id,

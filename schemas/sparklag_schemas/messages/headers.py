@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 from sparklag_schemas.errors import WrongSignature
@@ -82,12 +83,23 @@ def observation_headers(
     return headers
 
 
-def lag_event_headers(event: LagEvent, content_type: str = JSON) -> Headers:
-    """Headers of a message on `consumer-lag`."""
+def lag_event_headers(
+    event: LagEvent, content_type: str = JSON, group_id: str | None = None
+) -> Headers:
+    """Headers of a message on `consumer-lag`. `group_id`: of the service that measured it."""
     source = f"/sparklag/{event.cluster}/service"
+    if group_id is not None:
+        source += f"/{quote(group_id, safe='')}"
     return _headers(
         event.event_id, LAG_EVENT_TYPE, source, event.measured_at, event.query_id, content_type
     )
+
+
+def group_of_source(headers: Iterable[tuple[str, bytes | None]]) -> str | None:
+    """The group id of the service that wrote a lag event. None: an embedded or older service."""
+    source = next((value for name, value in headers if name == "ce_source"), None)
+    group_id = (source or b"").partition(b"/service/")[2]
+    return unquote(group_id.decode(errors="replace")) or None
 
 
 def partition_headers(

@@ -126,6 +126,37 @@ class TopicLag(Struct, frozen=True, kw_only=True):
     """Sum of the records left to read in the known partitions. Null: none known."""
 
 
+class Run(Struct, frozen=True, kw_only=True):
+    """A run of a query."""
+
+    started_at: EpochMs
+    """When it was first observed, epoch milliseconds."""
+    ended_at: EpochMs
+    """When its end was observed, epoch milliseconds."""
+
+
+class Runs(Struct, frozen=True, kw_only=True):
+    """The runs of a query, as its drivers reported them, by their clocks."""
+
+    first_at: EpochMs
+    """When the query was first observed, epoch milliseconds."""
+    started_at: EpochMs
+    """When its last run was first observed, epoch milliseconds."""
+    reported_at: EpochMs
+    """When its driver last reported, epoch milliseconds."""
+    ended: bool = False
+    """True: the end of its last run was reported."""
+    failed: Count = 0
+    """Runs that ended with an exception."""
+    finished: list[Run] = []
+    """The last runs that ended by themselves without an exception, at most four, oldest first."""
+
+    @property
+    def recur(self) -> bool:
+        """True: three runs were seen to end by themselves, the last run among them."""
+        return len(self.finished) > 2 and self.finished[-1].ended_at == self.reported_at
+
+
 class LagEvent(QueryMessage, frozen=True, kw_only=True):
     """The lag of one query at one time.
 
@@ -162,15 +193,17 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     other_run_id: Name | None = None
     """Another run of this query that reports too. Null: there is none."""
     superseded_by: Name | None = None
-    """Id of the query that has this name now: this query has no driver, and another query with the
-    same name and cluster is live or newer. Null: none."""
+    """Id of the query that followed this one: it has the same name and cluster, reads one of the
+    same topics, and began after this one had ended. Null: none."""
+    runs: Runs | None = None
+    """Its runs. Null: no driver reported the query."""
     observation_offset: Offset | None = None
     """Offset on `processed-offsets` of the observation it was measured from. Null: the observation
     did not come from the topic."""
     status_since: EpochMs | None = None
     """Since when the query has this `status`, epoch milliseconds."""
     max_time_lag_s: DurationS | None = None
-    """Highest known `time_lag_s`, seconds."""
+    """Highest known `time_lag_s`, seconds; without the partitions in `group.unassigned`."""
     processed_rate: SignedRate | None = None
     """Offsets processed per second, over the last batches."""
     input_rate: SignedRate | None = None

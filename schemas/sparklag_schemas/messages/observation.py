@@ -83,6 +83,17 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
     """Members that no partition is assigned to. Null: not known, as while it rebalances."""
     coordinator: Index | None = None
     """Node id of the broker that coordinates it."""
+    protocol_type: Text | None = None
+    """`consumer`, `connect`, `share`, `streams` or another. Null: not known, or it has had no
+    member. A share group has no position."""
+    unassigned: dict[TopicName, list[PartitionNumber]] | None = None
+    """Topic, then partitions with a committed offset that no member of the stable group reads: the
+    last two reads of its members agree. Null: not known yet."""
+
+    @property
+    def has_position(self) -> bool:
+        """False: a share group, whose brokers hand out its records one by one."""
+        return self.protocol_type != "share"
 
 
 class Straggler(Struct, frozen=True, kw_only=True):
@@ -158,6 +169,11 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     """What reported the position. `processed_at` is its time."""
     query: Name | None = None
     """The query's name, an alias. Null where it has none."""
+    application: Name | None = None
+    """Spark's id of the application that runs the query. Null: not reported."""
+    ends_by_itself: bool | None = None
+    """True: each run reads what there is and ends (triggers `availableNow` and `once`). Null: not
+    reported."""
     cluster: Name = "default"
     """Alias of the Kafka cluster the query reads from."""
     batch_id: Count | None = None

@@ -10,6 +10,8 @@ from sparklag_schemas.messages.lag_event import LagEvent
 
 MIN_PREFIX: Final = 4
 """Characters."""
+_LATE_END_MS: Final = 1_000
+"""Spark may report the end of a query after the start of the next: it queues ends, not starts."""
 _MIN_SHOWN: Final = 8
 """Characters of an id in a table: a later id may begin with the same ones."""
 
@@ -41,7 +43,24 @@ def has_ended(status: str) -> bool:
 
 def is_live(event: LagEvent) -> bool:
     """True: the query's driver has not ended, is not dead, and still observes the query."""
-    return not has_ended(event.status) and event.driver_end != "closed"
+    return not (has_ended(event.status) or is_over(event) or event.driver_end == "closed")
+
+
+def is_over(event: LagEvent) -> bool:
+    """True: the end of the query's last run was reported, whatever its status is."""
+    return event.status in ("FINISHED", "FAILED") or (event.runs is not None and event.runs.ended)
+
+
+def follows(event: LagEvent, ended: LagEvent) -> bool:
+    """True: the query of `event` began after the other's driver had reported last, and reads one of
+    its topics. Of two that ran side by side, none follows the other."""
+    if event.runs is None or event.query_id == ended.query_id or event.cluster != ended.cluster:
+        return False
+    reported_at = ended.observed_at if ended.runs is None else ended.runs.reported_at
+    if event.runs.first_at < reported_at - _LATE_END_MS:
+        return False
+    read = {(topic.cluster, topic.topic) for topic in ended.topics}
+    return not read or any((topic.cluster, topic.topic) in read for topic in event.topics)
 
 
 def name_meaning(events: Iterable[LagEvent]) -> list[LagEvent]:

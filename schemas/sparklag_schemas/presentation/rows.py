@@ -28,6 +28,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
     query_id: Name
     query: Name | None = None
+    application: Name | None = None
     topics: list[str] = []
     origin: OpenOrigin = "listener"
     status: OpenStatus = "UNKNOWN"

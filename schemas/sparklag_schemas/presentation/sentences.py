@@ -222,6 +222,8 @@ def _running_batch(batch: RunningBatch) -> str:
 def _source(event: LagEvent, now_ms: int) -> str:
     origin = traits_of(event.origin).label or event.origin
     observed, measured = ago(event.observed_at, now_ms), ago(event.measured_at, now_ms)
+    if event.application is not None:
+        origin += f", application {event.application}"
     return f"{origin}, last seen {observed}, measured {measured}"
 
 

@@ -36,8 +36,9 @@ from sparklag_service.cli.terminal import (
 from sparklag_service.errors import RequestRefused
 from sparklag_service.publishing.published_query import has_changed
 
-_MEASURED_MAX_AGE_MS: Final = 60_000
+_MEASURED_MAX_AGE_MS: Final = 30_000
 """Queries are measured each second and published every ten; an older lag may have changed."""
+_ALARMS: Final = ("STOP", "STALL", "FAILED", "DATA_LOSS", "GONE", "CONFLICT")
 
 
 class Reading(NamedTuple):
@@ -65,6 +66,10 @@ def lag(
             " unknown.",
         ),
     ] = None,
+    any_status: Annotated[
+        bool,
+        typer.Option("--any-status", help="Only the limits count for the exit code, no status."),
+    ] = False,
     every_partition: Annotated[
         bool,
         typer.Option("--all", help=f"Every partition, not the {SHOWN_PARTITIONS} that lag most."),
@@ -78,8 +83,9 @@ def lag(
     """Show how far behind a query is, whether that gets better, and why.
 
     As a probe, with --max-lag or --max-age, it exits with 0 if the query is within both; with 1 if
-    it is not, or if the value is unknown or older than a minute (one line on standard error says
-    which); with 2 if there is no result: no service, no such query, a wrong option.
+    it is not, if the value is unknown or older than 30 s, or if the status is STOP, STALL, FAILED,
+    DATA_LOSS, GONE or CONFLICT, whatever the lag is (one line on standard error says which); with 2
+    if there is no result: no service, no such query, a wrong option.
 
     With --watch it waits for a service that goes away, and --interval counts. A terminal has the
     newest lag in place; otherwise each change is a block of text, or with --json a line. --watch is
@@ -100,7 +106,7 @@ def lag(
         typer.echo(ascii_json(document))
     else:
         console(wrap=True).print(event_view(event, now_ms, most))
-    why = objection(event, now_ms, max_lag=max_lag, max_age_s=max_age)
+    why = objection(event, now_ms, max_lag=max_lag, max_age_s=max_age, any_status=any_status)
     if why is not None:
         print_error(f"{event.display_name}: {why}")
         raise typer.Exit(1)
@@ -176,13 +182,21 @@ def _exit(number: int, frame: FrameType | None) -> None:
 
 
 def objection(
-    event: LagEvent, now_ms: int, *, max_lag: int | None, max_age_s: float | None
+    event: LagEvent,
+    now_ms: int,
+    *,
+    max_lag: int | None,
+    max_age_s: float | None,
+    any_status: bool = False,
 ) -> str | None:
-    """Why the query exceeds a limit, in a line, or None. An unknown lag exceeds any limit."""
+    """Why the query exceeds a limit, in a line, or None. An unknown lag exceeds any limit, and so
+    does a query with a status of `_ALARMS`, unless `any_status`."""
     if max_lag is None and max_age_s is None:
         return None
     if now_ms - event.measured_at > _MEASURED_MAX_AGE_MS:
         return f"its lag is unknown: last measured {ago(event.measured_at, now_ms)}"
+    if event.status in _ALARMS and not any_status:
+        return f"its status is {event.status}{f': {event.reason}' if event.reason else ''}"
     if event.total_lag is None:
         return f"its lag is unknown{f': {event.reason}' if event.reason else ''}"
     if event.unknown_partitions:

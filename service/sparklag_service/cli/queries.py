@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Final
 
@@ -85,9 +86,10 @@ def queries(
 def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
     """The table for people, with the reason of each status below its row. Pure."""
     prefixes = shown_prefixes(query.query_id for query in summaries)
+    names = Counter(query.query for query in summaries)
     rows: list[Sequence[str | Text]] = [
         (
-            plain(query.query or "-"),
+            plain(_name(query, names)),
             printable(prefixes[query.query_id]),
             plain(", ".join(query.topics)),
             status_cell(query),
@@ -97,6 +99,13 @@ def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
         for query in summaries
     ]
     return FittedTable(_COLUMNS, rows, details=[plain(query.reason or "") for query in summaries])
+
+
+def _name(query: Summary, names: Counter[str | None]) -> str:
+    """The name; with the application, if several queries have the name."""
+    if query.query and query.application and names[query.query] > 1:
+        return f"{query.query} ({query.application})"
+    return query.query or "-"
 
 
 def tab_separated(summaries: Iterable[Summary]) -> list[str]:

@@ -30,8 +30,12 @@ from sparklag_service.evaluation.query_history import (
     start_history,
 )
 from sparklag_service.evaluation.rates import catch_up, headroom_of, rates_of
-from sparklag_service.evaluation.status import Evidence, query_status
-from sparklag_service.evaluation.topic_measure import measure_query, unread_records
+from sparklag_service.evaluation.status import Evidence, patience_s, query_status
+from sparklag_service.evaluation.topic_measure import (
+    measure_query,
+    unread_records,
+    with_partitions,
+)
 from sparklag_service.evaluation.trends import FLAGS, TopicTrends
 from sparklag_service.tracking.query_state import QueryState, identity, query_fields
 
@@ -113,8 +117,11 @@ class Evaluator:
             topics = _with_trends(measured.topics, trends, alarm_age_s, last, gets_better)
         else:
             usual_s = (thresholds.window - 1) * (history.usual.interval_s or 0.0)
-            least_s = max(thresholds.stall_after_s, usual_s)
+            least_s = max(patience_s(state, history.usual, thresholds), usual_s)
             topics = window.judged(measured.topics, measure_time, thresholds.allowed_lag, least_s)
+        for index, unassigned in measured.unassigned.items():
+            of_topic = sorted((*topics[index].partitions, *unassigned), key=lambda p: p.partition)
+            topics[index] = with_partitions(topics[index], of_topic)
         partitions = [partition for topic in topics for partition in topic.partitions]
         evidence = Evidence(
             state,
@@ -138,14 +145,18 @@ class Evaluator:
             is_window_judged=window is not None,
         )
         status, reason = query_status(evidence, partitions, measured.unmeasured)
-        rates = rates.at_status(status)
+        run_status: Status = "FINISHED" if state.ended else status
+        rates = rates.at_status(run_status)
         commits_offsets = traits_of(state.origin).commits_offsets
-        catch_up_s, catch_up_reason = catch_up(lag.total, rates, state.batch, status)
+        catch_up_s, catch_up_reason = catch_up(lag.total, rates, state.batch, run_status)
         fields = query_fields(state)
-        if has_ended(status):
+        if has_ended(run_status):
             # A driver that is gone runs no batch.
             fields.update(running_batch=None, activity=None)
         behind_since_s = history.stalled_since_s()
+        max_time_lag_s = lag.max_time_s
+        if measured.unassigned:
+            lag = _query_lag(topics)
         event = LagEvent(
             **fields,
             event_id=event_id,
@@ -156,8 +167,8 @@ class Evaluator:
             reason=reason,
             total_lag=lag.total,
             max_lag=lag.max,
-            max_time_lag_s=lag.max_time_s,
-            in_flight=None if has_ended(status) else _in_flight(state, partitions),
+            max_time_lag_s=max_time_lag_s,
+            in_flight=None if has_ended(run_status) else _in_flight(state, partitions),
             unknown_partitions=len(partitions) - lag.partitions,
             lost_records=bounded(sum(partition.lost_records or 0 for partition in partitions)),
             skew=lag.skew,
@@ -176,6 +187,7 @@ class Evaluator:
             usual_batch_s=_rounded(history.usual.batch_s),
             usual_interval_s=_rounded(history.usual.interval_s),
             other_run_id=state.other_run_id,
+            runs=state.runs,
             observation_offset=state.observation_offset,
             measured_at=_measured_at(state, last, measure_time),
             topics=topics,

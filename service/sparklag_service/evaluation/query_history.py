@@ -186,7 +186,7 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
         # Without `processed_at` no commit was observed: the status is as old as the first read.
         status_since_s = measure_time.monotonic_s(event.status_since or event.measured_at)
         first_read_s = min(measured_s, status_since_s)
-        if event.status == "STOP" and behind_since_s is not None:
+        if event.status in ("STALL", "STOP") and behind_since_s is not None:
             first_read_s = min(first_read_s, behind_since_s)
     history = QueryHistory(
         at_s=measured_s,

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import Final, cast
 
 from sparklag_schemas import OpenTransaction, PartitionLag, RunningBatch, Status, Thresholds
@@ -17,7 +19,7 @@ from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.topics import feedback_topics
 from sparklag_schemas.text.formatting import ago, span, waiting
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
-from sparklag_service.evaluation.query_history import QueryHistory
+from sparklag_service.evaluation.query_history import QueryHistory, UsualTimes
 from sparklag_service.evaluation.rates import Headroom
 from sparklag_service.evaluation.topic_measure import NO_BATCH, NOT_READ
 from sparklag_service.evaluation.trends import Verdict
@@ -48,6 +50,9 @@ FEEDBACK: Final = (
     "a topic of sparklag's own, to which each batch adds records: list the query's topics, or"
     " exclude this one from subscribePattern"
 )
+_OVERDUE_PAUSES: Final = 3
+_MIN_OVERDUE_S: Final = 30.0
+_SHARE_GROUP: Final = "a share group has no position: the broker hands out records one by one"
 _NO_PARTITION: Final = "the query reads no partition"
 
 
@@ -125,13 +130,45 @@ def failed(evidence: Evidence) -> Verdict | None:
     return Verdict("FAILED", f"{what}: {first_line or 'no error message'}")
 
 
+def share_group(evidence: Evidence) -> Verdict | None:
+    """UNKNOWN: its brokers hand out single records, so no offset is the group's position."""
+    group = evidence.state.group
+    return None if group is None or group.has_position else Verdict("UNKNOWN", _SHARE_GROUP)
+
+
 def finished(evidence: Evidence) -> Verdict | None:
-    """FINISHED: Spark's `QueryTerminatedEvent` without an exception; a group that was deleted."""
+    """FINISHED: Spark's `QueryTerminatedEvent` without an exception; a group that was deleted.
+    WARN: the query runs again and again, and its next run is overdue or its lag is over a limit."""
     state = evidence.state
     if not state.ended:
         return None
+    if state.runs is not None and state.runs.recur:
+        for rule in (run_overdue, short_headroom, beyond_max_lag, beyond_max_time_lag):
+            if (over := rule(evidence)) is not None:
+                return over
     ended = _DRIVER_ENDS.get(state.driver_end or "", traits_of(state.origin).ended_reason)
     return Verdict("FINISHED", ended)
+
+
+def run_overdue(evidence: Evidence) -> Verdict | None:
+    """WARN: there are records to read, and the next run did not start for three times the usual
+    pause between runs, and `_MIN_OVERDUE_S`."""
+    runs, history, now_ms = evidence.state.runs, evidence.history, evidence.measure_time.now_ms
+    if runs is None or (history.behind_since_s is None and evidence.total_lag is not None):
+        return None
+    pairs = list(pairwise(runs.finished))
+    pause_s = median(run.started_at - before.ended_at for before, run in pairs) / 1000
+    away_s = (now_ms - runs.reported_at) / 1000
+    if away_s <= max(_OVERDUE_PAUSES * pause_s, _MIN_OVERDUE_S):
+        return None
+    every_s = median(run.ended_at - before.ended_at for before, run in pairs) / 1000
+    reason = f"has not run for {span(away_s)}, usually every {span(every_s)}"
+    if evidence.total_lag is not None:
+        reason += f"; lag is {evidence.total_lag:,} records"
+    if (loss_at_ms := evidence.headroom.loss_expected_at_ms) is not None:
+        left_s = max(0.0, (loss_at_ms - now_ms) / 1000)
+        reason += f"; retention deletes unread records in {span(left_s)}"
+    return Verdict("WARN", reason)
 
 
 def closed(evidence: Evidence) -> Verdict | None:
@@ -225,7 +262,7 @@ def stalled(evidence: Evidence) -> Verdict | None:
 
     A query with a live driver is STALL; without a driver it is STOP, like an ended one. A group may
     have no commit since its first read. The usual times are known after two batches; a query
-    without a driver is STOP without them.
+    without a driver is STOP without them, and a group with members is STALL.
     """
     state, thresholds, usual = evidence.state, evidence.thresholds, evidence.history.usual
     since_s, traits = evidence.history.stalled_since_s(), traits_of(state.origin)
@@ -234,7 +271,8 @@ def stalled(evidence: Evidence) -> Verdict | None:
         return None
     stalled_s = evidence.history.at_s - since_s
     usual_s = max(usual.interval_s or 0.0, usual.batch_s or 0.0)
-    if stalled_s <= max(thresholds.stall_factor * usual_s, thresholds.stall_after_s):
+    least_s = patience_s(state, usual, thresholds)
+    if stalled_s <= max(thresholds.stall_factor * usual_s, least_s):
         return None
     times = []
     if usual.batch_s is not None:
@@ -246,7 +284,16 @@ def stalled(evidence: Evidence) -> Verdict | None:
         reason += f" (usually {', '.join(times)})"
     if evidence.total_lag is not None:
         reason += f"; lag is {evidence.total_lag:,} records"
-    return Verdict("STALL" if state.run_id is not None else "STOP", reason)
+    is_alive = state.run_id is not None or (state.has_members and not is_usual_known)
+    return Verdict("STALL" if is_alive else "STOP", reason)
+
+
+def patience_s(state: QueryState, usual: UsualTimes, thresholds: Thresholds) -> float:
+    """The least time without progress for an alarm. Kafka removes members that do not poll, so a
+    group with members may commit rarely as long as its usual interval is not known."""
+    if not state.has_members or usual.interval_s is not None:
+        return thresholds.stall_after_s
+    return thresholds.window * thresholds.stall_after_s
 
 
 def running_batch_hangs(evidence: Evidence) -> Verdict | None:
@@ -309,7 +356,7 @@ def without_evidence(evidence: Evidence) -> Verdict | None:
     return Verdict("UNKNOWN", f"{reason}; lag is {lag:,} records")
 
 
-_WITHOUT_LAG: Final[tuple[Rule, ...]] = (failed, finished, closed, silent, conflict)
+_WITHOUT_LAG: Final[tuple[Rule, ...]] = (failed, finished, closed, silent, conflict, share_group)
 _OF_LAG: Final[tuple[Rule, ...]] = (
     feedback,
     short_headroom,

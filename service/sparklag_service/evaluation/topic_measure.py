@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -100,25 +100,33 @@ class TopicMeasure:
             return Verdict("UNKNOWN", self._topic.missing)
         return Verdict("UNKNOWN", "not measured yet" if self._started else self._unread)
 
-    def topic_lag(self) -> TopicLag:
-        """The topic with its partitions, without verdicts on their past."""
+    def topic_lag(self, unassigned: Collection[int]) -> tuple[TopicLag, list[PartitionLag]]:
+        """The topic with its partitions, without verdicts on their past; and the `unassigned` ones,
+        which no member of the group reads: nothing is counted of them."""
         source = self._source
         numbers = source.watched_partitions(self._name, self._topic.partitions)
-        partitions = self._partition_lags(numbers)
-        if not self._is_plain:
-            previous = aligned(self._previous, numbers)
-            partitions = list(map(self._readable, partitions, previous))
-        lags = unread_records(partitions, is_plain=self._is_plain)
-        return TopicLag(
+        without_member: list[PartitionLag] = []
+        if unassigned:
+            what = "topic" if set(numbers) <= set(unassigned) else "partition"
+            for partition in self._partition_lags([n for n in numbers if n in unassigned]):
+                reason = f"no member reads this {what}"
+                if partition.lag is None and partition.reason is not None:
+                    reason = f"{reason}; {partition.reason}"
+                quiet = {"headroom_s": None, "lost_records": None, "rising_since": None}
+                partition = replace(partition, status="OK", reason=reason, **quiet)
+                without_member.append(partition)
+            numbers = [n for n in numbers if n not in unassigned]
+            self.arrived = self.moved = 0
+        topic = TopicLag(
             topic=self._name,
             source=source.source,
             cluster=source.cluster,
             topic_id=self._topic_id,
             assigned=source.assigned is not None,
             isolation_level=source.isolation_level,
-            total_lag=bounded(sum(lags)) if lags else None,
-            partitions=partitions,
+            partitions=[],
         )
+        return with_partitions(topic, self._partition_lags(numbers)), without_member
 
     def _partition_lags(self, numbers: list[int]) -> list[PartitionLag]:
         obstacle, age_of = self._obstacle, self._ages.age
@@ -224,7 +232,7 @@ class TopicMeasure:
             )
         self.arrived += arrived
         self.moved += moved
-        return lags
+        return lags if self._is_plain else list(map(self._readable, lags, previous))
 
     def _readable(self, partition: PartitionLag, old: PartitionLag | None) -> PartitionLag:
         """The partition with what is left to read, and the transaction that it waits for."""
@@ -344,12 +352,13 @@ class TopicMeasure:
         )
 
 
-def unread_records(partitions: Iterable[PartitionLag], *, is_plain: bool = False) -> list[int]:
-    """The records left to read in each partition where they are known. `is_plain`: all of their
-    lag is left."""
-    if is_plain:
-        return [partition.lag for partition in partitions if partition.lag is not None]
-    return [partition.unread for partition in partitions if partition.unread is not None]
+def unread_records(partitions: Iterable[PartitionLag]) -> list[int]:
+    """The records left to read in each partition where they are known."""
+    return [
+        partition.lag if partition.readable_lag is None else partition.readable_lag
+        for partition in partitions
+        if partition.lag is not None
+    ]
 
 
 def _topic_id(topic: Topic, processed: Mapping[int, int], before: TopicLag | None) -> str | None:
@@ -401,10 +410,20 @@ def _rewound_from(processed: int | None, old: PartitionLag | None) -> int | None
     return farthest if processed < farthest else None
 
 
+def with_partitions(topic: TopicLag, partitions: list[PartitionLag]) -> TopicLag:
+    """The topic with these partitions, and the sum of what is left to read."""
+    lags = unread_records(partitions)
+    total_lag = bounded(sum(lags)) if lags else None
+    return replace(topic, partitions=partitions, total_lag=total_lag)
+
+
 class MeasuredQuery(NamedTuple):
     """The lag of all topics of a query."""
 
     topics: list[TopicLag]
+    unassigned: dict[int, list[PartitionLag]]
+    """Partitions that no member of the group reads, by the index of their topic. `topics` is
+    without them."""
     unmeasured: list[Verdict]
     """The verdicts on topics without partitions."""
     arrived: int
@@ -424,6 +443,7 @@ def measure_query(
     """Measure every topic. `previous` is the query's last event, `since_s` seconds ago."""
     before = {(t.source, t.topic): t for t in previous.topics} if previous is not None else {}
     topics: list[TopicLag] = []
+    unassigned: dict[int, list[PartitionLag]] = {}
     unmeasured: list[Verdict] = []
     arrived = moved = 0
     processed_at_ms = min(state.processed_at or measure_time.now_ms, measure_time.now_ms)
@@ -443,10 +463,12 @@ def measure_query(
                 processed_at_ms=processed_at_ms,
                 unread=unread,
             )
-            topic = measure.topic_lag()
+            topic, without_member = measure.topic_lag(state.unassigned.get(name, ()))
+            if without_member:
+                unassigned[len(topics)] = without_member
             topics.append(topic)
-            if not topic.partitions:
+            if not topic.partitions and not without_member:
                 unmeasured.append(measure.unmeasured())
             arrived += measure.arrived
             moved += measure.moved
-    return MeasuredQuery(topics, unmeasured, arrived, moved)
+    return MeasuredQuery(topics, unassigned, unmeasured, arrived, moved)

@@ -65,8 +65,8 @@ class CheckpointIntake:
         """Locations by pattern."""
         self._failed_patterns: set[str] = set()
         """Patterns whose search failed. Failed polls of a location do not count here."""
-        self._claims: dict[str, str] = {}
-        """The location that is watched for each query."""
+        self._holders: dict[str, dict[str, WatchedCheckpoint]] = {}
+        """The checkpoints of each query by location: the original, and its copies."""
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -183,12 +183,15 @@ class CheckpointIntake:
         query_id = checkpoint.query_id
         if query_id is None or checkpoint.position is None:
             return
-        claimed = self._claims.setdefault(query_id, location)
-        if claimed != location:
+        holders = self._holders.setdefault(query_id, {})
+        holders[location] = checkpoint
+        original = max(holders.values(), key=self._precedence)
+        if original is not checkpoint:
+            checkpoint.put_s = None
             self._fail_poll(
                 checkpoint,
-                f"{redact_location(location)}: holds query {query_id}, which is"
-                f" already watched at {redact_location(claimed)}",
+                f"{redact_location(location)}: a copy of the checkpoint of query {query_id}, which"
+                f" is watched at {redact_location(original.location)}",
             )
             return
         checkpoint.failures = 0
@@ -200,6 +203,18 @@ class CheckpointIntake:
             self._put(checkpoint, checkpoint.position, "checkpoint")
         elif self._repeats(checkpoint) and time.monotonic() - checkpoint.put_s >= heartbeat_s:
             self._put(checkpoint, checkpoint.position, "refresh")
+
+    def _precedence(self, checkpoint: WatchedCheckpoint) -> tuple[bool, int, int, str]:
+        """Rises to the checkpoint that a query uses: the one that its driver names, else the one
+        with the latest commit."""
+        state = self._context.queries.get(checkpoint.query_id or "")
+        named, location, position = None, checkpoint.location, checkpoint.position
+        if state is not None and state.run_id is not None and not state.ended:
+            named = state.checkpoint_location
+        is_named = named is not None and normal_location(named) == redact_location(location)
+        if position is None or position.batch_id is None:
+            return is_named, -1, 0, location
+        return is_named, position.batch_id, position.committed_at_ms or 0, location
 
     def _identify(self, checkpoint: WatchedCheckpoint, position: CheckpointPosition) -> None:
         if checkpoint.query_id not in (None, position.query_id):
@@ -233,9 +248,11 @@ class CheckpointIntake:
         self._unclaim(checkpoint)
 
     def _unclaim(self, checkpoint: WatchedCheckpoint) -> None:
-        query_id = checkpoint.query_id
-        if query_id is not None and self._claims.get(query_id) == checkpoint.location:
-            del self._claims[query_id]
+        query_id = checkpoint.query_id or ""
+        holders = self._holders.pop(query_id, {})
+        holders.pop(checkpoint.location, None)
+        if holders:
+            self._holders[query_id] = holders
 
     def _fail_poll(self, checkpoint: WatchedCheckpoint, reason: str) -> None:
         checkpoint.failures += 1

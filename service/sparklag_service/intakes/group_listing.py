@@ -78,8 +78,6 @@ class CommitPartition:
 
 _MAX_NAME: Final = MAX_NAME - 300
 """Characters: a query id also contains the cluster's alias."""
-_WITHOUT_OFFSETS: Final = frozenset({"share"})
-"""Protocol types of groups that commit no offsets."""
 GROUPS_PER_PAUSE: Final = 500
 
 
@@ -89,6 +87,8 @@ class ListedGroup:
 
     coordinator: int | None
     """A node id. None: unknown."""
+    protocol_type: str = ""
+    """Empty: unknown, or the group has had no member."""
     listed_round: int = 0
     """The last round in which a broker listed it."""
     empty_round: int | None = None
@@ -113,11 +113,11 @@ class GroupListing:
         """Begin a round, in which every broker lists its groups again."""
         self._round += 1
 
-    def add(self, group: str, coordinator: int) -> bool:
+    def add(self, group: str, coordinator: int, protocol_type: str = "") -> bool:
         """Add a group with its coordinator. Return whether the group or its coordinator is new."""
         listed = self.groups.setdefault(group, ListedGroup(None))
         is_new = listed.coordinator != coordinator
-        listed.coordinator = coordinator
+        listed.coordinator, listed.protocol_type = coordinator, protocol_type
         listed.listed_round = self._round
         return is_new
 
@@ -219,11 +219,11 @@ class GroupFinder:
             self._failures.add(key, f"broker {node_id} does not list all of its groups: {reason}")
         too_long = 0
         async for group, protocol_type in with_pauses(groups, GROUPS_PER_PAUSE):
-            if protocol_type in _WITHOUT_OFFSETS or not self._patterns.select(group):
+            if not self._patterns.select(group):
                 continue
             if len(group) > _MAX_NAME:
                 too_long += 1
-            elif self.listing.add(group, node_id):
+            elif self.listing.add(group, node_id, protocol_type):
                 self._on_change()
         if too_long:
             reason = f"with names of over {_MAX_NAME} characters are left out"

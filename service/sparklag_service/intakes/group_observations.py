@@ -91,12 +91,14 @@ class GroupObservations:
         observed.committed, observed.requested_at_ms = committed, requested_at_ms
         is_changed = described != observed.described
         observed.described = described
-        # A group without any commit is no query.
+        # A group without any commit is no query, unless its kind commits nothing.
         if offsets != observed.offsets:
             if not is_first:
                 observed.processed_at_ms = requested_at_ms
             observed.offsets = offsets
             observed.assigned = {topic: sorted(numbers) for topic, numbers in offsets.items()}
+            self._put_position(group, observed, "group")
+        elif observed.put_s is None and not described.has_position:
             self._put_position(group, observed, "group")
         elif observed.put_s is not None and (
             is_changed or time.monotonic() - observed.put_s >= self._context.settings.heartbeat_s

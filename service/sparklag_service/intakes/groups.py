@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from sparklag_kafka.brokers.group_offsets import (
     GROUPS_PER_REQUEST,
     CoordinatorTasks,
@@ -30,6 +32,7 @@ from sparklag_kafka.errors import (
 )
 from sparklag_kafka.protocol.groups import (
     DEAD,
+    STABLE,
     CommittedGroup,
     GroupDescription,
     OffsetFetchResponse,
@@ -48,6 +51,7 @@ from sparklag_service.intakes.group_listing import (
     USUAL_PARTITIONS,
     CommitPartition,
     GroupFinder,
+    ListedGroup,
     Responses,
     commit_partition,
 )
@@ -58,6 +62,7 @@ _MIN_FIND_INTERVAL_S: Final = 1.0
 _FIND_BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0)
 """Delays while the listing is incomplete; the last one repeats."""
 _NOT_DESCRIBED: Final = ConsumerGroup()
+Partitions = set[tuple[str, int]]
 
 
 class GroupIntake:
@@ -87,6 +92,10 @@ class GroupIntake:
         """By node id, then partition number."""
         self._grouped_s = -math.inf
         self._described: dict[str, ConsumerGroup] = {}
+        self._assigned: dict[str, Mapping[str, set[int]]] = {}
+        """The assignments of new descriptions, until the group's offsets are taken."""
+        self._unassigned: dict[str, Partitions] = {}
+        """By the last description of each stable group."""
         self._describe_due_s: dict[int, float] = {}
         """When to describe all groups of a coordinator again, by node id."""
         self._reads = CoordinatorTasks("reading groups of")
@@ -262,7 +271,12 @@ class GroupIntake:
         else:
             self._failures.recover(key)
         for group in undescribed:
-            self._described[group] = _consumer_group(descriptions.get(group), node_id)
+            listed = self._listing.groups.get(group)
+            description = descriptions.get(group)
+            self._described[group] = _consumer_group(description, node_id, listed)
+            self._assigned.pop(group, None)
+            if description is not None and description.assigned is not None:
+                self._assigned[group] = description.assigned
 
     async def _take_all(self, groups: Mapping[str, CommittedGroup], requested_at_ms: int) -> None:
         failed: dict[str, str] = {}
@@ -292,6 +306,13 @@ class GroupIntake:
             return None
         self._read.add(group)
         described = self._described.get(group, _NOT_DESCRIBED)
+        assigned = self._assigned.pop(group, None)
+        if assigned is not None:
+            before = self._unassigned.get(group)
+            now = self._unassigned[group] = _unassigned(committed, assigned)
+            # A cooperative rebalance and a new partition leave partitions unassigned for a moment.
+            both = None if now and before is None else _by_topic(now & (before or set()))
+            described = self._described[group] = replace(described, unassigned=both)
         self._observations.on_offsets(group, committed, described, requested_at_ms)
         if errors:
             return f"{len(errors)} of its offsets are unknown: {group_error_text(errors[0])}"
@@ -308,7 +329,8 @@ class GroupIntake:
 
     def _forget(self, group: str, *, deleted: bool) -> None:
         self._read.discard(group)
-        self._described.pop(group, None)
+        for of_groups in (self._described, self._assigned, self._unassigned):
+            of_groups.pop(group, None)
         self._failures.discard(self._failures.group(group))
         if deleted:
             self._listing.discard(group)
@@ -321,13 +343,33 @@ async def _fetch(connection: BrokerConnection, partition: CommitPartition) -> Re
     return responses
 
 
-def _consumer_group(description: GroupDescription | None, coordinator: int) -> ConsumerGroup:
+def _unassigned(committed: CommittedGroup, assigned: Mapping[str, set[int]]) -> Partitions:
+    """The partitions with a committed offset that no member reads."""
+    rest = {name: t.offsets.keys() - assigned.get(name, ()) for name, t in committed.topics.items()}
+    return {(name, number) for name, numbers in rest.items() for number in numbers}
+
+
+def _by_topic(partitions: Partitions) -> dict[str, list[int]]:
+    result: dict[str, list[int]] = {}
+    for name, number in sorted(partitions):
+        result.setdefault(name, []).append(number)
+    return result
+
+
+def _consumer_group(
+    description: GroupDescription | None, coordinator: int, listed: ListedGroup | None
+) -> ConsumerGroup:
+    protocol_type = listed.protocol_type or None if listed is not None else None
     # A group with offsets is not dead: it is of a kind that has no such description.
     if description is None or description.error_code or description.state == DEAD:
-        return ConsumerGroup(coordinator=coordinator)
+        return ConsumerGroup(coordinator=coordinator, protocol_type=protocol_type)
+    # A stable group whose assignment cannot be decoded, or without members, assigns by itself.
+    is_unknown = description.members and description.state != STABLE
     return ConsumerGroup(
         state=description.state,
         members=description.members,
         members_without_partitions=description.members_without_partitions,
         coordinator=coordinator,
+        protocol_type=protocol_type,
+        unassigned=None if is_unknown else {},
     )

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from sparklag_schemas import Settings
-from sparklag_schemas.runtime.tasks import TimeSlice, cancel_and_wait, with_pauses
+from sparklag_schemas.runtime.tasks import TimeSlice, cancel_and_wait, until_set, with_pauses
 from sparklag_service.counters import Counters
 from sparklag_service.live import sse
 from sparklag_service.live.reader import WIRE_STATE, Reader, Selection, Wire
@@ -29,6 +29,8 @@ _MB: Final = 1024 * 1024
 _SLICE: Final = 50
 """Readers that are woken before other tasks run."""
 _REST_S: Final = 0.01
+_REPEAT_S: Final = 5.0
+"""How often readers get the events that are measured too late, with their age."""
 _TOMBSTONES: Final = 10_000
 _OPENING_CHUNK_BYTES: Final = 4 * 1024
 """Chunk size of a reader's first frames. Each reader has its own: with a thousand readers, larger
@@ -75,7 +77,12 @@ class LiveHub:
         else:
             body = sse.lag(arrival.document)
             self._tombstones.pop(query_id, None)
-        frame = self._ring.put(query_id, partition, offset, body, is_last=arrival.event is None)
+        self._add(query_id, partition, offset, body, is_last=arrival.event is None)
+
+    def _add(
+        self, query_id: str, partition: int, offset: int, body: bytes, *, is_last: bool = False
+    ) -> None:
+        frame = self._ring.put(query_id, partition, offset, body, is_last=is_last)
         for wanted in (None, query_id):
             for reader in self._readers.get(wanted, ()):
                 reader.add(frame)
@@ -109,9 +116,16 @@ class LiveHub:
                 del self._readers[query_id]
 
     async def run(self) -> None:
-        """Wake readers until cancelled."""
+        """Wake readers until cancelled, and repeat late events, for which no record arrives."""
+        repeat_s = time.monotonic() + _REPEAT_S
         while True:
-            await self._wake.wait()
+            await until_set(self._wake, repeat_s - time.monotonic())
+            if time.monotonic() >= repeat_s:
+                repeat_s = time.monotonic() + _REPEAT_S
+                for late in self._view.late() if self.reading else ():
+                    if (entry := self._view.get(late.query_id)) is not None:
+                        body = sse.lag(self._view.shown(entry).document)
+                        self._add(late.query_id, entry.partition, entry.offset, body)
             self._wake.clear()
             began_s = time.thread_time()
             waiting = [reader for reader in self._all_readers() if reader.pending]
@@ -194,6 +208,7 @@ class LiveHub:
         entry = self._view.get(query_id)
         if entry is None:
             return b""
+        entry = self._view.shown(entry)
         return sse.lag(summary(entry.event) if selection.summaries else entry.document)
 
     def _last_newest(

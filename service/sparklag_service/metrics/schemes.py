@@ -169,6 +169,7 @@ _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
             "running_batch.tasks_failed",
             "Failed attempts of tasks in the running batch's jobs.",
         ),
+        ("failed_runs", "runs.failed", "Runs that ended with an exception."),
         ("batch_id", "batch_id", "The last completed batch."),
         ("batch_rows", "batch.rows", "Rows that the last completed batch read."),
         ("batch_seconds", _seconds("batch.duration_ms"), "Duration of the last completed batch."),

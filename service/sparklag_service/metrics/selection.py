@@ -11,13 +11,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.messages.query_names import is_over
 from sparklag_schemas.runtime.tasks import TimeSlice
 from sparklag_schemas.settings import MetricsSettings
 from sparklag_schemas.settings.clusters import NamePatterns
 from sparklag_service.metrics.families import NamedQuery
 
 _CACHED_NAMES: Final = 16_384
-_ENDED: Final = ("FINISHED", "FAILED")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Selection:
         """The groups that this instance shows. Other tools add up series, so each must appear once:
         a query at the instance that measures it, a topic and a cluster at the instance that
         measures their first reader. An ended query is no group."""
-        groups = [query for query in queries if query.event.status not in _ENDED]
+        groups = [query for query in queries if not is_over(query.event)]
         logs: dict[tuple[str, str], list[tuple[LagEvent, TopicLag]]] = {}
         readers: dict[str, list[LagEvent]] = {}
         async for query in time_slice.over(groups):
@@ -113,7 +113,7 @@ async def _named(events: Iterable[LagEvent], time_slice: TimeSlice) -> list[Name
         [
             (cluster, event.query)
             async for event, clusters in time_slice.over(placed)
-            if event.status not in _ENDED
+            if not is_over(event)
             for cluster in clusters
         ]
     )

@@ -122,7 +122,8 @@ class Publishing:
     async def publish(self, event: LagEvent, covered: Delivery | None = None) -> bool:
         """Write `event`, which covers a delivery. Returns True if it is acknowledged, or too large
         for a retry."""
-        headers = lag_event_headers(event, self.writer.content_type)
+        group_id = self._settings.group_id if self._measured_by == "service" else None
+        headers = lag_event_headers(event, self.writer.content_type, group_id)
         trace = None if covered is None else covered.trace
         if trace is not None:
             headers.append(trace.context.span(PUBLISHED_SPAN).header)

@@ -64,7 +64,7 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
     )
     async def get_lag(request: Request, query: str) -> Response:
         """The query is a name, an id, or the first characters of an id. The document is the newest
-        event on `consumer-lag`, byte for byte."""
+        event on `consumer-lag`, byte for byte; UNKNOWN if it was measured too late."""
         return Response(find_query(backend, request, query).document, media_type=JSON)
 
     @app.get(

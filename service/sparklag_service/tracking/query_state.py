@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, SourcePosition, TopicLag
 from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.messages.lag_event import Run, Runs
 from sparklag_schemas.messages.observation import QueryMessage
+from sparklag_schemas.messages.query_names import is_over
+
+_RUNS_KEPT: Final = 4
 
 
 class TrackedSource(SourcePosition, frozen=True, kw_only=True):
@@ -87,11 +93,23 @@ class QueryState(QueryMessage, frozen=True, kw_only=True):
     """A past run that still runs beside the current run."""
     idle_at_ms: int = 0
     """When its driver last reported that it waits, by the driver's clock. 0: never."""
+    runs: Runs | None = None
+    """None: no driver has reported it."""
 
     @property
     def has_position(self) -> bool:
         """Returns whether any source has a processed offset."""
         return any(source.processed is not None for source in self.sources)
+
+    @property
+    def has_members(self) -> bool:
+        """True: a consumer group with members."""
+        return self.group is not None and bool(self.group.members)
+
+    @property
+    def unassigned(self) -> Mapping[str, Sequence[int]]:
+        """Partitions that no member of the consumer group reads, by topic."""
+        return (self.group.unassigned if self.group is not None else None) or {}
 
 
 def identity(message: QueryMessage) -> dict[str, Any]:
@@ -120,12 +138,41 @@ def restored(event: LagEvent) -> QueryState:
         sources=_sources_of(event),
         checkpoint_batch_id=event.batch_id if traits_of(event.origin).is_checkpoint else None,
         driver_written_at_ms=event.observed_at if event.run_id is not None else 0,
-        ended=event.status in ("FINISHED", "FAILED"),
+        ended=is_over(event),
+        runs=event.runs,
         observation_offset=event.observation_offset,
         run_written_since_ms=event.observed_at,
         run_received_at_ms=event.measured_at,
         past_runs={event.other_run_id: PastRun(0, event.measured_at)} if event.other_run_id else {},
         other_run_id=event.other_run_id,
+    )
+
+
+def with_report(state: QueryState, runs: Runs | None, *, is_new_run: bool) -> QueryState:
+    """`state`, of a driver's message, with its runs after the message. `runs`: those before it."""
+    at_ms = state.driver_written_at_ms
+    if runs is None:
+        runs = Runs(first_at=at_ms, started_at=at_ms, reported_at=at_ms)
+    finished = runs.finished
+    started_at = at_ms if is_new_run else runs.started_at
+    has_ended = state.ended and (is_new_run or not runs.ended)
+    has_failed = has_ended and state.exception is not None
+    # Without the trigger: a query that waits for data does not end by itself.
+    may_end = (
+        state.idle_at_ms < started_at if state.ends_by_itself is None else state.ends_by_itself
+    )
+    if has_ended and may_end and not (has_failed or state.driver_end):
+        finished = [*finished, Run(started_at=started_at, ended_at=at_ms)][-_RUNS_KEPT:]
+    return replace(
+        state,
+        runs=replace(
+            runs,
+            started_at=started_at,
+            reported_at=at_ms,
+            ended=state.ended,
+            failed=runs.failed + has_failed,
+            finished=finished,
+        ),
     )
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from sparklag_schemas import Observation
 from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.messages.validation import in_time
 from sparklag_service.tracking.query_state import (
     PastRun,
@@ -23,6 +24,7 @@ from sparklag_service.tracking.query_state import (
     TrackedSource,
     fitting,
     query_fields,
+    with_report,
 )
 
 _RUNS_REMEMBERED: Final = 16
@@ -144,7 +146,10 @@ class Tracker:
         self, observation: Observation, current: QueryState | None, now_ms: int
     ) -> QueryState:
         is_checkpoint = traits_of(observation.origin).is_checkpoint
-        fields = query_fields(observation) | {"activity": _activity(observation, current)}
+        fields = query_fields(observation) | {
+            "activity": _activity(observation, current),
+            "group": _group(observation.group, current.group if current is not None else None),
+        }
         state = QueryState(
             **fields,
             sources=self._sources(observation),
@@ -155,7 +160,8 @@ class Tracker:
             run_received_at_ms=now_ms,
         )
         if current is None:
-            return replace(state, run_written_since_ms=state.driver_written_at_ms)
+            state = replace(state, run_written_since_ms=state.driver_written_at_ms)
+            return _with_runs(state, None)
         driver_written_at_ms = max(state.driver_written_at_ms, current.driver_written_at_ms)
         other = current.past_runs.get(current.other_run_id or "")
         other_run_lives = other is not None and now_ms - other.received_at_ms < _OTHER_RUN_MS
@@ -171,7 +177,7 @@ class Tracker:
             past_runs=current.past_runs,
             other_run_id=current.other_run_id if other_run_lives else None,
         )
-        return _with_newer_position(state, current)
+        return _with_newer_position(_with_runs(state, current), current)
 
     def _sources(self, observation: Observation) -> tuple[TrackedSource, ...]:
         return tuple(
@@ -199,10 +205,24 @@ def _activity(observation: Observation, current: QueryState | None) -> str | Non
     return None
 
 
+def _group(group: ConsumerGroup | None, before: ConsumerGroup | None) -> ConsumerGroup | None:
+    """The group. While it rebalances, the partitions that no member read before are kept."""
+    if group is None or group.unassigned is not None or before is None:
+        return group
+    return replace(group, unassigned=before.unassigned)
+
+
 def _idle_at_ms(observation: Observation, current: QueryState | None) -> int:
     if observation.cause == "idle" or observation.activity == "waiting":
         return observation.observed_at
     return current.idle_at_ms if current is not None else 0
+
+
+def _with_runs(state: QueryState, current: QueryState | None) -> QueryState:
+    if state.run_id is None:
+        return state
+    is_new_run = current is None or current.run_id != state.run_id
+    return with_report(state, current.runs if current else None, is_new_run=is_new_run)
 
 
 def _of_new_run(state: QueryState) -> QueryState:
@@ -248,6 +268,17 @@ def _takes_over(observation: Observation, current: QueryState, *, is_alone: bool
     return current.run_wrote_once or is_alone
 
 
+def _name(current: QueryState, observation: Observation) -> str | None:
+    """The name, after an observation of the checkpoint. A driver reports it; without a driver it is
+    a folder of the location, of another one if another copy of the checkpoint is watched now."""
+    if current.run_id is not None:
+        return current.query
+    location = current.checkpoint_location
+    if location != observation.checkpoint_location and f"/{current.query}/" in f"{location}/":
+        return observation.query
+    return current.query or observation.query
+
+
 def _with_checkpoint(
     current: QueryState, observation: Observation, sources: tuple[TrackedSource, ...]
 ) -> QueryState:
@@ -257,10 +288,11 @@ def _with_checkpoint(
     """
     state = replace(
         current,
-        # A driver reports the name; a checkpoint has only its location.
-        query=current.query if current.run_id is not None else current.query or observation.query,
+        query=_name(current, observation),
         observed_at=max(observation.observed_at, current.observed_at + 1),
-        checkpoint_location=observation.checkpoint_location or current.checkpoint_location,
+        checkpoint_location=current.checkpoint_location
+        if current.run_id is not None and current.checkpoint_location is not None
+        else observation.checkpoint_location,
         checkpoint_batch_id=observation.batch_id,
     )
     positioned = any(source.processed is not None for source in sources)
@@ -291,6 +323,7 @@ def _with_checkpoint(
                 exception=None,
                 driver_end=None,
                 other_run_id=None,
+                runs=current.runs and replace(current.runs, ended=False),
             )
     return _with_planned(state, observation.planned_batch_id, sources)
 

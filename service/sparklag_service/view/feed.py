@@ -25,6 +25,7 @@ from sparklag_schemas import LagEvent, ResolvedSettings, Settings
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.errors import OverLimit, WrongPlace
 from sparklag_schemas.messages.bounds import EpochMs, Name
+from sparklag_schemas.messages.headers import group_of_source
 from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
@@ -179,11 +180,19 @@ class ViewReader:
         self._counters = counters
         self.feed = feed
         self._consumer: AIOKafkaConsumer | None = None
+        self._other_group = "", 0
+        """The group id of another service that wrote last, and when, epoch milliseconds."""
         self._taking = False
         self._failed = False
         """True if reading failed after the last successful read."""
         self.ready: str | None = "the view is being read"
         self.caught_up = asyncio.Event()
+
+    def other_group(self) -> str | None:
+        """Another service, with its own group, that writes to the lag topic at present."""
+        group_id, written_at_ms = self._other_group
+        is_recent = written_at_ms > epoch_ms() - self._settings.silent_after_s * 1000
+        return group_id if is_recent else None
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -286,6 +295,9 @@ class ViewReader:
                 self._records.refuse(record, WrongPlace("its key is not its query's id"))
                 return
             event, document = shown(event, record)
+            group_id = group_of_source(record.headers)
+            if group_id is not None and group_id != self._settings.group_id:
+                self._other_group = group_id, record.timestamp
             entry = Entry(event, document, time.monotonic(), record.partition, record.offset)
             try:
                 is_newest = self._view.put(entry)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from operator import itemgetter
 from typing import Final
 
@@ -15,8 +16,16 @@ from sparklag_schemas import LagEvent
 from sparklag_schemas.codec import encode
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.messages.bounds import TopicName
-from sparklag_schemas.messages.query_names import has_ended, ids_with_prefix, is_live, name_meaning
+from sparklag_schemas.messages.query_names import (
+    follows,
+    has_ended,
+    ids_with_prefix,
+    is_live,
+    name_meaning,
+)
 from sparklag_schemas.settings import LimitSettings
+from sparklag_schemas.text.formatting import ago
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.evaluation.evaluator import without_numbers
 
 
@@ -67,25 +76,61 @@ class View:
     partitions, or a new query is refused.
     """
 
-    def __init__(self, limits: LimitSettings = _DEFAULTS) -> None:
+    def __init__(
+        self,
+        limits: LimitSettings = _DEFAULTS,
+        late_after_s: float = inf,
+        now_ms: Callable[[], int] = epoch_ms,
+    ) -> None:
+        """An event that is older than `late_after_s` is late: see `shown`."""
+        self.late_after_s = late_after_s
+        self._now_ms = now_ms
         self._most_queries = limits.queries
         self._most_bytes = limits.view_mb * 1024 * 1024
         self.size_bytes = 0
         """The size of the events' JSON."""
         self._finished: dict[str, None] = {}
         self._entries: dict[str, Entry] = {}
-        self._ids_by_name: dict[str, set[str]] = {}
+        self._ids_by_name: dict[str, list[tuple[int, str]]] = {}
+        """When each query of a name was first observed, and its id, sorted."""
         self._listed: list[tuple[bytes, str]] = []
         """Position and id of every query, sorted."""
-        self._meant: dict[tuple[str, str], LagEvent] = {}
-        """A cache: the newest event of the query that a name means, by cluster and name, until
-        another event may change that. Only queries with a driver."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
+        return map(self.shown, self._entries.values())
+
+    def shown(self, entry: Entry) -> Entry:
+        """The entry as every surface shows it. Every query is measured and published at each
+        heartbeat, whatever its status: a late event is UNKNOWN, and its reason has its status."""
+        event, now_ms = entry.event, self._now_ms()
+        if not self.is_late(event, now_ms):
+            return entry
+        late = f"last measured {ago(event.measured_at, now_ms)}"
+        was = f"was {event.status}{f' ({event.reason})' if event.reason else ''}"
+        reason = f"{late}; {was}" if event.status not in ("OK", "UNKNOWN") else late
+        event = msgspec.structs.replace(
+            event,
+            status="UNKNOWN",
+            status_since=event.measured_at + round(self.late_after_s * 1000),
+            reason=reason,
+            catch_up_s=None,
+            catch_up_reason=late,
+        )
+        return replace(entry, event=event, document=encode(event))
+
+    def is_late(self, event: LagEvent, now_ms: int) -> bool:
+        """Returns whether the event is too old to be the query's lag at `now_ms`."""
+        return now_ms - event.measured_at > self.late_after_s * 1000
+
+    def late(self) -> list[LagEvent]:
+        """The newest event of each query whose event is late, as published."""
+        now_ms = self._now_ms()
+        return [
+            entry.event for entry in self._entries.values() if self.is_late(entry.event, now_ms)
+        ]
 
     def query_ids(self) -> list[str]:
         """The ids of all queries."""
@@ -97,7 +142,7 @@ class View:
         start = 0 if after is None else bisect_right(self._listed, after, key=itemgetter(0))
         for index in range(start, len(self._listed)):
             position, query_id = self._listed[index]
-            yield position, self._entries[query_id].event
+            yield position, self.shown(self._entries[query_id]).event
 
     def get(self, query_id: str) -> Entry | None:
         """The newest event of a query id."""
@@ -113,27 +158,30 @@ class View:
         newest; else the queries whose id has this prefix. Several if that is ambiguous."""
         by_id = self._entries.get(wanted)
         if by_id is not None:
-            return [by_id]
+            return [self.shown(by_id)]
         meant = name_meaning(entry.event for entry in self.named(wanted))
-        return [self._entries[event.query_id] for event in meant] or self.with_prefix(wanted)
+        entries = [self._entries[event.query_id] for event in meant] or self.with_prefix(wanted)
+        return [self.shown(entry) for entry in entries]
 
     def named(self, name: str) -> list[Entry]:
         """All queries of that name, sorted by id."""
-        return [self._entries[i] for i in sorted(self._ids_by_name.get(name, ()))]
+        return [self._entries[i] for i in sorted(i for _, i in self._ids_by_name.get(name, ()))]
 
     def with_prefix(self, prefix: str) -> list[Entry]:
         """All queries whose id has that prefix, sorted by id."""
         return [self._entries[i] for i in ids_with_prefix(prefix, self._entries)]
 
     def successor(self, event: LagEvent) -> str | None:
-        """The id of the query that now has the name of the event's query, in its cluster, if no
-        driver reports the latter. None without a driver: such queries are named after folders."""
+        """The id of the youngest query that follows the event's query under its name (see
+        `follows`). None while a driver reports the latter, and without a driver: such queries are
+        named after folders."""
         if event.query is None or event.run_id is None or is_live(event):
             return None
-        meant = self._meaning(event.cluster, event.query)
-        if meant is None or meant.query_id == event.query_id:
-            return None
-        return meant.query_id if is_live(meant) or _is_newer(meant, event) else None
+        # The youngest first: with many dead queries of one name, the first one usually follows.
+        for _, query_id in reversed(self._ids_by_name.get(event.query, ())):
+            if follows(self._entries[query_id].event, event):
+                return query_id
+        return None
 
     def put(self, entry: Entry) -> bool:
         """Store an event. Returns whether it is the newest of its query. Raises OverLimit."""
@@ -156,8 +204,7 @@ class View:
         else:
             self._finished.pop(query_id, None)
         if entry.event.query is not None:
-            self._ids_by_name.setdefault(entry.event.query, set()).add(query_id)
-            self._outdate_meaning(entry.event, entry.event.query)
+            insort(self._ids_by_name.setdefault(entry.event.query, []), _age_order(entry.event))
         return True
 
     def remove(self, query_id: str) -> None:
@@ -210,33 +257,13 @@ class View:
     def _remove_name(self, event: LagEvent) -> None:
         if event.query is None:
             return
-        self._outdate_meaning(event, event.query)
         ids = self._ids_by_name[event.query]
-        ids.discard(event.query_id)
+        del ids[bisect_left(ids, _age_order(event))]
         if not ids:
             del self._ids_by_name[event.query]
 
     def _unlist(self, event: LagEvent) -> None:
         del self._listed[bisect_left(self._listed, (_position(event), event.query_id))]
-
-    def _meaning(self, cluster: str, name: str) -> LagEvent | None:
-        if (cluster, name) not in self._meant:
-            meant = name_meaning(
-                entry.event
-                for entry in self.named(name)
-                if entry.event.cluster == cluster and entry.event.run_id is not None
-            )
-            if not meant:
-                return None
-            self._meant[cluster, name] = meant[0]
-        return self._meant[cluster, name]
-
-    def _outdate_meaning(self, event: LagEvent, name: str) -> None:
-        meant = self._meant.get((event.cluster, name))
-        if meant is not None and (
-            meant.query_id == event.query_id or is_live(event) or _is_newer(event, meant)
-        ):
-            del self._meant[event.cluster, name]
 
 
 def _position(event: LagEvent) -> bytes:
@@ -244,8 +271,8 @@ def _position(event: LagEvent) -> bytes:
     return f"{event.query or ''}\0{event.query_id}".encode("utf-8", "surrogatepass")
 
 
-def _is_newer(event: LagEvent, other: LagEvent) -> bool:
-    return event.observed_at > other.observed_at
+def _age_order(event: LagEvent) -> tuple[int, str]:
+    return (event.runs.first_at if event.runs is not None else 0, event.query_id)
 
 
 def is_forgettable(event: LagEvent) -> bool:

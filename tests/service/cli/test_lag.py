@@ -140,6 +140,15 @@ SAMPLED = {"time_lag_method": "sampled"}
             "its lag is unknown: no batch yet",
         ),
         (
+            event_of(partition(0, 5), status="STOP", reason="it died"),
+            {"max_lag": 10},
+            "its status is STOP: it died",
+        ),
+        (event_of(partition(0, None), status="GONE"), {"max_age_s": 10}, "its status is GONE"),
+        (event_of(partition(0, 5), status="STOP"), {"max_lag": 10, "any_status": True}, None),
+        (event_of(partition(0, 5), status="STOP"), {}, None),
+        (event_of(partition(0, 5), status="WARN"), {"max_lag": 10}, None),
+        (
             event_of(partition(0, 0), measured_at=NOW_MS - 300_000),
             {"max_lag": 10},
             "its lag is unknown: last measured 5 min ago",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from sparklag_schemas import Thresholds
+from sparklag_schemas.messages.observation import ConsumerGroup
 from tests.service.evaluation.trace import Trace
 
 
@@ -20,6 +21,7 @@ class Group(Trace):
         partitions: int = 1,
         burrow: bool = True,
         thresholds: Thresholds | None = None,
+        group: ConsumerGroup | None = None,
     ) -> None:
         super().__init__(
             produce=lambda _: [per_second] * partitions,
@@ -29,6 +31,7 @@ class Group(Trace):
             thresholds=thresholds or Thresholds(),
             origin="group",
             batch_id=None,
+            group=group,
         )
 
     def commit(self, *offsets: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import shutil
 import threading
@@ -323,15 +324,39 @@ async def test_a_new_query_in_an_old_place_is_another_query(place: Path) -> None
         await watching.is_well()
 
 
-async def test_of_two_that_hold_one_query_one_is_watched(place: Path) -> None:
-    orders = Checkpoint(place / "orders").completes(5, 50)
-    shutil.copytree(orders.folder, place / "copy")
+def copied(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
+    duplicate = copy.copy(checkpoint)
+    duplicate.folder = shutil.copytree(checkpoint.folder, folder)
+    return duplicate
+
+
+async def test_of_two_that_hold_one_query_the_one_that_committed_later_is_watched(
+    place: Path, orders: Checkpoint
+) -> None:
+    bak = copied(orders, place / "a.bak")
+    orders.completes(6, 60)
     async with Watching(locations=[f"{place}/*"]).running() as watching:
-        line = await watching.fails(orders.query_id, "already watched")
-        assert str(place / "copy") in line
-        assert str(place / "orders") in line
-        await watching.looked()
-        assert len({one.checkpoint_location for one in watching.of(orders)}) == 1
+        line = await watching.fails(f"{bak.folder}: a copy", orders.query_id)
+        assert line.endswith(f"is watched at {orders.folder}")
+        await watching.reports(orders, 6, 60)
+        # The copy was restored, and goes on.
+        bak.completes(7, 70)
+        assert (await watching.reports(orders, 7, 70)).checkpoint_location == str(bak.folder)
+        await watching.fails(f"{orders.folder}: a copy", orders.query_id)
+
+
+async def test_of_two_that_hold_one_query_the_one_that_its_driver_names_is_watched(
+    place: Path, orders: Checkpoint
+) -> None:
+    copied(orders, place / "copy").completes(6, 60)
+    watching = Watching(locations=[f"{place}/*"])
+    watching.queries[orders.query_id] = driven(orders, f"file:{place}/orders")
+    async with watching.running():
+        await watching.fails(f"{place}/copy: a copy", orders.query_id)
+        await watching.reports(orders, 0, 10)
+        # Its driver has ended.
+        watching.queries[orders.query_id] = driven(orders, f"file:{place}/orders", ended=True)
+        await watching.reports(orders, 6, 60)
 
 
 async def test_a_future_format_is_named_and_others_go_on(place: Path, orders: Checkpoint) -> None:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Literal
 
 import pytest
 from aiokafka.structs import TopicPartition
 from confluent_kafka.admin import AdminClient
+from msgspec.structs import replace
 
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.protocol.encoding import PreparedRequest
 from sparklag_schemas import GroupSettings, Observation, Thresholds
 from sparklag_schemas.messages.observation import ConsumerGroup
+from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
-from tests.service.groups import commit, member, speaking, watching
+from tests.service.groups import commit, compact_string, member, speaking, watching
 from tests.service.states import state
 from tests.waiting import holds
 
@@ -89,6 +94,7 @@ async def test_members_that_join_and_leave_are_observed_with_those_that_have_not
         described = ConsumerGroup(
             state=state, members=members, members_without_partitions=idle, coordinator=1
         )
+        described = replace(described, protocol_type="consumer", unassigned={})
         return lambda observation: observation.group == described
 
     async with watching(kafka.bootstrap_servers, re.escape(group)) as watch:
@@ -101,6 +107,39 @@ async def test_members_that_join_and_leave_are_observed_with_those_that_have_not
         # They are no commit.
         assert (second.cause, empty.cause) == ("refresh", "refresh")
         assert empty.sources[0].processed == {topic: {0: 5}}
+
+
+async def test_partitions_that_no_member_of_a_stable_group_reads_are_observed(
+    kafka: LocalKafka, second_client: SecondClient, topic: str, group: str
+) -> None:
+    other = second_client.create(f"{topic}-other", 1)
+    await commit(kafka.bootstrap_servers, group, {topic: {0: 5}, other: {0: 7}})
+
+    def leaves(unassigned: dict[str, list[int]]) -> bool:
+        last = watch.of(group)[-1].group if watch.of(group) else None
+        return last is not None and last.unassigned == unassigned
+
+    async with watching(kafka.bootstrap_servers, re.escape(group)) as watch:
+        await holds(lambda: leaves({}), "without members every partition counts")
+        async with member(kafka.bootstrap_servers, group, topic) as consumer:
+            await holds(lambda: leaves({other: [0]}), "no member reads the other topic")
+            consumer.subscribe([topic, other])
+            await holds(lambda: leaves({}), "it is read")
+
+
+async def test_a_share_group_is_observed_without_a_position(
+    kafka: LocalKafka, topic: str, group: str
+) -> None:
+    async with BrokerPool(ClusterAccess(kafka.bootstrap_servers), timeout_s=60.0) as pool:
+        # ShareGroupHeartbeat, which no client here has.
+        join = compact_string(group) + compact_string("member") + bytes(5)
+        join += b"\2" + compact_string(topic) + b"\0"
+        request = PreparedRequest(76, 1, join, True, bytes)
+        await pool.connections()[0].send(SimpleNamespace(prepare=lambda _: request))
+    async with watching(kafka.bootstrap_servers, re.escape(group)) as watch:
+        observed = await watch.shows(group, lambda o: True, "it is listed")
+    assert observed.group == ConsumerGroup(coordinator=1, protocol_type="share")
+    assert observed.sources[0].processed == {}
 
 
 async def test_where_members_are_not_reported_the_offsets_are_and_one_line_reports_why(
@@ -284,7 +323,7 @@ async def test_a_service_measures_a_group_and_learns_that_it_was_deleted_while_i
         assert [partition.partition for partition in topic.partitions] == [0]
         assert (event.query, event.origin, event.run_id) == (group, "group", None)
         described = ConsumerGroup(
-            state="Empty", members=0, members_without_partitions=0, coordinator=1
+            state="Empty", members=0, members_without_partitions=0, coordinator=1, unassigned={}
         )
         assert event.group == described
         metadata = service.state.metadata["default"]

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from sparklag_schemas import Batch, LagEvent, RunningBatch, decode_lag_event, encode
+from sparklag_schemas.messages.lag_event import Runs
 from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.text.printable import printable
 from sparklag_service.metrics.rendering import QuerySeries
@@ -54,6 +55,7 @@ def full_event() -> LagEvent:
         skew=0.8,
         usual_batch_s=1.5,
         usual_interval_s=10.0,
+        runs=Runs(first_at=1, started_at=1, reported_at=1, failed=2),
         # No query has both these and a batch.
         group=ConsumerGroup(state="Stable", members=3, members_without_partitions=1, coordinator=2),
         commit_rate=0.2,

@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from scripts.message_examples import example_value
 from sparklag_schemas import LagEvent, Status, TopicLag, decode_lag_event, encode
 from sparklag_schemas.errors import OverLimit
+from sparklag_schemas.messages.lag_event import Runs
 from sparklag_schemas.settings import LimitSettings
 from sparklag_service.view.view import Entry, View, is_forgettable, summary, summary_of_document
 from tests.messages import QUERY_ID, lag_event
@@ -104,42 +106,93 @@ def test_four_characters_select_an_id_if_no_name_is_equal() -> None:
     assert result(view, "dd8b0") == ["named"]
 
 
-def test_one_that_ended_is_followed_by_the_one_that_its_name_means_now() -> None:
-    view = View()
-    old, lives = lag_event(query_id="old", status="STOP"), lag_event(query_id="old")
-    assert view.successor(old) is None
-    view.put(Entry(old, encode(old), 0.0, 0, 0))
-    view.put(entry(query_id="elsewhere", cluster="west"))
-    view.put(entry(query_id="a folder", run_id=None))
-    view.put(entry(query_id="before", status="STOP", observed_at=old.observed_at - 1))
-    assert view.successor(old) is None
-    view.put(entry(query_id="new", status="FAILED", observed_at=old.observed_at + 1))
-    assert view.successor(old) == "new"
-    view.put(entry(query_id="newest", observed_at=0))
-    assert view.successor(old) == "newest"
-    assert view.successor(lives) is None
+def runs(first_at_s: int, reported_at_s: int | None = None, **fields: Any) -> Runs:
+    first_at, reported_at = first_at_s * 1000, (reported_at_s or first_at_s) * 1000
+    return Runs(first_at=first_at, started_at=first_at, reported_at=reported_at, **fields)
+
+
+REFUNDS = [TopicLag(topic="refunds", source=0, partitions=[])]
+DEAD = lag_event(query_id="dead", status="STOP", runs=runs(100, 200))
+
+
+@pytest.mark.parametrize("status", ["OK", "FAILED", "STOP", "FINISHED"])
+def test_one_that_ended_is_followed_by_one_that_began_later(status: str) -> None:
+    view = view_of(
+        Entry(DEAD, encode(DEAD), 0.0, 0, 0),
+        entry(query_id="elsewhere", cluster="west", runs=runs(300)),
+        entry(query_id="a folder", run_id=None),
+        entry(query_id="other topic", topics=REFUNDS, runs=runs(300)),
+        entry(query_id="side by side", runs=runs(150, 400)),
+        entry(query_id="restarted", runs=replace(runs(150, 400), started_at=300_000)),
+    )
+    assert view.successor(DEAD) is None
+    view.put(entry(query_id="new", status=status, runs=runs(201)))
+    assert view.successor(DEAD) == "new"
+    view.put(entry(query_id="newest", runs=runs(300)))
+    assert view.successor(DEAD) == "newest"
+    assert view.successor(replace(DEAD, status="OK")) is None
     view.remove("newest")
     view.remove("new")
-    assert view.successor(old) is None
+    assert view.successor(DEAD) is None
+
+
+def test_two_that_ran_side_by_side_are_both_listed_by_name() -> None:
+    other = lag_event(query_id="other", status="FAILED", runs=runs(101, 190))
+    view = view_of(*(Entry(event, encode(event), 0.0, 0, 0) for event in (DEAD, other)))
+    assert [view.successor(event) for event in (DEAD, other)] == [None, None]
+    assert [entry.event.query_id for entry in view.named("orders")] == ["dead", "other"]
 
 
 def test_one_that_is_observed_no_more_is_not_live_and_may_be_followed() -> None:
     view = View()
-    closed = lag_event(query_id="closed", status="UNKNOWN", driver_end="closed")
+    closed = replace(DEAD, query_id="closed", status="UNKNOWN", driver_end="closed")
     view.put(Entry(closed, encode(closed), 0.0, 0, 0))
     assert result(view, "orders") == ["closed"]
     assert is_forgettable(closed)
-    view.put(entry(query_id="new"))
+    view.put(entry(query_id="new", runs=runs(201)))
     assert result(view, "orders") == ["new"]
     assert view.successor(closed) == "new"
-    view.put(entry(query_id="new", status="STOP", observed_at=closed.observed_at + 1))
-    assert view.successor(closed) == "new"
+
+
+def test_one_whose_runs_are_overdue_is_not_live() -> None:
+    overdue = lag_event(query_id="overdue", status="WARN", runs=runs(100, 200, ended=True))
+    view = view_of(Entry(overdue, encode(overdue), 0.0, 0, 0), entry(query_id="live"))
+    assert result(view, "orders") == ["live"]
+    assert is_forgettable(overdue)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "shown"),
+    [
+        ("OK", None, "last measured 31 s ago"),
+        ("STOP", "it died", "last measured 31 s ago; was STOP (it died)"),
+        ("UNKNOWN", "no batch", "last measured 31 s ago"),
+    ],
+)
+def test_a_late_event_is_unknown_and_names_the_status_that_it_had(
+    status: str, reason: str | None, shown: str
+) -> None:
+    now_ms = [DEAD.measured_at + 30_000]
+    view = View(late_after_s=30, now_ms=lambda: now_ms[0])
+    event = lag_event(status=status, reason=reason, catch_up_s=5.0)
+    view.put(Entry(event, encode(event), 0.0, 0, 0))
+    assert [each.event for each in view] == [event]
+    assert view.late() == []
+    now_ms[0] += 1_000
+    (late,), (found,), ((_, listed),) = view, view.find("orders"), view.listed()
+    assert late == found
+    assert late.event == listed == decode_lag_event(found.document)
+    assert (listed.status, listed.reason, listed.catch_up_s) == ("UNKNOWN", shown, None)
+    assert listed.total_lag == event.total_lag
+    # What a new owner continues from is what was published.
+    assert view.event(QUERY_ID) == event
+    assert view.late() == [event]
 
 
 @pytest.mark.parametrize("fields", [{"query": None}, {"run_id": None}])
 def test_one_without_a_name_or_a_driver_is_followed_by_none(fields: dict[str, Any]) -> None:
-    view = view_of(entry(query_id="new"))
-    assert view.successor(lag_event(query_id="old", status="STOP", **fields)) is None
+    view = view_of(entry(query_id="new", runs=runs(201)))
+    assert view.successor(replace(DEAD, **fields)) is None
 
 
 def test_a_nameless_query_is_selected_by_its_id() -> None:

@@ -4,7 +4,7 @@ import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { now } from "../clock.ts";
 import { choices, DESCENDS, filtersOf, matches, sorted, sortOf, type SortKey } from "../filters.ts";
-import { followFleet, loaded, receivedAt, revision, rowOf, streamState, summaries, totalsOf, type Totals } from "../fleet.ts";
+import { followFleet, loaded, nameCounts, receivedAt, revision, rowOf, streamState, summaries, totalsOf, type Totals } from "../fleet.ts";
 import { catchUp, oldest, printable, records, span, trend } from "../format.ts";
 import type { LagSummary, RunningBatch } from "../generated/rest.ts";
 import { health } from "../health.ts";
@@ -250,6 +250,7 @@ function Row({ id, index }: { id: string; index: number }) {
   useSignalEffect(() => {
     if (row) extendTrend(row.value);
   });
+  const sharesName = useComputed(() => (nameCounts.value.get(row?.value.query ?? "") ?? 0) > 1);
   if (!row) return null;
   const event = row.value;
   const its = mark(event.status);
@@ -265,7 +266,10 @@ function Row({ id, index }: { id: string; index: number }) {
         <a href={queryHref(event.query_id)}>
           <Foreign text={displayName(event)} />
         </a>
-        <small>{event.reason ? <Foreign text={event.reason} /> : <Topics event={event} />}</small>
+        <small>
+          {sharesName.value && <Foreign text={`${event.query_id.slice(0, 8)} ${event.application ?? ""}: `} />}
+          {event.reason ? <Foreign text={event.reason} /> : <Topics event={event} />}
+        </small>
       </div>
       <div role="cell" class="lag number">
         {records(event.total_lag)}

@@ -178,6 +178,9 @@ def _instances(group: GroupDescription, group_id: str) -> CheckResult:
             f"{group.members} instances share the work anew: the group is {printable(group.state)}",
             "check it again in a few seconds",
         )
+    if idle == group.members:
+        text = f"none of {group.members} instances has a partition: nothing is measured"
+        return bad("instances", text, "restart them; is the offsets topic new?")
     if idle:
         return note(
             "instances",
