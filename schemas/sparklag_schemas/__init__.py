@@ -28,6 +28,7 @@ from sparklag_schemas.errors import (
 from sparklag_schemas.avro.formats import MessageFormats as MessageFormats
 from sparklag_schemas.messages.lag_event import (
     LagEvent as LagEvent,
+    OpenTransaction as OpenTransaction,
     PartitionLag as PartitionLag,
     PartitionRecord as PartitionRecord,
     TopicLag as TopicLag,

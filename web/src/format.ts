@@ -24,6 +24,11 @@ export function records(lag: number | null | undefined): string {
   return lag == null ? UNKNOWN : whole.format(lag);
 }
 
+/** The records of a partition that are left to read. */
+export function unread(partition: { lag?: number | null; readable_lag?: number | null }): number | null {
+  return partition.readable_lag ?? partition.lag ?? null;
+}
+
 /** The age of a query's oldest unprocessed record, if there is one. */
 export function oldest(lag: number | null | undefined, ageS: number | null | undefined): string {
   if (lag === 0) return "";

@@ -145,18 +145,19 @@ def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]
 
 
 def _cells(event: LagEvent, now_ms: int) -> tuple[str | Text, ...]:
-    worst = max((p for _, p in partitions_of(event)), key=lambda p: p.lag or 0, default=None)
+    worst = max((p for _, p in partitions_of(event)), key=lambda p: p.unread or 0, default=None)
     return (
         Text(plain(event.display_name), "bold"),
         status_cell(event),
         *(CELLS[column.heading](event, now_ms) for column in _COLUMNS[2:-1]),
-        "" if worst is None or not worst.lag else f"{worst.partition}: {records(worst.lag)}",
+        "" if worst is None or not worst.unread else f"{worst.partition}: {records(worst.unread)}",
     )
 
 
 def plain_line(event: LagEvent) -> str:
     partitions = " ".join(
-        f"{partition.partition}:{records(partition.lag)}" for _, partition in partitions_of(event)
+        f"{partition.partition}:{records(partition.unread)}"
+        for _, partition in partitions_of(event)
     )
     return (
         f"{printable(event.display_name):<8}  {printable(event.status):<7}"

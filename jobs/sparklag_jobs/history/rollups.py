@@ -116,7 +116,7 @@ offsets AS (
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
 of_partition AS (
   SELECT cluster, query_id, start_ms, source, topic, partition,
-    max(lag) AS max_lag,
+    max(coalesce(readable_lag, lag)) AS max_lag,
     max(time_lag_s) AS max_time_lag_s,
     -- A log that ends earlier than before is a new one, and began at 0.
     sum(if(grown < 0, latest_offset, grown)) AS produced,

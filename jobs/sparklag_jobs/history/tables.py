@@ -32,7 +32,10 @@ _NOT_STORED: Final[Mapping[type, Collection[str]]] = {
         *("usual_batch_s", "usual_interval_s", "group", "commit_rate"),
     },
     TopicLag: {"cluster", "topic_id", "assigned", "isolation_level", "total_lag"},
-    PartitionLag: {"planned_offset", "headroom_s", "measured_at", "rewound_from", "reason"},
+    PartitionLag: {
+        *("planned_offset", "headroom_s", "measured_at", "rewound_from", "reason"),
+        "open_transaction",
+    },
 }
 _MAX_INT: Final = 2**31 - 1
 _SIMPLE_TYPES: Final[Mapping[Any, str]] = {

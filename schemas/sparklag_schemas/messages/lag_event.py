@@ -39,6 +39,15 @@ from sparklag_schemas.messages.enumerations import (
 from sparklag_schemas.messages.observation import QueryMessage, SchemaVersion
 
 
+class OpenTransaction(Struct, frozen=True, kw_only=True, gc=False):
+    """A transaction that is neither committed nor aborted yet, and the records that wait for it."""
+
+    records: Count
+    """Offsets from the last stable offset to the high watermark."""
+    since: EpochMs
+    """When the service first saw records wait at this last stable offset, epoch milliseconds."""
+
+
 class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are thousands
     """The lag of one partition of one source."""
 
@@ -55,8 +64,14 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     lag: Count | None = None
     """`latest_offset - processed_offset`, records. A partition that Spark has not planned yet
     counts from `earliest_offset`. Null: see `reason`."""
+    readable_lag: Count | None = None
+    """The records of `lag` that are left to read: no deleted ones, and 0 where only markers of
+    transactions are left. Null: all of `lag`."""
+    open_transaction: OpenTransaction | None = None
+    """What a `read_committed` source waits for. Null: no transaction has been open for some
+    seconds, or the source also reads uncommitted records."""
     time_lag_s: Annotated[DurationS | None, AGES] = None
-    """Age of the first unprocessed record, seconds."""
+    """Age of the first unprocessed record, seconds. Null: not known, or `readable_lag` is 0."""
     time_lag_method: OpenTimeLagMethod | None = None
     """How `time_lag_s` was measured."""
     headroom_s: Annotated[DurationS | None, AGES] = None
@@ -66,7 +81,7 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     """When `latest_offset` was read, epoch milliseconds, if that was earlier because the leader
     does not answer. Null: at the event's `measured_at`."""
     lost_records: Count | None = None
-    """Records deleted before the query read them; `lag` counts them too."""
+    """Records deleted before the query read them; `lag` counts them, `readable_lag` does not."""
     advanced_at: EpochMs | None = None
     """When `processed_offset` last changed, or was first observed, epoch milliseconds. Null: no
     position yet."""
@@ -79,6 +94,11 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     """State of this partition."""
     reason: Text | None = None
     """Why, in a sentence, where there is more to say than OK."""
+
+    @property
+    def unread(self) -> int | None:
+        """The records that are left to read: `readable_lag`, or `lag` where that is null."""
+        return self.lag if self.readable_lag is None else self.readable_lag
 
 
 class TopicLag(Struct, frozen=True, kw_only=True):
@@ -103,7 +123,7 @@ class TopicLag(Struct, frozen=True, kw_only=True):
     isolation_level: IsolationLevel = "read_uncommitted"
     """The isolation level of the source: up to which offset it reads."""
     total_lag: Count | None = None
-    """Sum of the known partitions' lag, records. Null: none known."""
+    """Sum of the records left to read in the known partitions. Null: none known."""
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -159,10 +179,10 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     reason: Text | None = None
     """Why, in a sentence, where there is more to say than OK."""
     total_lag: Count | None = None
-    """Sum of the known partitions' lag, records. Null: none known. `unknown_partitions` counts
-    those it leaves out."""
+    """Sum of the records left to read in the known partitions. Null: none known.
+    `unknown_partitions` counts the others."""
     max_lag: Count | None = None
-    """Lag of the worst known partition, records."""
+    """Records left to read in the worst known partition."""
     in_flight: Int64 | None = None
     """Records of the batch now running, `planned_offset - processed_offset`; `total_lag` counts
     them too. Null: not known."""

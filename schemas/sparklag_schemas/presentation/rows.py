@@ -84,5 +84,5 @@ def partitions_of(event: LagEvent) -> Iterator[tuple[TopicLag, PartitionLag]]:
 def worst_first(event: LagEvent) -> list[tuple[TopicLag, PartitionLag]]:
     """The partitions by lag; unknown lags come first, because one of them may be the worst."""
     return sorted(
-        partitions_of(event), key=lambda pair: (pair[1].lag is not None, -(pair[1].lag or 0))
+        partitions_of(event), key=lambda pair: (pair[1].lag is not None, -(pair[1].unread or 0))
     )

@@ -20,6 +20,7 @@ from sparklag_schemas.text.formatting import (
     size,
     span,
     trend,
+    waiting,
 )
 
 _ACTIVITIES: Final = {
@@ -62,6 +63,7 @@ def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
     texts = {
         "lag": _lag(event),
         "oldest": _oldest(event),
+        "waiting": _waiting(event, now_ms),
         "pace": _pace(event),
         "retention": _retention(event, now_ms),
         "batch": _batch(event, now_ms),
@@ -85,8 +87,8 @@ def status(event: QueryLag, now_ms: int) -> str:
 def oldest(partition: PartitionLag) -> str:
     """The age of a partition's first unprocessed record; `≥` where that is its lower bound."""
     if partition.time_lag_s is None:
-        return "unknown" if partition.lag != 0 else ""
-    if partition.lag == 0:
+        return "unknown" if partition.unread != 0 else ""
+    if partition.unread == 0:
         return ""
     return f"{'≥ ' if partition.time_lag_method == 'floor' else ''}{span(partition.time_lag_s)}"
 
@@ -115,6 +117,13 @@ def _oldest(event: LagEvent) -> str:
         text = f"unprocessed record at least {span(event.max_time_lag_s)} old"
     how = _METHODS.get(partition.time_lag_method or "")
     return f"{text}, in {_place(topic, partition)}{f', {how}' if how else ''}"
+
+
+def _waiting(event: LagEvent, now_ms: int) -> str:
+    open_ = [p.open_transaction for _, p in partitions_of(event) if p.open_transaction is not None]
+    if not open_:
+        return ""
+    return waiting(sum(each.records for each in open_), min(each.since for each in open_), now_ms)
 
 
 def _pace(event: LagEvent) -> str:
@@ -251,7 +260,7 @@ def _skew(event: LagEvent) -> str:
     lagging = [pair for pair in partitions_of(event) if pair[1].lag is not None]
     if event.skew < _SKEWED or event.skew * len(lagging) < 2:
         return ""
-    topic, partition = max(lagging, key=lambda pair: pair[1].lag or 0)
+    topic, partition = max(lagging, key=lambda pair: pair[1].unread or 0)
     return f"skewed: {event.skew:.0%} of the lag is in {_place(topic, partition)}"
 
 

@@ -187,7 +187,7 @@ def partition_table(
             str(partition.partition),
             records(partition.processed_offset),
             records(partition.latest_offset),
-            records(partition.lag),
+            records(partition.unread),
             sentences.oldest(partition),
             plain(partition.reason or ""),
         )

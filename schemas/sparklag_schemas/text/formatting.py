@@ -29,6 +29,12 @@ def records(lag: int | None) -> str:
     return "unknown" if lag is None else f"{lag:,}"
 
 
+def waiting(records: int, since_ms: int, now_ms: int) -> str:
+    """Records behind an open transaction, at a time in epoch milliseconds."""
+    open_for = span(max(0.0, (now_ms - since_ms) / 1000))
+    return f"{records:,} records wait behind a transaction that has been open for {open_for}"
+
+
 def oldest(lag: int | None, age_s: float | None) -> str:
     """The age of a query's oldest unprocessed record, if there is one."""
     if lag == 0:

@@ -212,7 +212,7 @@ def _too_old(event: LagEvent, max_age_s: float) -> str | None:
         allowed = span(max_age_s)
         return f"its oldest unprocessed record is {span(worst_s)} old, {allowed} is allowed"
     for _, partition in partitions_of(event):
-        if not partition.lag:
+        if not partition.unread:
             continue
         if partition.time_lag_s is None:
             return "the age of its oldest unprocessed record is not known"

@@ -17,6 +17,8 @@ from sparklag_service.tracking.query_state import QueryState
 
 _MIN_SPACING: Final = 0.9
 """Share of the interval between rows: a measurement on an event does not delay the next row."""
+SETTLED_S: Final = 5.0
+"""A lag of markers alone counts this long: in a topic of short transactions it comes and goes."""
 _STEPS: Final = 6
 """Advances kept for each partition."""
 
@@ -26,6 +28,24 @@ class RecordTime(Struct, frozen=True, gc=False):
 
     offset: int
     timestamp_ms: int
+
+
+class NoRecords(NamedTuple):
+    """Offsets up to the log end at which no consumer gets a record: markers of transactions,
+    aborted records, or gaps."""
+
+    start: int
+    end: int
+    since_s: float
+    """When that was read (`time.monotonic()`)."""
+
+
+class Waiting(NamedTuple):
+    """Records wait behind the last stable offset `stable` of a partition."""
+
+    stable: int
+    since_s: float
+    """When a high watermark past that offset was first read (`time.monotonic()`)."""
 
 
 class Advances(NamedTuple):
@@ -97,10 +117,20 @@ class TopicOffsets:
     """The advances of partitions whose earliest offset has advanced."""
     record_times: dict[int, RecordTime] = field(default_factory=dict)
     """Timestamp of the first record that a query has not processed, read from the log."""
+    without_records: dict[IsolationLevel, dict[int, NoRecords]] = field(
+        default_factory=lambda: {"read_uncommitted": {}, "read_committed": {}}
+    )
+    waiting: dict[int, Waiting] = field(default_factory=dict)
+    """Partitions whose high watermark, at its last read, was past the last stable offset."""
 
     def log_ends_of(self, level: IsolationLevel) -> LogEndHistory:
         """The history at this isolation level; creates it if missing."""
         return self.log_ends.setdefault(level, LogEndHistory())
+
+    def has_records(self, level: IsolationLevel, number: int, start: int, end: int) -> bool:
+        """Returns whether a consumer may get a record from `start` to the log end `end`."""
+        none = self.without_records[level].get(number)
+        return none is None or start < none.start or none.end < end
 
     def record_log_ends(self, level: IsolationLevel, requested_s: float, interval_s: float) -> None:
         """Add the latest offsets, requested at `requested_s`, to the history, at most once in

@@ -20,8 +20,10 @@ from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.runtime.tasks import run_together
 from sparklag_schemas.text.printable import first_few
 from sparklag_service.enrichment.cluster_offsets import (
+    SETTLED_S,
     ClusterMetadata,
     MeasureTime,
+    NoRecords,
     OffsetsByCluster,
 )
 from sparklag_service.enrichment.record_times import RecordTimes
@@ -104,8 +106,8 @@ class Enricher:
         )
 
     def adopt(self, event: LagEvent, at: MeasureTime) -> None:
-        """Add the latest offsets in another instance's event to the history, and the position whose
-        record is the oldest: the log ended there when it arrived."""
+        """Add the latest offsets in another instance's event to the history, the position whose
+        record is the oldest: the log ended there when it arrived; and log ends without records."""
         at_s, oldest_s = at.monotonic_s(event.measured_at), event.max_time_lag_s
         for topic in event.topics:
             cluster = self._cluster_of(topic.cluster)
@@ -122,10 +124,16 @@ class Enricher:
                 for partition in topic.partitions
                 if partition.latest_offset is not None and partition.measured_at is None
             }
-            if ends:
-                history.insert(at_s, ends)
-                if oldest_s:
-                    history.insert(at_s - oldest_s, arrived)
+            if not ends:
+                continue
+            history.insert(at_s, ends)
+            if oldest_s:
+                history.insert(at_s - oldest_s, arrived)
+            ranges = cluster.topic(topic.topic).without_records[topic.isolation_level]
+            for partition in topic.partitions:
+                position, end = partition.processed_offset, ends.get(partition.partition)
+                if partition.readable_lag == 0 and position is not None and end is not None:
+                    ranges[partition.partition] = NoRecords(position, end, at_s - SETTLED_S)
 
     def release(self, query_id: str) -> None:
         """Stop measuring a query. Its results in flight are discarded."""

@@ -19,7 +19,7 @@ from sparklag_kafka.errors import (
 from sparklag_kafka.protocol.list_offsets import TopicPart, read_offsets
 from sparklag_kafka.protocol.metadata import Address, TopicMetadata
 from sparklag_schemas import IsolationLevel, TopicLag
-from sparklag_service.enrichment.cluster_offsets import Advances, Topic, TopicOffsets
+from sparklag_service.enrichment.cluster_offsets import Advances, Topic, TopicOffsets, Waiting
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.tracking.query_state import QueryState
 
@@ -79,10 +79,20 @@ class WatchedTopic(TopicOffsets):
         """Forget all other partitions."""
         if not self.unknown and numbers == self.description.numbers:
             return
-        tables: list[dict[int, Any]] = [*self.latest.values(), self.earliest, self.unknown]
+        tables: list[dict[int, Any]] = [*self.latest.values(), *self.without_records.values()]
+        tables += [self.earliest, self.unknown, self.waiting]
         for table in (*tables, self.advances, self.record_times, self.receded_s):
             for number in table.keys() - numbers:
                 del table[number]
+
+    def update_waiting(self, number: int, high_watermark: int, requested_s: float) -> None:
+        """Compare a high watermark with the last stable offset."""
+        stable = self.latest["read_committed"].get(number)
+        before = self.waiting.pop(number, None)
+        if stable is not None and high_watermark > stable.offset:
+            if before is not None and before.stable == stable.offset:
+                requested_s = before.since_s
+            self.waiting[number] = Waiting(stable.offset, requested_s)
 
     def may_recede(self, number: int, now_s: float) -> bool:
         """Returns whether a log end that falls is accepted: only after newer metadata was read."""
@@ -259,6 +269,7 @@ class OffsetTable:
             if confirmed is not None and name not in confirmed:
                 continue
             latest, unknown, denials = topic.latest[level], topic.unknown, topic.denials
+            has_stable = level == "read_uncommitted" and bool(topic.latest["read_committed"])
             for number, error_code, _, offset in returned:
                 last = latest.get(number)
                 if last is not None and requested_s < last.requested_s:
@@ -276,6 +287,7 @@ class OffsetTable:
                         )
                         continue
                     topic.earliest.pop(number, None)
+                    topic.without_records[level].pop(number, None)
                 elif (
                     confirmed is None
                     and last is not None
@@ -287,6 +299,8 @@ class OffsetTable:
                 latest[number] = LatestOffset(offset, requested_s)
                 if denials and requested_s > denials[0][0]:
                     denials.clear()
+                if has_stable:
+                    topic.update_waiting(number, offset, requested_s)
                 if unknown and unknown.pop(number, None) is not None:
                     topic.receded_s.pop(number, None)
         return stale, doubtful

@@ -113,7 +113,7 @@ class Lagging(Struct, frozen=True, gc=False):  # thousands of instances
 def lagging_partitions(source: TrackedSource, offsets: ClusterOffsets) -> Iterator[Lagging | None]:
     """The lagging partitions of a source, and None for each other partition.
 
-    A position before the log's start does not lag: the age of lost records is unknown.
+    Deleted records do not count, nor does a log end in which there is no record.
     """
     level = source.isolation_level
     for name in source.watched_topics():
@@ -127,11 +127,13 @@ def lagging_partitions(source: TrackedSource, offsets: ClusterOffsets) -> Iterat
             if position is None and source.processed is not None:
                 # A partition that was added is read from its first record.
                 position = earliest
+            elif position is not None and earliest is not None:
+                position = max(position, earliest)
             if (
                 latest is None
                 or position is None
                 or latest.offset <= position
-                or (earliest is not None and position < earliest)
+                or not topic.has_records(level, number, position, latest.offset)
             ):
                 yield None
                 continue
@@ -202,6 +204,7 @@ class Search:
                 return "unusable", f"its timestamp is {timestamp_ms}"
             return "sampled", ""
         if next_offset >= fetched.end_offset(level):
+            self.offset = next_offset
             return "nothing_there", "there is no record yet"
         if self.fetches == _MAX_FETCHES:
             return "unusable", f"no record up to offset {next_offset}"

@@ -18,7 +18,7 @@ from sparklag_kafka.protocol.metadata import Address
 from sparklag_schemas import IsolationLevel
 from sparklag_schemas.runtime.tasks import cancel_and_wait, with_pauses
 from sparklag_service.counters import Counts, count
-from sparklag_service.enrichment.cluster_offsets import RecordTime
+from sparklag_service.enrichment.cluster_offsets import NoRecords, RecordTime
 from sparklag_service.enrichment.record_search import (
     MAX_BYTES,
     BatchSizes,
@@ -39,7 +39,6 @@ _CHUNK: Final = 25
 _POSTPONED_S: Final[dict[Outcome, float]] = {
     "sampled": 600.0,
     "unusable": 600.0,
-    "nothing_there": 60.0,
     "out_of_range": 60.0,
 }
 """How long a position is not sampled again, even if its query has advanced. Other outcomes are
@@ -222,14 +221,19 @@ class Sampler:
         if outcome in _POSTPONED_S:
             self._postponed.add(lagging.key, now_s + _POSTPONED_S[outcome])
         _log.debug("%s at %s is %s: %s", partition, lagging.position, outcome, search.reason)
+        offsets = self._offsets.get(topic)
+        # A topic with another id was recreated: the result is not its own.
+        if offsets is not None and offsets.description.topic_id != lagging.topic_id:
+            offsets = None
         if outcome == "sampled":
             self._logged.discard((topic, "forbidden"))
-            offsets = self._offsets.get(topic)
-            # A topic with another id was recreated: the timestamp is not its own.
-            if offsets is not None and offsets.description.topic_id == lagging.topic_id:
+            if offsets is not None:
                 record_time = RecordTime(lagging.position, search.timestamp_ms)
                 offsets.record_times[partition.partition] = record_time
                 self._postponed.add(partition, now_s + _SHOWN_S)
+        elif outcome == "nothing_there" and offsets is not None:
+            ranges = offsets.without_records[lagging.level]
+            ranges[partition.partition] = NoRecords(lagging.position, search.offset, now_s)
         elif outcome == "forbidden":
             self._postponed.add(topic, now_s + FORBIDDEN_S)
         if outcome in ("forbidden", "unusable") and (topic, outcome) not in self._logged:

@@ -44,6 +44,9 @@ _FORGET_S: Final = 300.0
 _TIDY_S: Final = 60.0
 _CLOSE_TIMEOUT_S: Final = 5.0
 _EXPLAIN_AGAIN_S: Final = 30.0
+_HIGH_WATERMARKS_S: Final = 5.0
+"""Time between two reads of the high watermarks of topics that are read up to the last stable
+offset."""
 
 
 @dataclass
@@ -127,10 +130,10 @@ class WatchedCluster(OffsetsReceiver):
         return self._table.leader(topic, partition)
 
     async def run(self) -> None:
-        """Read metadata and earliest offsets until cancelled."""
+        """Read metadata, earliest offsets and high watermarks until cancelled."""
         steps = (
             *(self._fetch_due, self._match_patterns, self._refresh_earliest),
-            *(self._explain_absence, self._forget_idle),
+            *(self._refresh_high_watermarks, self._explain_absence, self._forget_idle),
         )
         await run_together(
             *(repeat(step, f"Kafka cluster {self.alias}", _RETRY_S) for step in steps)
@@ -386,6 +389,17 @@ class WatchedCluster(OffsetsReceiver):
             channel = self._open_channel(leader, EARLIEST, connection, self._earliest_receiver)
         part.earliest_requested = True
         channel.request("read_uncommitted", part)
+
+    async def _refresh_high_watermarks(self) -> None:
+        """Find the transactions for which `read_committed` sources wait."""
+        await asyncio.sleep(_HIGH_WATERMARKS_S)
+        for plan in [query.plan for query in self.queries.values()]:
+            if plan.epoch == self._table.epoch:
+                for leader, level, part in plan.parts:
+                    channel = self._channels.get((leader, LATEST))
+                    if level == "read_committed" and channel is not None:
+                        channel.request("read_uncommitted", part)
+            await asyncio.sleep(0)
 
     async def _forget_idle(self) -> None:
         """Forget queries that were not requested for long, and their topics and leaders."""

@@ -78,7 +78,7 @@ class CommitWindow:
             for partition in topic.partitions:
                 offset, earlier = partition.processed_offset, of_topic.get(partition.partition, ())
                 if offset is not None and (not earlier or earlier[-1].offset != offset):
-                    commit = Commit(at_s, offset, partition.lag, is_first_read)
+                    commit = Commit(at_s, offset, partition.unread, is_first_read)
                     of_topic[partition.partition] = (*earlier[1 - size :], commit)
                     committed_s = at_s
             commits[_key(topic)] = of_topic
@@ -98,7 +98,7 @@ class CommitWindow:
         """
 
         def evaluate(key: SourceTopic, partition: PartitionLag) -> PartitionLag:
-            number, lag, now_s = partition.partition, partition.lag, measure_time.now_s
+            number, lag, now_s = partition.partition, partition.unread, measure_time.now_s
             if lag is None or partition.status == "DATA_LOSS":
                 return partition
             verdict = None

@@ -31,7 +31,11 @@ from sparklag_service.evaluation.query_history import (
 )
 from sparklag_service.evaluation.rates import catch_up, headroom_of, rates_of
 from sparklag_service.evaluation.status import Evidence, patience_s, query_status
-from sparklag_service.evaluation.topic_measure import measure_query, with_partitions
+from sparklag_service.evaluation.topic_measure import (
+    measure_query,
+    unread_records,
+    with_partitions,
+)
 from sparklag_service.evaluation.trends import FLAGS, TopicTrends
 from sparklag_service.tracking.query_state import QueryState, identity, query_fields
 
@@ -75,8 +79,8 @@ class Evaluator:
         previous: EvaluatedQuery | None = None,
         silent: bool = False,
     ) -> EvaluatedQuery:
-        """The lag of a query: `latest - processed` of each partition, their sum, and the figures
-        that follow from the query's history.
+        """The lag of a query: `latest - processed` of each partition, what of it is left to read,
+        the sum of that, and the figures that follow from the query's history.
 
         `previous`: its last evaluation. `silent`: the driver has sent nothing for longer than a
         living driver pauses; without a driver, the checkpoint or group was unreadable for as long.
@@ -127,6 +131,13 @@ class Evaluator:
             lag.total,
             lag.max_time_s,
             headroom,
+            [
+                partition.open_transaction
+                for topic in topics
+                if topic.isolation_level == "read_committed"
+                for partition in topic.partitions
+                if partition.open_transaction is not None
+            ],
             gets_better=gets_better,
             silent=silent,
             home=self.home,
@@ -220,6 +231,9 @@ def _query_lag(topics: Sequence[TopicLag]) -> _QueryLag:
     lags = [p.lag for topic in topics for p in topic.partitions if p.lag is not None]
     ages = [p.time_lag_s for topic in topics for p in topic.partitions if p.time_lag_s is not None]
     total = bounded(sum(totals)) if totals else None
+    # The usual case, without calls: all of it is left to read.
+    if total != sum(lags):
+        lags = [lag for topic in topics for lag in unread_records(topic.partitions)]
     return _QueryLag(total, max(lags, default=None), max(ages, default=None), len(lags))
 
 

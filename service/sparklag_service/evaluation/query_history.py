@@ -307,7 +307,7 @@ def _with_commit(
 def _whole_lag(topics: Sequence[TopicLag]) -> int | None:
     """The lag of the query. None: that of some partition is not known."""
     lags = [partition.lag for topic in topics for partition in topic.partitions]
-    return sum(lag or 0 for lag in lags) if None not in lags else None
+    return sum(topic.total_lag or 0 for topic in topics) if None not in lags else None
 
 
 def _usual(commits: Sequence[CommitSample]) -> UsualTimes:
@@ -347,7 +347,7 @@ def _with_arrivals(
 def _is_behind(topics: Sequence[TopicLag], allowed_lag: int) -> bool:
     return any(
         topic.total_lag
-        and (not allowed_lag or any((p.lag or 0) > allowed_lag for p in topic.partitions))
+        and (not allowed_lag or any((p.unread or 0) > allowed_lag for p in topic.partitions))
         for topic in topics
     )
 

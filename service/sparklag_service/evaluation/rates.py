@@ -142,6 +142,8 @@ def headroom_of(
             at, earliest = partition.processed_offset, partition.earliest_offset
             if not partition.lag or at is None or earliest is None or partition.lost_records:
                 continue
+            if partition.readable_lag == 0:
+                continue
             if records is None or at - earliest < records:
                 records = at - earliest
             headroom_s = partition.headroom_s

@@ -14,10 +14,10 @@ from itertools import pairwise
 from statistics import median
 from typing import Final, cast
 
-from sparklag_schemas import PartitionLag, RunningBatch, Status, Thresholds
+from sparklag_schemas import OpenTransaction, PartitionLag, RunningBatch, Status, Thresholds
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.topics import feedback_topics
-from sparklag_schemas.text.formatting import ago, span
+from sparklag_schemas.text.formatting import ago, span, waiting
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.query_history import QueryHistory, UsualTimes
 from sparklag_service.evaluation.rates import Headroom
@@ -67,6 +67,8 @@ class Evidence:
     total_lag: int | None
     max_time_lag_s: float | None
     headroom: Headroom
+    transactions: Sequence[OpenTransaction]
+    """Those that the query's partitions wait for."""
     gets_better: bool
     """True: the lag falls, or will be gone before its records are old."""
     silent: bool
@@ -242,6 +244,21 @@ def beyond_max_time_lag(evidence: Evidence) -> Verdict | None:
     return Verdict("WARN", reason)
 
 
+def waits_for_transaction(evidence: Evidence) -> Verdict | None:
+    """WARN: records have waited behind an open transaction for longer than `max_time_lag_s`; where
+    that is not set, than `stall_after_s`."""
+    if not evidence.transactions:
+        return None
+    thresholds, now_ms = evidence.thresholds, evidence.measure_time.now_ms
+    allowed_s = thresholds.max_time_lag_s
+    allowed_s = thresholds.stall_after_s if allowed_s is None else allowed_s
+    since_ms = min(transaction.since for transaction in evidence.transactions)
+    if now_ms - since_ms <= allowed_s * 1000:
+        return None
+    records = sum(transaction.records for transaction in evidence.transactions)
+    return Verdict("WARN", waiting(records, since_ms, now_ms))
+
+
 def stalled(evidence: Evidence) -> Verdict | None:
     """STALL or STOP, Burrow's rule 2: nothing is completed for much longer than usual.
 
@@ -347,5 +364,6 @@ _OF_LAG: Final[tuple[Rule, ...]] = (
     short_headroom,
     beyond_max_lag,
     beyond_max_time_lag,
+    waits_for_transaction,
 )
 _OF_THE_PAST: Final[tuple[Rule, ...]] = (completes_nothing, lag_grows, without_evidence)

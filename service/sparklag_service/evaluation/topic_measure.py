@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, PartitionLag, Status, TopicLag
+from sparklag_schemas import LagEvent, OpenTransaction, PartitionLag, Status, TopicLag
 from sparklag_schemas.messages.bounds import bounded, bounded_s
 from sparklag_service.enrichment.cluster_offsets import (
+    SETTLED_S,
     ClusterOffsets,
     MeasureTime,
     OffsetsByCluster,
@@ -28,6 +29,8 @@ _RECREATED = "the topic was deleted and recreated: the position belongs to the o
 _NO_OFFSETS: Final = TopicOffsets()
 _WAS_INSIDE: Final = ("RECREATED", "GONE")
 """Statuses of a position that was once inside its log."""
+_SHORT_TRANSACTION_S: Final = 10.0
+"""Records that wait this long behind the last stable offset wait for a transaction in progress."""
 
 
 class _Measure(NamedTuple):
@@ -72,7 +75,13 @@ class TopicMeasure:
         self._previous: Sequence[PartitionLag] = ()
         if before is not None and before.topic_id in (self._topic_id, None):
             self._previous = before.partitions
+        self._offsets = topic_offsets
         self._latest = topic_offsets.latest[source.isolation_level]
+        self._without_records = topic_offsets.without_records[source.isolation_level]
+        self._waits = source.isolation_level == "read_committed"
+        has_waited = before is not None and before.isolation_level == "read_committed"
+        self._is_plain = not (self._without_records or self._waits or has_waited)
+        """False: a partition may have less to read than its lag, or an open transaction."""
         self._earliest = topic_offsets.earliest
         self._advances = topic_offsets.advances
         self._unknown = topic_offsets.unknown
@@ -166,6 +175,8 @@ class TopicMeasure:
                 rewound_from = _rewound_from(at, old)
                 measure = self._judge(number, at, read, first, old, rewound_from)
                 status, reason, end, lag, measured_at_ms, lost = measure
+                if lost is not None:
+                    self._is_plain = False
             else:
                 status, reason, end, lag = "OK", None, read.offset, read.offset - at
             unmoved = None
@@ -223,7 +234,53 @@ class TopicMeasure:
             )
         self.arrived += arrived
         self.moved += moved
-        return lags
+        return lags if self._is_plain else list(map(self._readable, lags, previous))
+
+    def _readable(self, partition: PartitionLag, old: PartitionLag | None) -> PartitionLag:
+        """The partition with what is left to read, and the transaction that it waits for."""
+        transaction = self._open_transaction(partition, old) if self._waits else None
+        if partition.open_transaction != transaction:
+            partition = replace(partition, open_transaction=transaction)
+        number, end, lag = partition.partition, partition.latest_offset, partition.lag
+        read = self._latest.get(number)
+        if not lag or end is None or read is None:
+            return partition
+        unread = lag - (partition.lost_records or 0)
+        start = end - unread
+        if not self._offsets.has_records(self._source.isolation_level, number, start, end):
+            since_s = self._without_records[number].since_s
+            unread = 0 if self._measure_time.now_s - since_s >= SETTLED_S else unread
+        if unread == lag:
+            return partition
+        if not unread:
+            return replace(
+                partition, readable_lag=0, time_lag_s=None, time_lag_method=None, headroom_s=None
+            )
+        was_start = (old.latest_offset or 0) - (old.readable_lag or 0) if old is not None else None
+        age_s, method = self._ages.age(number, start, read, old if was_start == start else None)
+        return replace(partition, readable_lag=unread, time_lag_s=age_s, time_lag_method=method)
+
+    def _open_transaction(
+        self, partition: PartitionLag, old: PartitionLag | None
+    ) -> OpenTransaction | None:
+        """What waits behind the last stable offset. It counts from the last event on, which another
+        instance may have published, until a read shows that nothing waits."""
+        number, end = partition.partition, partition.latest_offset
+        read, mark = self._latest.get(number), self._offsets.latest["read_uncommitted"].get(number)
+        if end is None or read is None:
+            return None
+        before = old.open_transaction if old is not None and old.latest_offset == end else None
+        if mark is None or mark.offset <= end:
+            return before if mark is None else None
+        if before is not None:
+            return OpenTransaction(records=mark.offset - end, since=before.since)
+        waiting = self._offsets.waiting.get(number)
+        if waiting is None or waiting.stable != end:
+            return None
+        if read.requested_s - waiting.since_s < _SHORT_TRANSACTION_S:
+            return None
+        since = self._measure_time.epoch_ms(waiting.since_s)
+        return OpenTransaction(records=mark.offset - end, since=since)
 
     def _headroom_s(
         self, number: int, at: int | None, earliest: int | None, latest: int | None
@@ -302,6 +359,15 @@ class TopicMeasure:
         return _Measure("UNKNOWN", reason, latest)
 
 
+def unread_records(partitions: Iterable[PartitionLag]) -> list[int]:
+    """The records left to read in each partition where they are known."""
+    return [
+        partition.lag if partition.readable_lag is None else partition.readable_lag
+        for partition in partitions
+        if partition.lag is not None
+    ]
+
+
 def _topic_id(topic: Topic, processed: Mapping[int, int], before: TopicLag | None) -> str | None:
     """The id of the topic that the position belongs to."""
     if before is not None and processed and _is_unmoved(before, processed):
@@ -352,8 +418,8 @@ def _rewound_from(processed: int | None, old: PartitionLag | None) -> int | None
 
 
 def with_partitions(topic: TopicLag, partitions: list[PartitionLag]) -> TopicLag:
-    """The topic with these partitions, and the sum of their lag."""
-    lags = [partition.lag for partition in partitions if partition.lag is not None]
+    """The topic with these partitions, and the sum of what is left to read."""
+    lags = unread_records(partitions)
     total_lag = bounded(sum(lags)) if lags else None
     return replace(topic, partitions=partitions, total_lag=total_lag)
 

@@ -123,7 +123,8 @@ class TopicTrends:
         numbers = [partition.partition for partition in topic.partitions]
         previous = aligned(self.last.partitions, numbers)
         for partition, before in zip(topic.partitions, previous, strict=True):
-            number, lag = partition.partition, partition.lag
+            number = partition.partition
+            lag = partition.lag if partition.readable_lag is None else partition.readable_lag
             if before is None:
                 continue
             is_unmoved = partition.processed_offset == before.processed_offset
@@ -131,7 +132,7 @@ class TopicTrends:
             if of_group and was_unmoved is not None and not is_unmoved:
                 pauses_s[number] = max(at_s - was_unmoved.since_s, pauses_s.get(number, 0.0) / 2)
             rise = were_rising.get(number) if were_rising else None
-            lag_before = before.lag
+            lag_before = before.lag if before.readable_lag is None else before.readable_lag
             if lag is None:
                 # A lag that cannot be measured is no evidence.
                 if rise is not None:
@@ -156,7 +157,7 @@ class TopicTrends:
                     flags[number] = rise.verdict(lag, at.now_ms)
             if is_unmoved:
                 now_unmoved = unmoved[number] = (
-                    Unmoved(2, before_s, before.lag)
+                    Unmoved(2, before_s, before.unread)
                     if was_unmoved is None
                     else was_unmoved._replace(commits=was_unmoved.commits + 1)
                 )
@@ -200,10 +201,10 @@ def resume_trends(topic: TopicLag, event: LagEvent, at: MeasureTime) -> TopicTre
         number, status, since_ms = partition.partition, partition.status, partition.advanced_at
         if status in FLAGS:
             flags[number] = Verdict(status, partition.reason)
-        rise = resume_rise(partition.rising_since, partition.lag, status, event)
+        rise = resume_rise(partition.rising_since, partition.unread, status, event)
         if rise is not None:
             rises[number] = rise
-        if partition.lag and since_ms is not None and since_ms < (event.processed_at or 0):
+        if partition.unread and since_ms is not None and since_ms < (event.processed_at or 0):
             commits = _SURELY if status == "STALL" else 1 + _commits_since(since_ms, event)
             unmoved[number] = Unmoved(commits, at.monotonic_s(since_ms), None)
     return TopicTrends(topic, rises=rises, unmoved=unmoved, flags=flags)

@@ -31,6 +31,7 @@ from sparklag_service.metrics.selection import (
     Shown,
     as_group_reads,
     is_at_risk,
+    lag_sum,
     offset_sum,
 )
 from sparklag_service.publishing.traces import PublishedTrace
@@ -91,7 +92,7 @@ Attributes = dict[str, str | int]
 _GROUP: Final = gauges("kafka.consumer_group.", ("members", "group.members", "Members of a group"))
 _GROUP_TOPIC: Final = gauges(
     "kafka.consumer_group.",
-    ("lag_sum", "total_lag", "Sum of a group's lag in a topic"),
+    ("lag_sum", lag_sum, "Sum of a group's lag in a topic"),
     ("offset_sum", offset_sum, "Sum of a group's offsets in a topic"),
 )
 _GROUP_PARTITION: Final = gauges(

@@ -20,7 +20,7 @@ from sparklag_service.metrics.families import (
     attribute,
     gauges,
 )
-from sparklag_service.metrics.selection import as_group_reads, offset_sum
+from sparklag_service.metrics.selection import as_group_reads, lag_sum, lags_of, offset_sum
 
 
 def ages(now_ms: int) -> tuple[Gauge[LagEvent], ...]:
@@ -213,7 +213,7 @@ _PARTITION = gauges(
     ("processed_offset", "processed_offset", "Next offset that the query will read."),
     ("latest_offset", "latest_offset", "End of the log, or last stable offset."),
     ("earliest_offset", "earliest_offset", "Start of the log."),
-    ("lag", "lag", "Latest minus processed offset, in records."),
+    ("lag", "unread", "Records that are left to read."),
     ("lag_seconds", "time_lag_s", "Age of the first unprocessed record when measured."),
     ("headroom_seconds", "headroom_s", "Time until retention deletes unread records."),
 )
@@ -267,13 +267,17 @@ def _poll_time_ms(cluster: ClusterMetadata) -> float | None:
 KAFKA_LAG_EXPORTER = Scheme(
     gauges(
         "kafka_consumergroup_group_",
-        ("max_lag", "max_lag", "Lag of the group's worst partition, in records."),
+        (
+            "max_lag",
+            lambda event: max(lags_of(event.topics), default=None),
+            "Lag of the group's worst partition, in records.",
+        ),
         ("max_lag_seconds", "max_time_lag_s", "Age of the group's oldest unprocessed record."),
-        ("sum_lag", "total_lag", "Sum of the group's lag, in records."),
+        ("sum_lag", lambda event: lag_sum(*event.topics), "Sum of the group's lag, in records."),
     ),
     gauges(
         "kafka_consumergroup_group_topic_",
-        ("sum_lag", "total_lag", "Sum of the group's lag in a topic, in records."),
+        ("sum_lag", lag_sum, "Sum of the group's lag in a topic, in records."),
     ),
     gauges(
         "kafka_consumergroup_group_",
@@ -330,7 +334,7 @@ def kafka_exporter(only_cluster: str | None) -> Scheme:
         gauges(
             "kafka_consumergroup_",
             ("current_offset_sum", offset_sum, "Sum of a group's offsets in a topic."),
-            ("lag_sum", "total_lag", "Sum of a group's lag in a topic, in records."),
+            ("lag_sum", lag_sum, "Sum of a group's lag in a topic, in records."),
         ),
         gauges(
             "kafka_consumergroup_",

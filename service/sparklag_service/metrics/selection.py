@@ -154,12 +154,22 @@ def _slowest(topics: Sequence[TopicLag]) -> TopicLag:
             if other is None or _behind(partition) > _behind(other):
                 by_number[partition.partition] = partition
     partitions = [by_number[number] for number in sorted(by_number)]
-    lags = [partition.lag for partition in partitions if partition.lag is not None]
-    return replace(topics[0], partitions=partitions, total_lag=sum(lags) if lags else None)
+    return replace(topics[0], partitions=partitions)
 
 
 def _behind(partition: PartitionLag) -> int:
     return -1 if partition.lag is None else partition.lag
+
+
+def lags_of(topics: Iterable[TopicLag]) -> list[int]:
+    """The known lags as Kafka's tools compute them: up to the log end, whatever is left to read."""
+    return [p.lag for topic in topics for p in topic.partitions if p.lag is not None]
+
+
+def lag_sum(*topics: TopicLag) -> int | None:
+    """Sum of the known lags. None: no lag is known."""
+    lags = lags_of(topics)
+    return sum(lags) if lags else None
 
 
 def offset_sum(topic: TopicLag) -> int | None:

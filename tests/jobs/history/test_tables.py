@@ -23,6 +23,7 @@ TABLE = (
     " max_time_lag_s double, input_rate double, processed_rate double, batch_rate double,"
     " within_target boolean, first boolean, source int, topic string, partition int,"
     " processed_offset bigint, latest_offset bigint, earliest_offset bigint, lag bigint,"
+    " readable_lag bigint,"
     " time_lag_s double, time_lag_method string, status string, lost_records bigint, day date"
 )
 

@@ -13,7 +13,12 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.logs import FetchedPartition
 from sparklag_schemas import IsolationLevel, TimeLagSettings
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic, TopicOffsets
+from sparklag_service.enrichment.cluster_offsets import (
+    ClusterOffsets,
+    NoRecords,
+    Topic,
+    TopicOffsets,
+)
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.offset_table import ReadPlan
 from sparklag_service.enrichment.record_search import (
@@ -48,9 +53,22 @@ def test_those_with_unprocessed_records_are() -> None:
     assert lagging(reading({0: 9, 1: 10, 2: 0, 3: 5}), offsets) == {0: 9, 2: 0}
 
 
-def test_one_before_the_logs_start_is_not() -> None:
-    offsets = offsets_at({0: 10, 1: 10}, earliest={0: 5, 1: 5})["default"]
-    assert lagging(reading({0: 4, 1: 5}), offsets) == {1: 5}
+def test_one_before_the_logs_start_is_from_there_on() -> None:
+    offsets = offsets_at({0: 10, 1: 10, 2: 10}, earliest={0: 5, 1: 5, 2: 10})["default"]
+    assert lagging(reading({0: 4, 1: 5, 2: 4}), offsets) == {0: 5, 1: 5}
+
+
+def test_one_without_records_to_its_log_end_is_not() -> None:
+    offsets = offsets_at({0: 10, 1: 10, 2: 10})["default"]
+    offsets["orders"].without_records["read_uncommitted"] = {
+        0: NoRecords(8, 10, 0.0),
+        1: NoRecords(8, 10, 0.0),
+        2: NoRecords(8, 9, 0.0),
+    }
+    assert lagging(reading({0: 8, 1: 7, 2: 8}), offsets) == {1: 7, 2: 8}
+    committed = reading({0: 8}, isolation_level="read_committed")
+    offsets["orders"].latest["read_committed"] = offsets["orders"].latest["read_uncommitted"]
+    assert lagging(committed, offsets) == {0: 8}, "another level has other records"
 
 
 def test_one_that_was_added_is_from_its_first_record_on() -> None:

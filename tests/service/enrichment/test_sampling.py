@@ -136,7 +136,7 @@ async def test_of_transactions_what_a_reader_gets_counts(kafka: LocalKafka, topi
         await producer.stop()
 
 
-async def test_deleted_records_are_not_requested(
+async def test_one_whose_records_were_deleted_is_sampled_from_the_logs_start(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     second_client.create(topic_name, 3)
@@ -145,13 +145,10 @@ async def test_deleted_records_are_not_requested(
     async with sampling(servers, earliest_interval_s=0.1) as sampled:
         second_client.delete_records(topic_name, {0: 5, 1: 5})
         state = standing({topic_name: {0: 2, 1: 5, 2: 2}})
-        await sampled.until(lambda: len(sampled.times()) >= 2, "the others are sampled", state)
-        await sampled.checks(3, state)
-        assert sampled.times() == {(topic_name, 1): (5, T + 5), (topic_name, 2): (2, T + 2)}
+        times = {(topic_name, number): (at, T + at) for number, at in ((0, 5), (1, 5), (2, 2))}
+        await sampled.finds(times, state)
         # Requested before the change was known.
         assert sampled.record_times.counts.out_of_range <= 1
-        new = standing({topic_name: {0: 5}}, "new")
-        await sampled.until(lambda: len(sampled.times()) == 3, "from the log's start on", new)
 
 
 async def test_a_partition_that_was_added_is_sampled_from_its_first_record(

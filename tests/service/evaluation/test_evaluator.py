@@ -209,7 +209,7 @@ def test_what_is_known_of_the_query_comes_before_what_is_of_its_partitions(
     fields: dict[str, Any], silent: bool, status: str
 ) -> None:
     result = evaluated(state(**fields), offsets_at({0: 70}, {0: 30}), silent=silent)
-    assert (result.status, result.total_lag, only(result).status) == (status, 65, "DATA_LOSS")
+    assert (result.status, result.total_lag, only(result).status) == (status, 40, "DATA_LOSS")
     assert result.reason is not None
 
 

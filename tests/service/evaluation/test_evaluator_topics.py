@@ -39,15 +39,17 @@ def test_records_deleted_unread_are_reported_and_counted() -> None:
     )
     assert statuses(result) == ["DATA_LOSS", "DATA_LOSS", "OK"]
     first = result.topics[0].partitions[0]
-    assert (first.lost_records, first.lag) == (25, 65)
+    assert (first.lost_records, first.lag, first.readable_lag) == (25, 65, 40)
     assert first.reason == "25 records were deleted before they were read"
-    assert (result.status, result.lost_records, result.total_lag) == ("DATA_LOSS", 26, 195)
+    assert (result.status, result.lost_records, result.total_lag) == ("DATA_LOSS", 26, 169)
     assert result.reason == "2 of 3 partitions: 25 records were deleted before they were read"
 
 
 def test_a_log_that_was_emptied_unread_is_a_loss_too() -> None:
     result = evaluated(state(), offsets_at({0: 70}, {0: 70}))
     assert (only(result).status, only(result).lost_records) == ("DATA_LOSS", 65)
+    assert (only(result).lag, only(result).readable_lag, only(result).time_lag_s) == (65, 0, None)
+    assert (result.total_lag, result.max_lag, result.catch_up_s) == (0, 0, 0.0)
 
 
 def test_a_first_offset_past_the_logs_end_is_of_another_time_and_no_loss() -> None:

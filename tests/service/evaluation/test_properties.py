@@ -89,9 +89,9 @@ def test_numbers_are_what_they_can_be(script: list[tuple[object, ...]], window: 
 def check(result: LagEvent) -> None:
     """What holds for every event."""
     partitions = [one for topic in result.topics for one in topic.partitions]
-    known = [one.lag for one in partitions if one.lag is not None]
+    known = [one.unread for one in partitions if one.unread is not None]
     for topic in result.topics:
-        of_topic = [one.lag for one in topic.partitions if one.lag is not None]
+        of_topic = [one.unread for one in topic.partitions if one.unread is not None]
         assert topic.total_lag == (sum(of_topic) if of_topic else None)
         numbers = [one.partition for one in topic.partitions]
         assert numbers == sorted(set(numbers))
@@ -133,8 +133,9 @@ def _is_sound(event: LagEvent) -> None:
     ):
         assert number is None or (math.isfinite(number) and number >= 0)
     for one in partitions:
-        assert (one.lag is None) == (one.time_lag_s is None)
-        assert (one.time_lag_method is None) == (not one.lag)
+        is_over = one.unread == 0 and one.lag != 0
+        assert (one.lag is None or is_over) == (one.time_lag_s is None)
+        assert (one.time_lag_method is None) == (not one.unread)
     assert event.skew is None or 0 < event.skew <= 1
     if event.catch_up_s is None:
         assert event.catch_up_reason

@@ -59,6 +59,22 @@ def test_kafka_lag_exporters_names_and_labels_are_exact() -> None:
     }
 
 
+def test_lags_of_other_tools_count_what_is_not_left_to_read_too() -> None:
+    lost = partition(0, lag=400, readable_lag=0)
+    event = lag_event(
+        total_lag=10, max_lag=10, topics=[topic("orders", lost, partition(1, lag=10))]
+    )
+    exporter, lag_exporter = compat("kafka_exporter", event), compat("kafka-lag-exporter", event)
+    assert [value for _, value in exporter["kafka_consumergroup_lag"]] == [400, 10]
+    assert [value for _, value in exporter["kafka_consumergroup_lag_sum"]] == [410]
+    of_group = {name: samples[0][1] for name, samples in lag_exporter.items()}
+    assert of_group["kafka_consumergroup_group_sum_lag"] == 410
+    assert of_group["kafka_consumergroup_group_topic_sum_lag"] == 410
+    assert of_group["kafka_consumergroup_group_max_lag"] == 400
+    own = scrape(event).samples
+    assert [own[key] for key in own if key[0] == "sparklag_partition_lag"] == [0, 10]
+
+
 def test_kafka_exporters_names_and_labels_are_exact() -> None:
     event = lag_event(topics=[topic("orders", partition(0), partition(1, lag=10))])
     of_topic = {"consumergroup": "orders", "topic": "orders"}

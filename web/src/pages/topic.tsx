@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { getJson, segment } from "../api.ts";
-import { oldest, perSecond, printable, records, span } from "../format.ts";
+import { oldest, perSecond, printable, records, span, unread } from "../format.ts";
 import type { LagEvent, LagPage, LagSummary, TopicLag } from "../generated/rest.ts";
 import { Header } from "../parts/header.tsx";
 import { Age, Figure, Foreign, StatusMark } from "../parts/text.tsx";
@@ -198,9 +198,9 @@ function ReaderRow({ reader: { event, topics } }: { reader: Reader }) {
   const age = highest(partitions.map((partition) => partition.time_lag_s));
   const lost = partitions.some((p) => p.processed_offset != null && p.earliest_offset != null && p.processed_offset < p.earliest_offset);
   const near = lowest(
-    partitions.map((p) => (p.lag && p.processed_offset != null && p.earliest_offset != null ? p.processed_offset - p.earliest_offset : null)),
+    partitions.map((p) => (unread(p) && p.processed_offset != null && p.earliest_offset != null ? p.processed_offset - p.earliest_offset : null)),
   );
-  const headroom = lowest(partitions.map((partition) => (partition.lag ? partition.headroom_s : null)));
+  const headroom = lowest(partitions.map((partition) => (unread(partition) ? partition.headroom_s : null)));
   return (
     <tr>
       <td>

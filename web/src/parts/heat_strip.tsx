@@ -1,7 +1,7 @@
 /** All partitions of a topic at a glance: the darker a cell, the larger its part of the lag. */
 
 import { useEffect, useRef } from "preact/hooks";
-import { records } from "../format.ts";
+import { records, unread } from "../format.ts";
 import type { PartitionLag } from "../generated/rest.ts";
 import { colour, shown } from "../theme.ts";
 
@@ -34,7 +34,7 @@ export function HeatStrip({ partitions, chosen, onChoose }: Props) {
         onClick={(event) => onChoose(indexAt(event, partitions.length))}
         onMouseMove={(event) => {
           const partition = partitions[indexAt(event, partitions.length)];
-          event.currentTarget.title = partition ? `partition ${partition.partition}: ${records(partition.lag)} records` : "";
+          event.currentTarget.title = partition ? `partition ${partition.partition}: ${records(unread(partition))} records` : "";
         }}
       />
     </div>
@@ -42,12 +42,12 @@ export function HeatStrip({ partitions, chosen, onChoose }: Props) {
 }
 
 function described(partitions: readonly PartitionLag[]): string {
-  const lags = partitions.map((partition) => partition.lag ?? 0).sort((a, b) => b - a);
-  const worst = partitions.reduce<PartitionLag | null>((a, b) => (a === null || (b.lag ?? -1) > (a.lag ?? -1) ? b : a), null);
+  const lags = partitions.map((partition) => unread(partition) ?? 0).sort((a, b) => b - a);
+  const worst = partitions.reduce<PartitionLag | null>((a, b) => (a === null || (unread(b) ?? -1) > (unread(a) ?? -1) ? b : a), null);
   const total = lags.reduce((a, b) => a + b, 0);
   if (worst === null || total === 0) return `${partitions.length} partitions without lag`;
-  const share = Math.round((100 * (worst.lag ?? 0)) / total);
-  return `${partitions.length} partitions: partition ${worst.partition} has ${share} % of the lag, ${records(worst.lag)} records; the median is ${records(lags[Math.floor(lags.length / 2)])}`;
+  const share = Math.round((100 * (unread(worst) ?? 0)) / total);
+  return `${partitions.length} partitions: partition ${worst.partition} has ${share} % of the lag, ${records(unread(worst))} records; the median is ${records(lags[Math.floor(lags.length / 2)])}`;
 }
 
 function columnsOf(width: number, count: number): number {
@@ -71,7 +71,7 @@ function draw(its: HTMLCanvasElement, partitions: readonly PartitionLag[], chose
   const ctx = its.getContext("2d");
   if (!ctx) return;
   ctx.scale(devicePixelRatio, devicePixelRatio);
-  const highest = partitions.reduce((top, partition) => Math.max(top, partition.lag ?? 0), 0);
+  const highest = partitions.reduce((top, partition) => Math.max(top, unread(partition) ?? 0), 0);
   const [low, high, unknown, mark] = [colour("heat-low"), colour("heat-high"), colour("bad"), colour("text")];
   partitions.forEach((partition, index) => {
     const x = (index % columns) * CELL;
@@ -79,7 +79,8 @@ function draw(its: HTMLCanvasElement, partitions: readonly PartitionLag[], chose
     ctx.globalAlpha = 1;
     ctx.fillStyle = low;
     ctx.fillRect(x, y, CELL - 1, CELL - 1);
-    if (partition.lag == null) {
+    const lag = unread(partition);
+    if (lag === null) {
       // A cross, and no colour of the scale: its lag is not known.
       ctx.strokeStyle = unknown;
       ctx.beginPath();
@@ -89,7 +90,7 @@ function draw(its: HTMLCanvasElement, partitions: readonly PartitionLag[], chose
       ctx.lineTo(x + 3, y + CELL - 4);
       ctx.stroke();
     } else if (highest > 0) {
-      ctx.globalAlpha = partition.lag / highest;
+      ctx.globalAlpha = lag / highest;
       ctx.fillStyle = high;
       ctx.fillRect(x, y, CELL - 1, CELL - 1);
     }

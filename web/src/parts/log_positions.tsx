@@ -6,6 +6,7 @@ import type { PartitionLag } from "../generated/rest.ts";
 /** Each part is as long as it has offsets, but never so short that it cannot be seen. */
 export function LogPositions({ partition }: { partition: PartitionLag }) {
   const { earliest_offset: earliest, processed_offset: processed, planned_offset: planned, latest_offset: latest } = partition;
+  const waiting = partition.open_transaction?.records;
   const text = [
     ["earliest", earliest],
     ["processed", processed],
@@ -13,7 +14,8 @@ export function LogPositions({ partition }: { partition: PartitionLag }) {
     ["latest", latest],
   ]
     .map(([name, offset]) => `${name} ${offset == null ? "unknown" : records(offset as number)}`)
-    .join(", ");
+    .join(", ")
+    .concat(waiting == null ? "" : `, ${records(waiting)} behind an open transaction`);
   if (earliest == null || latest == null || processed == null) return <span title={text}>{processed == null ? "" : records(processed)}</span>;
   const kept = Math.max(processed, earliest);
   const reached = Math.max(kept, Math.min(planned ?? processed, latest));

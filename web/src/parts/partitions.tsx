@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { oldest, printable, records, span } from "../format.ts";
+import { oldest, printable, records, span, unread } from "../format.ts";
 import type { LagEvent, PartitionLag, TopicLag } from "../generated/rest.ts";
 import { useMedia } from "../media.ts";
 import { topicHref } from "../router.ts";
@@ -85,16 +85,17 @@ function TopicPartitions({ topic, withSource }: { topic: TopicLag; withSource: b
 
 function Row({ partition, index, isChosen }: { partition: PartitionLag; index: number; isChosen: boolean }) {
   const status = partition.status ?? "UNKNOWN";
+  const lag = unread(partition);
   return (
     <div role="row" class={`row ${mark(status)} ${isChosen ? "chosen" : ""}`} aria-rowindex={index + 2}>
       <div role="cell" class="number">{partition.partition}</div>
       <div role="cell" title={partition.reason ? printable(partition.reason) : undefined}>
         <StatusMark status={status} />
       </div>
-      <div role="cell" class="number">{records(partition.lag)}</div>
+      <div role="cell" class="number">{records(lag)}</div>
       <div role="cell" class="number">
-        {partition.time_lag_method === "floor" && partition.lag !== 0 && "≥ "}
-        {oldest(partition.lag, partition.time_lag_s)}
+        {partition.time_lag_method === "floor" && lag !== 0 && "≥ "}
+        {oldest(lag, partition.time_lag_s)}
       </div>
       <div role="cell" class="number">{partition.headroom_s == null ? "" : span(partition.headroom_s)}</div>
       <div role="cell" class="positions">
@@ -105,5 +106,5 @@ function Row({ partition, index, isChosen }: { partition: PartitionLag; index: n
 }
 
 function rank(partition: PartitionLag | undefined): number {
-  return partition?.lag ?? Number.MAX_SAFE_INTEGER;
+  return (partition && unread(partition)) ?? Number.MAX_SAFE_INTEGER;
 }
