@@ -64,9 +64,9 @@ Activity = Literal["running", "waiting"]
 """The activity that a live query reports: it runs a batch, or waits for data or its trigger."""
 OpenActivity = Annotated[str, _open_set(Activity)]
 
-DriverEnd = Literal["stopped", "exited", "closed"]
-"""How a driver's reports of a query end: Spark was stopped, the process ended (not killed), or the
-handle was closed while the query goes on."""
+DriverEnd = Literal["stopped", "exited", "interrupted", "closed"]
+"""How a driver's reports of a query end: Spark was stopped, the process ended (not killed), Ctrl-C
+(SIGINT) ended it or its jobs, or the handle was closed while the query goes on."""
 OpenDriverEnd = Annotated[str, _open_set(DriverEnd)]
 
 Offsets = dict[TopicName, dict[PartitionNumber, Offset]]

@@ -174,8 +174,9 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     activity: OpenActivity | None = None
     """The activity in the driver's last report: a batch runs, or not. Null: not reported."""
     driver_end: OpenDriverEnd | None = None
-    """How its driver's reports ended: with Spark (`stopped`), with the process (`exited`), or with
-    the handle while the query went on (`closed`). Null: they did not, or only the query ended."""
+    """How its driver's reports ended: with Spark (`stopped`), with the process (`exited`), by
+    Ctrl-C or SIGINT (`interrupted`), or with the handle while the query went on (`closed`). Null:
+    they did not, or only the query ended."""
     checkpoint_location: Text | None = None
     """The query's resolved checkpoint root."""
     exception: Text | None = None

@@ -151,8 +151,7 @@ def stops_spark_and_begins_anew(driver: Driver) -> None:
     tell(f"second: {query.id}")
 
 
-@ending
-def stops_spark_in_a_batch(driver: Driver) -> None:
+def _in_a_batch(driver: Driver) -> StreamingQuery:
     @udf("string")
     def wait(value: bytes) -> str:
         time.sleep(600)
@@ -165,7 +164,52 @@ def stops_spark_in_a_batch(driver: Driver) -> None:
         "a batch runs",
     )
     tell("in a batch")
+    return query
+
+
+@ending
+def stops_spark_in_a_batch(driver: Driver) -> None:
+    _in_a_batch(driver)
     driver.spark.stop()
+
+
+@ending
+def waits_for_a_signal_in_a_batch(driver: Driver) -> None:
+    _in_a_batch(driver).awaitTermination()
+
+
+@ending
+def stops_its_query_at_the_interrupt(driver: Driver) -> None:
+    query = _in_a_batch(driver)
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+
+
+@ending
+def sleeps_in_a_batch(driver: Driver) -> None:
+    _in_a_batch(driver)
+    # PySpark cancels every job: it cannot while the main thread waits for the JVM.
+    while True:
+        time.sleep(0.1)
+
+
+@ending
+def cancels_all_jobs(driver: Driver) -> None:
+    query = _in_a_batch(driver)
+    driver.spark.sparkContext.cancelAllJobs()
+    with suppress(StreamingQueryException):
+        query.awaitTermination()
+    tell("failed")
+
+
+@ending
+def loses_its_jvm(driver: Driver) -> None:
+    query = driver.read_all()
+    gateway: Any = driver.spark.sparkContext._gateway
+    tell(f"JVM {gateway.proc.pid}")
+    query.awaitTermination()
 
 
 @ending
