@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import structs
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from sparklag_listener.classic.active_jobs import ActiveJobs, BatchTasks, Job, Stage
@@ -21,7 +22,7 @@ from sparklag_listener.events.event_queue import (
     Progressed,
     Terminated,
 )
-from sparklag_listener.events.kafka_source import QueryDescription
+from sparklag_listener.events.kafka_source import QueryDescription, parse_starting
 from sparklag_listener.events.session import (
     ActiveQueries,
     ConnectionLost,
@@ -30,6 +31,8 @@ from sparklag_listener.events.session import (
 )
 from sparklag_schemas import Activity, RunningBatch, SourcePosition
 from sparklag_schemas.codec import NOT_JSON
+from sparklag_schemas.messages.bounds import bounded_s
+from sparklag_schemas.messages.enumerations import Mode
 from sparklag_schemas.text.locations import redact_location
 from sparklag_schemas.timestamps import epoch_ms
 
@@ -37,8 +40,20 @@ _log = logging.getLogger("sparklag")
 _AFTER_STOP = re.compile(rf"{STOPPED.pattern}|\[INTERNAL_ERROR\]|NullPointerException")
 """The failures of a batch that is planned while Spark stops. They have no event."""
 _OPTIONS = frozenset(
-    ("subscribe", "subscribepattern", "assign", "kafka.bootstrap.servers", "kafka.isolation.level")
+    (
+        *("subscribe", "subscribepattern", "assign"),
+        *("kafka.bootstrap.servers", "kafka.isolation.level"),
+        *("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"),
+    )
 )
+_MODES: dict[str, Mode] = {"ContinuousTrigger": "continuous", "RealTimeTrigger": "real-time"}
+"""By the name of Spark's trigger. The others run micro-batches."""
+_INTERVALS = {
+    "ProcessingTimeTrigger": "intervalMs",
+    "ContinuousTrigger": "intervalMs",
+    "RealTimeTrigger": "batchDurationMs",
+}
+"""The method of Spark's trigger that returns its interval."""
 
 
 class _Status(msgspec.Struct):
@@ -291,9 +306,32 @@ def describe_execution(execution: Any) -> QueryDescription:
     """The description of Java's StreamExecution; empty where Spark does not expose it."""
     try:
         checkpoint = redact_location(str(execution.resolvedCheckpointRoot()))
-        return QueryDescription(_kafka_sources(execution), checkpoint)
+        sources = _kafka_sources(execution)
     except UNAVAILABLE:
         return QueryDescription()
+    if any(source.starting is not None for source in sources) and not _is_new(execution):
+        sources = tuple(structs.replace(source, starting=None) for source in sources)
+    return QueryDescription(sources, checkpoint, *_mode_of(execution))
+
+
+def _is_new(execution: Any) -> bool:
+    """True: no batch is in the checkpoint's log of commits. Lists a folder of the checkpoint."""
+    try:
+        return bool(execution.commitLog().getLatestBatchId().isEmpty())
+    except UNAVAILABLE:
+        return False
+
+
+def _mode_of(execution: Any) -> tuple[Mode | None, float | None]:
+    """The mode, and the interval of the trigger. None: Spark does not expose it."""
+    try:
+        trigger = execution.trigger()
+        name = str(trigger.getClass().getSimpleName())
+        interval = _INTERVALS.get(name)
+        interval_ms = int(getattr(trigger, interval)()) if interval is not None else 0
+    except UNAVAILABLE:
+        return None, None
+    return _MODES.get(name, "micro-batch"), bounded_s(interval_ms / 1000) if interval_ms else None
 
 
 def _kafka_sources(execution: Any) -> tuple[SourcePosition, ...]:
@@ -331,4 +369,5 @@ def _kafka_source(index: int, java_options: Any) -> SourcePosition:
         bootstrap_servers=options.get("kafka.bootstrap.servers"),
         isolation_level="read_committed" if committed_only else "read_uncommitted",
         assigned=assigned,
+        starting=parse_starting(options),
     )

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from sparklag_schemas import Offsets, SourcePosition
-from sparklag_schemas.messages.bounds import MAX_PARTITION, MAX_TEXT, MAX_TOPIC_NAME
+from sparklag_schemas.codec import NOT_JSON
+from sparklag_schemas.messages.bounds import (
+    MAX_PARTITION,
+    MAX_TEXT,
+    MAX_TOPIC_NAME,
+    Int64,
+    PartitionNumber,
+    TopicName,
+)
+from sparklag_schemas.messages.enumerations import Mode, StartingOffsets
 
 _STRATEGY = re.compile(r"Kafka\w*\[(Subscribe|SubscribePattern|Assign)\[(.*)\]\]\s*", re.DOTALL)
+_EARLIEST = -2
+_BY_TIMESTAMP = {"startingtimestamp", "startingoffsetsbytimestamp"}
 _UNKNOWN = SourcePosition(source=0)
 _PARTITION = re.compile(r"(.+)-(\d{1,10})")
 
 
 @dataclass(frozen=True)
 class QueryDescription:
-    """A query's Kafka sources, without offsets, and its checkpoint."""
+    """A query's Kafka sources, without processed offsets, its checkpoint and its trigger."""
 
     sources: tuple[SourcePosition, ...] = ()
     checkpoint_location: str | None = None
+    mode: Mode | None = None
+    trigger_interval_s: float | None = None
 
 
 def reads(source: SourcePosition, topics: set[str]) -> bool:
@@ -75,6 +89,25 @@ def parse_source(
     )
 
 
+def parse_starting(options: Mapping[str, str]) -> StartingOffsets | None:
+    """The `starting` of a source with these options, whose names are in lower case."""
+    text = options.get("startingoffsets", "latest").strip()
+    if text.lower() == "earliest":
+        starting: StartingOffsets = {}
+    else:
+        try:
+            offsets = msgspec.json.decode(text, type=dict[TopicName, dict[PartitionNumber, Int64]])
+        except NOT_JSON:
+            # "latest", or Spark parses it in another way.
+            return None
+        starting = {
+            topic: {number: at for number, at in partitions.items() if at > _EARLIEST}
+            for topic, partitions in offsets.items()
+        }
+    # The options of a timestamp take precedence.
+    return None if _BY_TIMESTAMP & options.keys() else starting
+
+
 def _parse_partitions(text: str) -> dict[str, list[int]] | None:
     """`orders-0, orders-1`, the format of Kafka's clients."""
     partitions: dict[str, list[int]] = {}
@@ -107,7 +140,10 @@ def described(
         else:
             source = next((each for each in sources if reads(each, topics)), _UNKNOWN)
         number, processed, began = position.source, position.processed, position.began
-        result.append(replace(source, source=number, processed=processed, began=began))
+        starting = source.starting if processed is None else None
+        result.append(
+            replace(source, source=number, processed=processed, began=began, starting=starting)
+        )
     return result or list(sources)
 
 

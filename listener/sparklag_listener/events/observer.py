@@ -224,6 +224,8 @@ class Observer:
             processed_at=query.processed_at_ms,
             sources=sources,
             checkpoint_location=location,
+            mode=query.description.mode,
+            trigger_interval_s=query.description.trigger_interval_s,
             **details,
         )
 

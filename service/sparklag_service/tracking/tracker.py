@@ -180,6 +180,7 @@ class Tracker:
                 isolation_level=position.isolation_level,
                 processed=position.processed,
                 planned=position.planned,
+                starting=position.starting,
                 topics=position.topics,
                 assigned=position.assigned,
                 cluster=self.cluster_of(position.bootstrap_servers, observation.cluster),
