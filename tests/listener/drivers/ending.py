@@ -179,15 +179,6 @@ def waits_for_a_signal_in_a_batch(driver: Driver) -> None:
 
 
 @ending
-def stops_its_query_at_the_interrupt(driver: Driver) -> None:
-    query = _in_a_batch(driver)
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
-
-
-@ending
 def sleeps_in_a_batch(driver: Driver) -> None:
     _in_a_batch(driver)
     # PySpark cancels every job: it cannot while the main thread waits for the JVM.
@@ -205,10 +196,10 @@ def cancels_all_jobs(driver: Driver) -> None:
 
 
 @ending
-def loses_its_jvm(driver: Driver) -> None:
+def loses_its_jvm_to_sigterm(driver: Driver) -> None:
     query = driver.read_all()
     gateway: Any = driver.spark.sparkContext._gateway
-    tell(f"JVM {gateway.proc.pid}")
+    threading.Timer(1.0, os.kill, (gateway.proc.pid, signal.SIGTERM)).start()
     query.awaitTermination()
 
 
