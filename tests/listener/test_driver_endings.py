@@ -79,11 +79,6 @@ OTHERS = [
         prints="in a batch",
         is_quiet=False,
     ),
-    End(
-        *("waits_for_a_signal_in_a_batch", -signal.SIGINT, "FINISHED", INTERRUPTED, signal.SIGINT),
-        prints="in a batch",
-        is_quiet=False,
-    ),
     End("cancels_all_jobs", 0, "FINISHED", INTERRUPTED, prints="failed", is_quiet=False),
     End("loses_its_jvm_to_sigterm", 1, "FINISHED", INTERRUPTED),
     End("loses_its_jvm_and_returns", 0, "STOP", GONE, causes=POSITION),

@@ -46,14 +46,10 @@ _OPTIONS = frozenset(
         *("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"),
     )
 )
-_MODES: dict[str, Mode] = {"ContinuousTrigger": "continuous", "RealTimeTrigger": "real-time"}
-"""By the name of Spark's trigger. The others run micro-batches."""
-_INTERVALS = {
-    "ProcessingTimeTrigger": "intervalMs",
-    "ContinuousTrigger": "intervalMs",
-    "RealTimeTrigger": "batchDurationMs",
-}
-"""The method of Spark's trigger that returns its interval."""
+_TRIGGER = re.compile(r"(\w+)Trigger(?:\((\d+)\))?")
+"""The text of Spark's trigger, with its interval in milliseconds."""
+_MODES: dict[str, Mode] = {"Continuous": "continuous", "RealTime": "real-time"}
+"""By the trigger. The others run micro-batches."""
 
 
 class _Status(msgspec.Struct):
@@ -325,13 +321,13 @@ def _is_new(execution: Any) -> bool:
 def _mode_of(execution: Any) -> tuple[Mode | None, float | None]:
     """The mode, and the interval of the trigger. None: Spark does not expose it."""
     try:
-        trigger = execution.trigger()
-        name = str(trigger.getClass().getSimpleName())
-        interval = _INTERVALS.get(name)
-        interval_ms = int(getattr(trigger, interval)()) if interval is not None else 0
+        match = _TRIGGER.match(str(execution.trigger().toString()))
     except UNAVAILABLE:
+        match = None
+    if match is None:
         return None, None
-    return _MODES.get(name, "micro-batch"), bounded_s(interval_ms / 1000) if interval_ms else None
+    name, interval_ms = match.groups()
+    return _MODES.get(name, "micro-batch"), bounded_s(int(interval_ms or 0) / 1000 or None)
 
 
 def _kafka_sources(execution: Any) -> tuple[SourcePosition, ...]:

@@ -11,19 +11,12 @@ from msgspec.structs import replace
 
 from sparklag_schemas import Offsets, SourcePosition
 from sparklag_schemas.codec import NOT_JSON
-from sparklag_schemas.messages.bounds import (
-    MAX_PARTITION,
-    MAX_TEXT,
-    MAX_TOPIC_NAME,
-    Int64,
-    PartitionNumber,
-    TopicName,
-)
+from sparklag_schemas.messages.bounds import MAX_PARTITION, MAX_TEXT, MAX_TOPIC_NAME
 from sparklag_schemas.messages.enumerations import Mode, StartingOffsets
 
 _STRATEGY = re.compile(r"Kafka\w*\[(Subscribe|SubscribePattern|Assign)\[(.*)\]\]\s*", re.DOTALL)
-_EARLIEST = -2
 _BY_TIMESTAMP = {"startingtimestamp", "startingoffsetsbytimestamp"}
+_starting = msgspec.json.Decoder(StartingOffsets)
 _UNKNOWN = SourcePosition(source=0)
 _PARTITION = re.compile(r"(.+)-(\d{1,10})")
 
@@ -92,20 +85,13 @@ def parse_source(
 def parse_starting(options: Mapping[str, str]) -> StartingOffsets | None:
     """The `starting` of a source with these options, whose names are in lower case."""
     text = options.get("startingoffsets", "latest").strip()
-    if text.lower() == "earliest":
-        starting: StartingOffsets = {}
-    else:
-        try:
-            offsets = msgspec.json.decode(text, type=dict[TopicName, dict[PartitionNumber, Int64]])
-        except NOT_JSON:
-            # "latest", or Spark parses it in another way.
-            return None
-        starting = {
-            topic: {number: at for number, at in partitions.items() if at > _EARLIEST}
-            for topic, partitions in offsets.items()
-        }
-    # The options of a timestamp take precedence.
-    return None if _BY_TIMESTAMP & options.keys() else starting
+    if _BY_TIMESTAMP & options.keys():
+        return None  # these options take precedence
+    try:
+        return {} if text.lower() == "earliest" else _starting.decode(text)
+    except NOT_JSON:
+        # "latest", or Spark parses it in another way.
+        return None
 
 
 def _parse_partitions(text: str) -> dict[str, list[int]] | None:

@@ -74,8 +74,8 @@ DriverEnd = Literal["stopped", "exited", "interrupted", "closed"]
 (SIGINT) ended it or its jobs, or the handle was closed while the query goes on."""
 OpenDriverEnd = Annotated[str, _open_set(DriverEnd)]
 
-StartingOffsets = dict[TopicName, dict[PartitionNumber, Annotated[int, Meta(ge=-1, le=MAX_INT64)]]]
-"""As `Offsets`; -1: the log end at the start of the query."""
+StartingOffsets = dict[TopicName, dict[PartitionNumber, Annotated[int, Meta(ge=-2, le=MAX_INT64)]]]
+"""As `Offsets`; -2: the earliest offset, -1: the log end at the start of the query."""
 
 Offsets = dict[TopicName, dict[PartitionNumber, Offset]]
 """Topic, then partition, then offset: the shape Spark itself uses for Kafka offsets."""

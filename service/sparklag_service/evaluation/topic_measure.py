@@ -275,8 +275,8 @@ class TopicMeasure:
         known."""
         if self._started:
             return earliest
-        start = None if self._starting is None else self._starting.get(number, 0)
-        return None if earliest is None or start is None or start < 0 else max(start, earliest)
+        start = -1 if self._starting is None else self._starting.get(number, 0)
+        return None if earliest is None or start == -1 else max(start, earliest)
 
     def _before_first_batch(
         self, number: int, latest: int, earliest: int | None, measured_at_ms: int | None

@@ -172,9 +172,7 @@ def _starting_of(topics: Sequence[TopicLag]) -> StartingOffsets | None:
         return None
     return {
         topic.topic: {
-            each.partition: -1
-            if each.lag is None or each.latest_offset is None
-            else each.latest_offset - each.lag
+            each.partition: -1 if each.lag is None else (each.latest_offset or 0) - each.lag
             for each in topic.partitions
         }
         for topic in topics

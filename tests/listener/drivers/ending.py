@@ -174,11 +174,6 @@ def stops_spark_in_a_batch(driver: Driver) -> None:
 
 
 @ending
-def waits_for_a_signal_in_a_batch(driver: Driver) -> None:
-    _in_a_batch(driver).awaitTermination()
-
-
-@ending
 def sleeps_in_a_batch(driver: Driver) -> None:
     _in_a_batch(driver)
     # PySpark cancels every job: it cannot while the main thread waits for the JVM.

@@ -74,7 +74,7 @@ def test_ambiguous_partitions_name_nothing() -> None:
     ("options", "starting"),
     [
         ({"startingoffsets": "earliest"}, {}),
-        ({"startingoffsets": '{"a": {"0": -2, "1": -1, "2": 7}}'}, {"a": {1: -1, 2: 7}}),
+        ({"startingoffsets": '{"a": {"0": -2, "1": -1, "2": 7}}'}, {"a": {0: -2, 1: -1, 2: 7}}),
         ({"startingoffsets": "latest"}, None),
         ({}, None),
         ({"startingoffsets": "earliest", "startingtimestamp": "1790000000000"}, None),
