@@ -119,11 +119,8 @@ def test_its_end_is_as_it_would_be_and_shown_for_what_it_is(
 
         process.prints(end.prints)
         if end.number is not None:
-            is_read = end.prints == "read all"
-            wait_for(
-                lambda: bool(event()) and (event()["batch_id"] is not None) == is_read,
-                "it is observed",
-            )
+            in_first = end.prints != "read all"
+            wait_for(lambda: (event().get("batch_id") is None) == in_first, "it is observed")
             process.send_signal(end.number)
         if end.exit_code is not None:
             assert process.ends() == end.exit_code, process.output()

@@ -49,8 +49,8 @@ FEEDBACK: Final = (
     "a topic of sparklag's own, to which each batch adds records: list the query's topics, or"
     " exclude this one from subscribePattern"
 )
-_CHECKPOINT_S: Final = 15.0
-"""The time to end a batch in real-time mode, write its checkpoint and report it."""
+_CHECKPOINT_S: Final = 30.0
+"""The time to plan a batch in real-time mode, end it, write its checkpoint and report it."""
 _NO_PARTITION: Final = "the query reads no partition"
 
 

@@ -75,10 +75,7 @@ def test_ambiguous_partitions_name_nothing() -> None:
     [
         ({"startingoffsets": "earliest"}, {}),
         ({"startingoffsets": '{"a": {"0": -2, "1": -1, "2": 7}}'}, {"a": {0: -2, 1: -1, 2: 7}}),
-        ({"startingoffsets": "latest"}, None),
-        ({}, None),
         ({"startingoffsets": "earliest", "startingtimestamp": "1790000000000"}, None),
-        ({"startingoffsets": '{"a": [0]}'}, None),
     ],
 )
 def test_where_the_first_batch_starts_is_read(

@@ -396,8 +396,6 @@ def test_a_description_counts_for_more_than_what_a_progress_reports() -> None:
     ],
 )
 def test_a_batch_that_ctrl_c_cancels_has_not_failed(exception: str, driver_end: str | None) -> None:
-    observer = Observer("default")
-    observer.describe(QUERY, RUN, QueryDescription((kafka_source("orders"),)))
-    end = observer.observe(terminated(exception=exception))
+    end = observer(kafka_source("orders")).observe(terminated(exception=exception))
     assert end is not None
     assert (end.driver_end, end.exception is None) == (driver_end, driver_end is not None)

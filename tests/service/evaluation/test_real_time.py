@@ -30,7 +30,6 @@ def test_no_alarm_is_raised_about_records_younger_than_the_interval() -> None:
     trace = sawtooth(**MODE)
     trace.pass_time(60.0)
     assert {event.status for event in trace.events[30:]} == {"OK"}
-    assert (trace.event.mode, trace.event.trigger_interval_s) == ("real-time", 60.0)
 
 
 def test_micro_batches_with_the_same_numbers_alarm() -> None:
@@ -50,11 +49,11 @@ RUNNING = RunningBatch(
 )
 
 
-@pytest.mark.parametrize(("latest", "status"), [(0, "UNKNOWN"), (70, "UNKNOWN")])
-def test_readers_without_records_do_not_hang(latest: int, status: str) -> None:
+@pytest.mark.parametrize("latest", [0, 70])
+def test_readers_without_records_do_not_hang(latest: int) -> None:
     sources = source(None, topics=["orders"], starting={})
     query = state(sources, running_batch=RUNNING, mode="real-time", trigger_interval_s=1_800.0)
-    assert evaluated(query, offsets_at({0: latest}, {0: 0})).status == status
+    assert evaluated(query, offsets_at({0: latest}, {0: 0})).status == "UNKNOWN"
 
 
 @pytest.mark.parametrize(
@@ -62,8 +61,6 @@ def test_readers_without_records_do_not_hang(latest: int, status: str) -> None:
     [
         ({}, 20),
         ({"rows_read": 90}, 0),
-        ({"rows_read": 0}, None),
-        ({"rows_read": None}, None),
         ({"batch_id": 1}, None),
     ],
 )
