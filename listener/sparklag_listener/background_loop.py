@@ -16,6 +16,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Final, TypeVar
 
+from sparklag_schemas import DriverEnd
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 
 _Result = TypeVar("_Result")
@@ -105,13 +106,15 @@ def run_on_own_loop(
         loop.stop(_STOP_S)
 
 
-def unhandled_error() -> str | None:
-    """The exception that ends this program, without its frames. None: no exception, Ctrl-C, or an
-    interactive prompt, which continues after errors."""
-    error = getattr(sys, "last_value", None)
-    if hasattr(sys, "ps1") or not isinstance(error, Exception):
-        return None
-    return "".join(traceback.format_exception_only(type(error), error)).strip()
+def program_end() -> tuple[DriverEnd, str | None]:
+    """How this program ends, and the exception that ends it, without its frames. An interactive
+    prompt continues after errors and interrupts."""
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", None
+    if not isinstance(error, Exception):
+        return "exited", None
+    return "exited", "".join(traceback.format_exception_only(type(error), error)).strip()
 
 
 Close = Callable[[float], None]

@@ -73,6 +73,11 @@ class DriverEnding(NamedTuple):
     exception: str | None
     by_sigterm: bool
 
+    @property
+    def may_end_jvm(self) -> bool:
+        """True: a signal to both processes also ends the JVM, just before this process."""
+        return self.by_sigterm or self.driver_end == "interrupted"
+
 
 class DriverPipeline:
     """Everything that runs on the loop. Create it on the loop."""
@@ -169,7 +174,7 @@ class DriverPipeline:
 
         if self._polling is not None:
             self._polling.cancel()
-        last_poll = self._poller.run_once(may_be_stopping=ending().by_sigterm)
+        last_poll = self._poller.run_once(may_be_stopping=ending().may_end_jvm)
         await _at_most(share_s(0.4), last_poll)
         unregister = asyncio.to_thread(self._session.stop_listening, share_s(0.4))
         await _at_most(share_s(0.5), unregister)
@@ -184,9 +189,8 @@ class DriverPipeline:
 
     def _end_runs(self, ending: DriverEnding) -> None:
         driver_end, exception, by_sigterm = ending
-        # SIGTERM to both processes also ends the JVM, just before this process.
         is_killed = self._poller.is_lost if by_sigterm else self._poller.lost_connections > 0
-        if is_killed and exception is None:
+        if is_killed and exception is None and driver_end != "interrupted":
             return
         for run_id, query_id in self._observer.runs().items():
             end = Terminated(query_id, run_id, exception, epoch_ms(), driver_end)

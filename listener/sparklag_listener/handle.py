@@ -16,7 +16,6 @@ from sparklag_listener.background_loop import (
     CLOSE_TIMEOUT_S,
     BackgroundLoop,
     process_exit,
-    unhandled_error,
 )
 from sparklag_listener.driver_pipeline import (
     NO_BROKERS,
@@ -165,8 +164,7 @@ class ObserverHandle:
         process_exit.unregister(self._exit)
 
     def _exit(self, timeout_s: float) -> None:
-        if self._session.ends_with_process:
-            self._driver_end, self._exception = "exited", unhandled_error()
+        self._driver_end, self._exception = self._session.program_end()
         self.close(timeout_s)
 
     def __enter__(self) -> ObserverHandle:

@@ -12,7 +12,7 @@ from sparklag_listener.errors import NoListener
 from sparklag_listener.events.event_queue import ActiveQuery, Progressed, Terminated
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.session import ActiveQueries, ConnectionLost, OnError, OnEvent
-from sparklag_schemas import Activity, Origin
+from sparklag_schemas import Activity, DriverEnd, Origin
 
 
 @dataclass
@@ -209,8 +209,10 @@ class FakeObservedSession:
     queries: FakeQueries = field(default_factory=FakeQueries)
     listener: FakeListener | None = None
     listener_method: Origin = "listener"
-    ends_with_process = True
     label = "a fake session"
+
+    def program_end(self) -> tuple[DriverEnd, str | None]:
+        return "exited", None
 
     def is_same(self, spark: Any) -> bool:
         return False

@@ -41,12 +41,14 @@ class End:
 POSITION = ("progress", "idle", "refresh")
 STOPPED = "the driver stopped Spark"
 EXITED = "the driver process exited"
+INTERRUPTED = "interrupted"
 GONE = "the driver stopped reporting: it died or cannot reach Kafka"
 CLOSED = "no longer observed: the handle was closed; the position may be out of date"
 ENDS = [
     End("forks_and_returns", 0, "FINISHED", EXITED),
     End("raises", 1, "FAILED", "the driver failed: ValueError: the driver failed"),
     End("waits_for_a_signal", -signal.SIGTERM, "FINISHED", EXITED, signal.SIGTERM),
+    End("waits_for_a_signal", -signal.SIGINT, "FINISHED", INTERRUPTED, signal.SIGINT),
 ]
 OTHERS = [
     # Its input ends, as a prompt's does at Ctrl-D.
@@ -72,6 +74,13 @@ OTHERS = [
         *("its_query_fails", 0, "FAILED", "the query failed: ValueError: the batch broke"),
         prints="failed",
     ),
+    End(
+        *("sleeps_in_a_batch", -signal.SIGINT, "FINISHED", INTERRUPTED, signal.SIGINT),
+        prints="in a batch",
+        is_quiet=False,
+    ),
+    End("cancels_all_jobs", 0, "FINISHED", INTERRUPTED, prints="failed", is_quiet=False),
+    End("loses_its_jvm_to_sigterm", 1, "FINISHED", INTERRUPTED),
     End("loses_its_jvm_and_returns", 0, "STOP", GONE, causes=POSITION),
     End("waits_for_a_signal", -signal.SIGKILL, "STOP", GONE, signal.SIGKILL, causes=POSITION),
 ]
@@ -110,7 +119,8 @@ def test_its_end_is_as_it_would_be_and_shown_for_what_it_is(
 
         process.prints(end.prints)
         if end.number is not None:
-            wait_for(lambda: event().get("batch_id") is not None, "its batch is observed")
+            in_first = end.prints != "read all"
+            wait_for(lambda: (event().get("batch_id") is None) == in_first, "it is observed")
             process.send_signal(end.number)
         if end.exit_code is not None:
             assert process.ends() == end.exit_code, process.output()

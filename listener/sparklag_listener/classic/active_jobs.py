@@ -146,6 +146,7 @@ class BatchTasks:
             tasks_done=done,
             tasks_running=sum(max(0, job.num_active_tasks) for job in jobs),
             tasks_failed=sum(job.num_failed_tasks for job in jobs),
+            rows_read=sum(stage.input_records for stage in stages) if stages else None,
             mean_task_s=bounded_s(max(means_s, default=None)),
             remaining_s=None if straggler is not None else _remaining_s(jobs, stages, now_ms),
             straggler=straggler,

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import structs
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from sparklag_listener.classic.active_jobs import ActiveJobs, BatchTasks, Job, Stage
@@ -21,7 +22,7 @@ from sparklag_listener.events.event_queue import (
     Progressed,
     Terminated,
 )
-from sparklag_listener.events.kafka_source import QueryDescription
+from sparklag_listener.events.kafka_source import QueryDescription, parse_starting
 from sparklag_listener.events.session import (
     ActiveQueries,
     ConnectionLost,
@@ -30,16 +31,26 @@ from sparklag_listener.events.session import (
 )
 from sparklag_schemas import Activity, RunningBatch, SourcePosition
 from sparklag_schemas.codec import NOT_JSON
+from sparklag_schemas.messages.bounds import bounded_s
+from sparklag_schemas.messages.enumerations import Mode
 from sparklag_schemas.text.locations import redact_location
 from sparklag_schemas.timestamps import epoch_ms
 
 _log = logging.getLogger("sparklag")
 _AFTER_STOP = re.compile(rf"{STOPPED.pattern}|\[INTERNAL_ERROR\]|NullPointerException")
 """The failures of a batch that is planned while Spark stops. They have no event."""
-_ENDING_TRIGGERS = ("AvailableNowTrigger", "OneTimeTrigger")
+_ENDING_TRIGGERS = ("AvailableNow", "OneTime")
 _OPTIONS = frozenset(
-    ("subscribe", "subscribepattern", "assign", "kafka.bootstrap.servers", "kafka.isolation.level")
+    (
+        *("subscribe", "subscribepattern", "assign"),
+        *("kafka.bootstrap.servers", "kafka.isolation.level"),
+        *("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"),
+    )
 )
+_TRIGGER = re.compile(r"(\w+)Trigger(?:\((\d+)\))?")
+"""The text of Spark's trigger, with its interval in milliseconds."""
+_MODES: dict[str, Mode] = {"Continuous": "continuous", "RealTime": "real-time"}
+"""By the trigger. The others run micro-batches."""
 
 
 class _Status(msgspec.Struct):
@@ -295,13 +306,41 @@ def describe_execution(execution: Any) -> QueryDescription:
     """The description of Java's StreamExecution; empty where Spark does not expose it."""
     try:
         checkpoint = redact_location(str(execution.resolvedCheckpointRoot()))
-        description = QueryDescription(_kafka_sources(execution), checkpoint)
+        sources = _kafka_sources(execution)
     except UNAVAILABLE:
         return QueryDescription()
-    with suppress(*UNAVAILABLE):
-        trigger = str(execution.trigger().toString())
-        return replace(description, ends_by_itself=trigger in _ENDING_TRIGGERS)
-    return description
+    if any(source.starting is not None for source in sources) and not _is_new(execution):
+        sources = tuple(structs.replace(source, starting=None) for source in sources)
+    mode, interval_s, ends_by_itself = _trigger_of(execution)
+    return QueryDescription(
+        sources,
+        checkpoint,
+        mode=mode,
+        trigger_interval_s=interval_s,
+        ends_by_itself=ends_by_itself,
+    )
+
+
+def _is_new(execution: Any) -> bool:
+    """True: no batch is in the checkpoint's log of commits. Lists a folder of the checkpoint."""
+    try:
+        return bool(execution.commitLog().getLatestBatchId().isEmpty())
+    except UNAVAILABLE:
+        return False
+
+
+def _trigger_of(execution: Any) -> tuple[Mode | None, float | None, bool | None]:
+    """The mode, the interval of the trigger, and whether the query ends by itself. None: Spark does
+    not expose it."""
+    try:
+        match = _TRIGGER.match(str(execution.trigger().toString()))
+    except UNAVAILABLE:
+        match = None
+    if match is None:
+        return None, None, None
+    name, interval_ms = match.groups()
+    interval_s = bounded_s(int(interval_ms or 0) / 1000 or None)
+    return _MODES.get(name, "micro-batch"), interval_s, name in _ENDING_TRIGGERS
 
 
 def _kafka_sources(execution: Any) -> tuple[SourcePosition, ...]:
@@ -339,4 +378,5 @@ def _kafka_source(index: int, java_options: Any) -> SourcePosition:
         bootstrap_servers=options.get("kafka.bootstrap.servers"),
         isolation_level="read_committed" if committed_only else "read_uncommitted",
         assigned=assigned,
+        starting=parse_starting(options),
     )

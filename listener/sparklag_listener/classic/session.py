@@ -6,10 +6,12 @@ import logging
 import re
 import socket
 from contextlib import suppress
+from signal import SIGINT, SIGTERM
 from typing import Any
 
 from py4j.protocol import Py4JError
 
+from sparklag_listener.background_loop import program_end
 from sparklag_listener.classic.listener import UNAVAILABLE, Py4jListener, brief, text_listener
 from sparklag_listener.classic.queries import ClassicQueries
 from sparklag_listener.errors import (
@@ -19,19 +21,20 @@ from sparklag_listener.errors import (
     UnsupportedSpark,
 )
 from sparklag_listener.events.session import OnError, OnEvent, own_settings
-from sparklag_schemas import Origin
+from sparklag_schemas import DriverEnd, Origin
 
 _log = logging.getLogger("sparklag")
 _OLDEST_SPARK = (3, 3)
 _OLDEST_WITH_LISTENER = (3, 4)
 _BETWEEN = "\x1e"
+_TERMINATED = {code for number in (SIGINT, SIGTERM) for code in (-number, 128 + number)}
+"""The exit codes of a JVM that SIGINT or SIGTERM ended."""
 
 
 class ClassicSession:
     """A session whose listener Spark does not drop. See ObservedSession."""
 
     listener_method: Origin = "listener"
-    ends_with_process = True
     listener = None
 
     def __init__(self, spark: Any) -> None:
@@ -43,6 +46,14 @@ class ClassicSession:
     def label(self) -> str:
         context = self._spark.sparkContext
         return f"application {context.appName} ({context.applicationId})"
+
+    def program_end(self) -> tuple[DriverEnd, str | None]:
+        end, exception = program_end()
+        # Below `spark-submit` the JVM is the parent of this process.
+        jvm = getattr(self._spark.sparkContext._gateway, "proc", None)
+        if exception is not None and jvm is not None and jvm.poll() in _TERMINATED:
+            return "interrupted", None
+        return end, exception
 
     def is_same(self, spark: Any) -> bool:
         # `SparkSession.getActiveSession()` returns another Python object.

@@ -26,7 +26,7 @@ from sparklag_listener.events.event_queue import (
     Terminated,
 )
 from sparklag_listener.events.session import OnError, OnEvent, SparkUnavailable, own_settings
-from sparklag_schemas import Origin
+from sparklag_schemas import DriverEnd, Origin
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 from sparklag_schemas.settings.reading import SPARK_PREFIX
 from sparklag_schemas.timestamps import epoch_ms
@@ -40,7 +40,6 @@ class ConnectSession:
     """See ObservedSession."""
 
     listener_method: Origin = "connect"
-    ends_with_process = False
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
@@ -51,6 +50,10 @@ class ConnectSession:
     @property
     def label(self) -> str:
         return f"Spark Connect session {self._spark.session_id}"
+
+    def program_end(self) -> tuple[DriverEnd, str | None]:
+        # The queries continue on the server.
+        return "closed", None
 
     def is_same(self, spark: Any) -> bool:
         return spark is self._spark or (

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from sparklag_schemas import Offsets, SourcePosition
+from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.messages.bounds import MAX_PARTITION, MAX_TEXT, MAX_TOPIC_NAME
+from sparklag_schemas.messages.enumerations import Mode, StartingOffsets
 
 _STRATEGY = re.compile(r"Kafka\w*\[(Subscribe|SubscribePattern|Assign)\[(.*)\]\]\s*", re.DOTALL)
+_BY_TIMESTAMP = {"startingtimestamp", "startingoffsetsbytimestamp"}
+_starting = msgspec.json.Decoder(StartingOffsets)
 _UNKNOWN = SourcePosition(source=0)
 _PARTITION = re.compile(r"(.+)-(\d{1,10})")
 
 
 @dataclass(frozen=True)
 class QueryDescription:
-    """A query's Kafka sources, without offsets, its checkpoint and its application."""
+    """A query's Kafka sources, without processed offsets, its checkpoint, application and
+    trigger."""
 
     sources: tuple[SourcePosition, ...] = ()
     checkpoint_location: str | None = None
     application: str | None = None
+    mode: Mode | None = None
+    trigger_interval_s: float | None = None
     ends_by_itself: bool | None = None
 
 
@@ -77,6 +85,18 @@ def parse_source(
     )
 
 
+def parse_starting(options: Mapping[str, str]) -> StartingOffsets | None:
+    """The `starting` of a source with these options, whose names are in lower case."""
+    text = options.get("startingoffsets", "latest").strip()
+    if _BY_TIMESTAMP & options.keys():
+        return None  # these options take precedence
+    try:
+        return {} if text.lower() == "earliest" else _starting.decode(text)
+    except NOT_JSON:
+        # "latest", or Spark parses it in another way.
+        return None
+
+
 def _parse_partitions(text: str) -> dict[str, list[int]] | None:
     """`orders-0, orders-1`, the format of Kafka's clients."""
     partitions: dict[str, list[int]] = {}
@@ -109,7 +129,10 @@ def described(
         else:
             source = next((each for each in sources if reads(each, topics)), _UNKNOWN)
         number, processed, began = position.source, position.processed, position.began
-        result.append(replace(source, source=number, processed=processed, began=began))
+        starting = source.starting if processed is None else None
+        result.append(
+            replace(source, source=number, processed=processed, began=began, starting=starting)
+        )
     return result or list(sources)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -23,6 +24,11 @@ from sparklag_schemas.text.redaction import PublishExceptions, exception_line
 
 _CACHE_SIZE = 1_000
 """The limit of ended runs, and of descriptions of ended queries."""
+
+_INTERRUPTED = re.compile(
+    r"cancelled as part of cancellation of all jobs|^KeyboardInterrupt\b", re.MULTILINE
+)
+"""The text of the exception of a batch that Ctrl-C ended: PySpark then cancels all jobs."""
 
 _Value = TypeVar("_Value")
 
@@ -140,9 +146,12 @@ class Observer:
         if query.description.sources:
             _cache(self._descriptions, event.query_id, query.description)
         cause: Cause = "closed" if event.driver_end == "closed" else "terminated"
-        exception = event.exception and exception_line(event.exception, self._publish_exceptions)
+        driver_end, exception = event.driver_end, event.exception
+        if exception and _INTERRUPTED.search(exception):
+            driver_end, exception = "interrupted", None
+        exception = exception and exception_line(exception, self._publish_exceptions)
         return self._observation(
-            query, cause, event.at_ms, driver_end=event.driver_end, exception=exception or None
+            query, cause, event.at_ms, driver_end=driver_end, exception=exception or None
         )
 
     def _track(self, query_id: str, run_id: str) -> _TrackedQuery:
@@ -217,6 +226,8 @@ class Observer:
             processed_at=query.processed_at_ms,
             sources=sources,
             checkpoint_location=location,
+            mode=query.description.mode,
+            trigger_interval_s=query.description.trigger_interval_s,
             **details,
         )
 

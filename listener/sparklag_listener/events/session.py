@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sparklag_listener.events.event_queue import ActiveQuery, Progressed, QueryEvent, Terminated
 from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_schemas import Activity, Origin, SparklagError
+from sparklag_schemas import Activity, DriverEnd, Origin, SparklagError
 from sparklag_schemas.settings.reading import SPARK_PREFIX
 
 OnEvent = Callable[[QueryEvent], None]
@@ -77,9 +77,9 @@ class ObservedSession(Protocol):
     def listener_method(self) -> Origin:
         """The origin of observations from this session's listener."""
 
-    @property
-    def ends_with_process(self) -> bool:
-        """True: the session's queries end with this process."""
+    def program_end(self) -> tuple[DriverEnd, str | None]:
+        """How the session's queries end with this program, and the exception that ends it. Calls
+        neither Spark nor its JVM."""
 
     @property
     def label(self) -> str:

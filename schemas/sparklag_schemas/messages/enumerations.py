@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta
 
-from sparklag_schemas.messages.bounds import Offset, PartitionNumber, TopicName
+from sparklag_schemas.messages.bounds import MAX_INT64, Offset, PartitionNumber, TopicName
 
 SCHEMA_VERSION: Final = "1.1"
 """`major.minor`. A reader takes every minor version of its own major version."""
@@ -60,14 +60,22 @@ TimeLagMethod = Literal["sampled", "interpolated", "floor"]
 passed it, or as a lower bound."""
 OpenTimeLagMethod = Annotated[str, _open_set(TimeLagMethod)]
 
+Mode = Literal["micro-batch", "continuous", "real-time"]
+"""How Spark runs the query, by its trigger. In real-time mode records are delivered at once, and
+offsets are written to the checkpoint once in each interval of the trigger."""
+OpenMode = Annotated[str, _open_set(Mode)]
+
 Activity = Literal["running", "waiting"]
 """The activity that a live query reports: it runs a batch, or waits for data or its trigger."""
 OpenActivity = Annotated[str, _open_set(Activity)]
 
-DriverEnd = Literal["stopped", "exited", "closed"]
-"""How a driver's reports of a query end: Spark was stopped, the process ended (not killed), or the
-handle was closed while the query goes on."""
+DriverEnd = Literal["stopped", "exited", "interrupted", "closed"]
+"""How a driver's reports of a query end: Spark was stopped, the process ended (not killed), Ctrl-C
+(SIGINT) ended it or its jobs, or the handle was closed while the query goes on."""
 OpenDriverEnd = Annotated[str, _open_set(DriverEnd)]
+
+StartingOffsets = dict[TopicName, dict[PartitionNumber, Annotated[int, Meta(ge=-2, le=MAX_INT64)]]]
+"""As `Offsets`; -2: the earliest offset, -1: the log end at the start of the query."""
 
 Offsets = dict[TopicName, dict[PartitionNumber, Offset]]
 """Topic, then partition, then offset: the shape Spark itself uses for Kafka offsets."""

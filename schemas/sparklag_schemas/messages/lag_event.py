@@ -63,7 +63,8 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     """Log start offset."""
     lag: Count | None = None
     """`latest_offset - processed_offset`, records. A partition that Spark has not planned yet
-    counts from `earliest_offset`. Null: see `reason`."""
+    counts from `earliest_offset`, and before the first batch from `startingOffsets` where they are
+    known. Null: see `reason`."""
     readable_lag: Count | None = None
     """The records of `lag` that are left to read: no deleted ones, and 0 where only markers of
     transactions are left. Null: all of `lag`."""
@@ -186,6 +187,9 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     in_flight: Int64 | None = None
     """Records of the batch now running, `planned_offset - processed_offset`; `total_lag` counts
     them too. Null: not known."""
+    unread_estimate: Count | None = None
+    """Records that a query in real-time mode has not read yet, at most: `total_lag` without what
+    the tasks of the running batch reported as read. Null: another mode, or not known."""
     unknown_partitions: Count = 0
     """Partitions whose lag is not known."""
     lost_records: Count = 0

@@ -27,7 +27,9 @@ from sparklag_schemas.messages.enumerations import (
     OpenActivity,
     OpenCause,
     OpenDriverEnd,
+    OpenMode,
     OpenOrigin,
+    StartingOffsets,
 )
 
 SchemaVersion = Annotated[str, Meta(pattern=r"^[0-9]+\.[0-9]+$")]
@@ -141,6 +143,9 @@ class RunningBatch(Struct, frozen=True, kw_only=True):
     """Running tasks of `tasks_total`."""
     tasks_failed: Count = 0
     """Failed task attempts of the running jobs."""
+    rows_read: Count | None = None
+    """Records that the tasks of its running stages have read, as reported every 10 s. Null: not
+    reported."""
     mean_task_s: DurationS | None = None
     """Mean run time of the completed tasks of a running stage, seconds: the longest mean of all
     running stages. Null: no task is completed."""
@@ -187,11 +192,16 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     running_batch: RunningBatch | None = None
     """The running batch, once it has run for some seconds. Null: no batch runs, or it cannot be
     observed (Spark Connect, continuous processing, a checkpoint)."""
+    mode: OpenMode | None = None
+    """How Spark runs the query. Null: not reported."""
+    trigger_interval_s: DurationS | None = None
+    """Interval of the query's trigger, seconds. Null: it has none, or not reported."""
     activity: OpenActivity | None = None
     """The activity in the driver's last report: a batch runs, or not. Null: not reported."""
     driver_end: OpenDriverEnd | None = None
-    """How its driver's reports ended: with Spark (`stopped`), with the process (`exited`), or with
-    the handle while the query went on (`closed`). Null: they did not, or only the query ended."""
+    """How its driver's reports ended: with Spark (`stopped`), with the process (`exited`), by
+    Ctrl-C or SIGINT (`interrupted`), or with the handle while the query went on (`closed`). Null:
+    they did not, or only the query ended."""
     checkpoint_location: Text | None = None
     """The query's resolved checkpoint root."""
     exception: Text | None = None
@@ -213,6 +223,9 @@ class SourcePosition(Struct, frozen=True, kw_only=True):
     query's first batch, or not known."""
     planned: Offsets | None = None
     """Exclusive end of the batch now running, in the same shape, where known."""
+    starting: StartingOffsets | None = None
+    """Where the query's first batch starts; a partition that is not named starts at its earliest
+    offset. Null: by timestamp, at the latest offset, not known, or a batch has completed."""
     topics: list[TopicName] | None = None
     """Topics the source names (`subscribe` or `assign`). Null with a pattern."""
     assigned: dict[TopicName, list[PartitionNumber]] | None = None

@@ -97,6 +97,12 @@ def _lag(event: LagEvent) -> str:
     text = f"{records(event.total_lag)} records, worst partition {records(event.max_lag)}"
     if event.unknown_partitions:
         text += f", {event.unknown_partitions} partitions unknown"
+    if event.mode == "real-time":
+        text += " since the last checkpoint"
+        if event.unread_estimate is not None:
+            text += f", at most {event.unread_estimate:,} of them not read yet"
+        if event.trigger_interval_s is not None:
+            text += f" (real-time mode, a checkpoint every {span(event.trigger_interval_s)})"
     if event.in_flight is not None:
         text += f", {event.in_flight:,} in the running batch"
     return text
@@ -110,6 +116,8 @@ def _oldest(event: LagEvent) -> str:
         key=lambda pair: pair[1].time_lag_s or 0.0,
         default=(None, None),
     )
+    if event.mode == "real-time":
+        return f"record {span(event.max_time_lag_s)} old that is in no checkpoint yet"
     text = f"unprocessed record {span(event.max_time_lag_s)} old"
     if topic is None or partition is None:
         return text
@@ -167,7 +175,9 @@ def _batch(event: LagEvent, now_ms: int) -> str:
             return "no commit observed yet"
         rate = "" if event.commit_rate is None else f", {per_second(event.commit_rate, ' commits')}"
         return f"committed {ago(event.processed_at, now_ms)}{rate}"
-    which = event.batch_id if event.batch_id is not None else "none"
+    if event.batch_id is None and event.processed_at is None:
+        return "no batch completed yet" + _ACTIVITIES.get(event.activity or "", "")
+    which = event.batch_id if event.batch_id is not None else "one"
     text = f"{which} completed {ago(event.processed_at, now_ms)}"
     batch = event.batch
     if batch is not None:

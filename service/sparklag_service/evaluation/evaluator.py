@@ -169,6 +169,7 @@ class Evaluator:
             max_lag=lag.max,
             max_time_lag_s=max_time_lag_s,
             in_flight=None if has_ended(run_status) else _in_flight(state, partitions),
+            unread_estimate=None if has_ended(run_status) else _unread_estimate(state, lag.total),
             unknown_partitions=len(partitions) - lag.partitions,
             lost_records=bounded(sum(partition.lost_records or 0 for partition in partitions)),
             skew=lag.skew,
@@ -330,6 +331,16 @@ def _status_since(status: Status, last: LagEvent | None, measure_time: MeasureTi
     if last is not None and last.status == status and last.status_since is not None:
         return last.status_since
     return measure_time.now_ms
+
+
+def _unread_estimate(state: QueryState, total_lag: int | None) -> int | None:
+    """Records of the lag that the running batch of a query in real-time mode has not read, as far
+    as its tasks have reported: at most."""
+    running = state.running_batch
+    if state.mode != "real-time" or total_lag is None or running is None:
+        return None
+    follows = running.batch_id == (0 if state.batch_id is None else state.batch_id + 1)
+    return max(0, total_lag - running.rows_read) if follows and running.rows_read else None
 
 
 def _in_flight(state: QueryState, partitions: list[PartitionLag]) -> int | None:

@@ -44,6 +44,7 @@ _RANK: Final[dict[str, int]] = {status: rank for rank, status in enumerate(_SEVE
 _DRIVER_ENDS: Final = {
     "stopped": "the driver stopped Spark",
     "exited": "the driver process exited",
+    "interrupted": "interrupted",
 }
 _CLOSED: Final = "no longer observed: the handle was closed; the position may be out of date"
 FEEDBACK: Final = (
@@ -53,6 +54,8 @@ FEEDBACK: Final = (
 _OVERDUE_PAUSES: Final = 3
 _MIN_OVERDUE_S: Final = 30.0
 _SHARE_GROUP: Final = "a share group has no position: the broker hands out records one by one"
+_CHECKPOINT_S: Final = 30.0
+"""The time to plan a batch in real-time mode, end it, write its checkpoint and report it."""
 _NO_PARTITION: Final = "the query reads no partition"
 
 
@@ -96,6 +99,8 @@ def query_status(
         verdict for verdict in unmeasured if verdict.reason not in (NO_BATCH, NOT_READ)
     ]
     rules = _OF_LAG if evidence.is_window_judged else (*_OF_LAG, *_OF_THE_PAST)
+    if is_between_checkpoints(evidence):
+        rules = (feedback, short_headroom)
     candidates += [verdict for rule in rules if (verdict := rule(evidence)) is not None]
     candidates += [
         partition
@@ -109,7 +114,8 @@ def query_status(
     if not candidates:
         if not has_position:
             is_first = evidence.state.batch_id is None
-            return Verdict("UNKNOWN", NO_BATCH if is_first else NOT_READ)
+            waits = NO_BATCH if is_first else NOT_READ
+            return Verdict("UNKNOWN", next((p.reason for p in partitions if p.lag), waits))
         return Verdict("OK", None) if partitions else Verdict("UNKNOWN", _NO_PARTITION)
     worst = max(candidates, key=lambda candidate: _RANK[candidate.status])
     if isinstance(worst, Verdict):
@@ -118,6 +124,15 @@ def query_status(
     # A partition measured by this version has one of its statuses.
     status = cast(Status, worst.status)
     return Verdict(status, f"{same} of {len(partitions)} partitions: {worst.reason}")
+
+
+def is_between_checkpoints(evidence: Evidence) -> bool:
+    """True: real-time mode, and the oldest record may be delivered: its offset is written to the
+    checkpoint at the end of the trigger's interval."""
+    interval_s, oldest_s = evidence.state.trigger_interval_s, evidence.max_time_lag_s
+    if evidence.state.mode != "real-time" or interval_s is None or oldest_s is None:
+        return False
+    return oldest_s <= interval_s + _CHECKPOINT_S
 
 
 def failed(evidence: Evidence) -> Verdict | None:
@@ -268,11 +283,12 @@ def stalled(evidence: Evidence) -> Verdict | None:
     """
     state, thresholds, usual = evidence.state, evidence.thresholds, evidence.history.usual
     since_s, traits = evidence.history.stalled_since_s(), traits_of(state.origin)
-    is_usual_known = usual.interval_s is not None or usual.batch_s is not None
+    real_time_s = _real_time_s(state)
+    is_usual_known = usual.interval_s is not None or usual.batch_s is not None or real_time_s > 0
     if since_s is None or not (is_usual_known or state.run_id is None):
         return None
     stalled_s = evidence.history.at_s - since_s
-    usual_s = max(usual.interval_s or 0.0, usual.batch_s or 0.0)
+    usual_s = max(usual.interval_s or 0.0, usual.batch_s or 0.0, real_time_s)
     least_s = patience_s(state, usual, thresholds)
     if stalled_s <= max(thresholds.stall_factor * usual_s, least_s):
         return None
@@ -306,12 +322,19 @@ def running_batch_hangs(evidence: Evidence) -> Verdict | None:
     if batch is None:
         return None
     stuck_s = (batch.observed_at - batch.progressed_at) / 1000
-    usual_s = max(batch.mean_task_s or 0.0, evidence.history.usual.batch_s or 0.0)
+    usual_batch_s = evidence.history.usual.batch_s or 0.0
+    usual_s = max(batch.mean_task_s or 0.0, usual_batch_s, _real_time_s(evidence.state))
     if stuck_s <= max(thresholds.stall_after_s, thresholds.stall_factor * usual_s):
         return None
     number = "the next batch" if batch.batch_id is None else f"batch {batch.batch_id}"
     runs_s = max(0, batch.observed_at - batch.started_at) / 1000
     return Verdict("STALL", f"{number} has run for {span(runs_s)}: {_hang(batch, stuck_s)}")
+
+
+def _real_time_s(state: QueryState) -> float:
+    """How long a batch takes in real-time mode: its tasks run until the end of the interval. 0 in
+    another mode."""
+    return (state.trigger_interval_s or 0.0) if state.mode == "real-time" else 0.0
 
 
 def _hang(batch: RunningBatch, stuck_s: float) -> str:

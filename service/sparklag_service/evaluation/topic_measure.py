@@ -25,6 +25,7 @@ from sparklag_service.tracking.query_state import QueryState, TrackedSource
 NO_BATCH: Final = "no batch has completed yet"
 NOT_READ: Final = "not read yet: the completed batches read other sources"
 _ADDED = "added, not planned by Spark yet: lag counts from the earliest offset"
+_FROM_START = f"{NO_BATCH}: lag counts from startingOffsets"
 _RECREATED = "the topic was deleted and recreated: the position belongs to the old topic"
 _NO_OFFSETS: Final = TopicOffsets()
 _WAS_INSIDE: Final = ("RECREATED", "GONE")
@@ -71,6 +72,9 @@ class TopicMeasure:
         self._started = source.processed is not None
         self._processed_at_ms = processed_at_ms
         self._unread = unread
+        self._starting: Mapping[int, int] | None = None
+        if source.starting is not None and unread == NO_BATCH:
+            self._starting = source.starting.get(name, {})
         self._topic_id = _topic_id(topic, self._processed, before)
         self._previous: Sequence[PartitionLag] = ()
         if before is not None and before.topic_id in (self._topic_id, None):
@@ -171,7 +175,7 @@ class TopicMeasure:
                     )
                 )
             ):
-                position = at if at is not None else first
+                position = at if at is not None else self._start(number, first)
                 rewound_from = _rewound_from(at, old)
                 measure = self._judge(number, at, read, first, old, rewound_from)
                 status, reason, end, lag, measured_at_ms, lost = measure
@@ -326,7 +330,7 @@ class TopicMeasure:
             problem = None
         if processed is None:
             if not self._started:
-                return _Measure("UNKNOWN", self._unread, read.offset, measured_at_ms=measured_at_ms)
+                return self._before_first_batch(number, read.offset, earliest, measured_at_ms)
             if earliest is None or read.offset < earliest:
                 reason = "added: its earliest offset is not known yet"
                 return _Measure("UNKNOWN", reason, read.offset, measured_at_ms=measured_at_ms)
@@ -343,6 +347,22 @@ class TopicMeasure:
             reason = f"went back from offset {rewound_from}, now at offset {processed}"
             return _Measure("REWIND", reason, read.offset, lag, measured_at_ms)
         return _Measure("OK", problem, read.offset, lag, measured_at_ms)
+
+    def _start(self, number: int, earliest: int | None) -> int | None:
+        """The first offset that the query reads of a partition without a position. None: not
+        known."""
+        if self._started:
+            return earliest
+        start = -1 if self._starting is None else self._starting.get(number, 0)
+        return None if earliest is None or start == -1 else max(start, earliest)
+
+    def _before_first_batch(
+        self, number: int, latest: int, earliest: int | None, measured_at_ms: int | None
+    ) -> _Measure:
+        start = self._start(number, earliest)
+        if start is None or start > latest:
+            return _Measure("UNKNOWN", self._unread, latest, measured_at_ms=measured_at_ms)
+        return _Measure("OK", _FROM_START, latest, latest - start, measured_at_ms)
 
     def _short(
         self, processed: int, latest: int, measured_at_ms: int | None, old: PartitionLag | None

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, SourcePosition, TopicLag
-from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.messages.enumerations import StartingOffsets, traits_of
 from sparklag_schemas.messages.lag_event import Run, Runs
 from sparklag_schemas.messages.observation import QueryMessage
 from sparklag_schemas.messages.query_names import is_over
@@ -184,10 +184,11 @@ def _sources_of(event: LagEvent) -> tuple[TrackedSource, ...]:
     by_source: dict[int, list[TopicLag]] = {}
     for topic in event.topics:
         by_source.setdefault(topic.source, []).append(topic)
-    return tuple(_source_of(index, by_source[index]) for index in sorted(by_source))
+    has_batch = event.batch_id is not None or event.processed_at is not None
+    return tuple(_source_of(index, by_source[index], has_batch) for index in sorted(by_source))
 
 
-def _source_of(index: int, topics: Sequence[TopicLag]) -> TrackedSource:
+def _source_of(index: int, topics: Sequence[TopicLag], has_batch: bool) -> TrackedSource:
     first = topics[0]
     processed: dict[str, dict[int, int]] = {}
     planned: dict[str, dict[int, int]] = {}
@@ -199,7 +200,9 @@ def _source_of(index: int, topics: Sequence[TopicLag]) -> TrackedSource:
             if partition.planned_offset is not None:
                 planned.setdefault(topic.topic, {})[number] = partition.planned_offset
     # A lag without positions: the query began, in partitions that no longer exist.
-    has_begun = bool(processed) or any(topic.total_lag is not None for topic in topics)
+    has_begun = bool(processed) or (
+        has_batch and any(topic.total_lag is not None for topic in topics)
+    )
     return TrackedSource(
         source=index,
         isolation_level=first.isolation_level,
@@ -210,7 +213,21 @@ def _source_of(index: int, topics: Sequence[TopicLag]) -> TrackedSource:
         else None,
         cluster=first.cluster,
         planned=planned or None,
+        starting=None if has_begun else _starting_of(topics),
     )
+
+
+def _starting_of(topics: Sequence[TopicLag]) -> StartingOffsets | None:
+    """Where the first batch starts, by the lag before it."""
+    if all(topic.total_lag is None for topic in topics):
+        return None
+    return {
+        topic.topic: {
+            each.partition: -1 if each.lag is None else (each.latest_offset or 0) - each.lag
+            for each in topic.partitions
+        }
+        for topic in topics
+    }
 
 
 def fitting(

@@ -190,6 +190,7 @@ class Tracker:
                 isolation_level=position.isolation_level,
                 processed=position.processed,
                 planned=position.planned,
+                starting=position.starting,
                 topics=position.topics,
                 assigned=position.assigned,
                 topic_pattern=position.topic_pattern,

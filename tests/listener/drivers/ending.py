@@ -151,8 +151,7 @@ def stops_spark_and_begins_anew(driver: Driver) -> None:
     tell(f"second: {query.id}")
 
 
-@ending
-def stops_spark_in_a_batch(driver: Driver) -> None:
+def _in_a_batch(driver: Driver) -> StreamingQuery:
     @udf("string")
     def wait(value: bytes) -> str:
         time.sleep(600)
@@ -165,7 +164,37 @@ def stops_spark_in_a_batch(driver: Driver) -> None:
         "a batch runs",
     )
     tell("in a batch")
+    return query
+
+
+@ending
+def stops_spark_in_a_batch(driver: Driver) -> None:
+    _in_a_batch(driver)
     driver.spark.stop()
+
+
+@ending
+def sleeps_in_a_batch(driver: Driver) -> None:
+    _in_a_batch(driver)
+    # PySpark cancels every job: it cannot while the main thread waits for the JVM.
+    time.sleep(600)
+
+
+@ending
+def cancels_all_jobs(driver: Driver) -> None:
+    query = _in_a_batch(driver)
+    driver.spark.sparkContext.cancelAllJobs()
+    with suppress(StreamingQueryException):
+        query.awaitTermination()
+    tell("failed")
+
+
+@ending
+def loses_its_jvm_to_sigterm(driver: Driver) -> None:
+    query = driver.read_all()
+    gateway: Any = driver.spark.sparkContext._gateway
+    threading.Timer(1.0, os.kill, (gateway.proc.pid, signal.SIGTERM)).start()
+    query.awaitTermination()
 
 
 @ending

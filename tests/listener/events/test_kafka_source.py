@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklag_listener.events.kafka_source import parse_source, reads
+from sparklag_listener.events.kafka_source import (
+    QueryDescription,
+    described,
+    parse_source,
+    parse_starting,
+    reads,
+)
 from sparklag_schemas import SourcePosition
 from tests import samples
 
@@ -62,3 +68,24 @@ def test_what_names_no_topic_is_left_alone(description: str) -> None:
 def test_ambiguous_partitions_name_nothing() -> None:
     result = parse_source(0, "KafkaV2[Assign[orders]]")
     assert (result.topics, result.assigned) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "starting"),
+    [
+        ({"startingoffsets": "earliest"}, {}),
+        ({"startingoffsets": '{"a": {"0": -2, "1": -1, "2": 7}}'}, {"a": {0: -2, 1: -1, 2: 7}}),
+        ({"startingoffsets": "earliest", "startingtimestamp": "1790000000000"}, None),
+    ],
+)
+def test_where_the_first_batch_starts_is_read(
+    options: dict[str, str], starting: dict[str, dict[int, int]] | None
+) -> None:
+    assert parse_starting(options) == starting
+
+
+def test_a_position_replaces_where_the_first_batch_starts() -> None:
+    description = QueryDescription((SourcePosition(source=0, topics=["a"], starting={}),))
+    (before,) = described([], description)
+    (after,) = described([SourcePosition(source=0, processed={"a": {0: 5}})], description)
+    assert (before.starting, after.starting) == ({}, None)

@@ -384,3 +384,18 @@ def test_a_description_counts_for_more_than_what_a_progress_reports() -> None:
     watching = observer(kafka_source("orders", isolation_level="read_committed"))
     text = progress(1, {"orders": {0: 5}}).text.replace("[...]", "[Subscribe[orders]]")
     assert received(watching, Progressed(text, 50)).sources[0].isolation_level == "read_committed"
+
+
+@pytest.mark.parametrize(
+    ("exception", "driver_end"),
+    [
+        ("SparkException: Job 3 cancelled as part of cancellation of all jobs", "interrupted"),
+        ("PythonException: Traceback:\nKeyboardInterrupt\n", "interrupted"),
+        ("SparkException: Job 3 cancelled part of cancelled job group 7", None),
+        ("ValueError: no KeyboardInterrupt here", None),
+    ],
+)
+def test_a_batch_that_ctrl_c_cancels_has_not_failed(exception: str, driver_end: str | None) -> None:
+    end = observer(kafka_source("orders")).observe(terminated(exception=exception))
+    assert end is not None
+    assert (end.driver_end, end.exception is None) == (driver_end, driver_end is not None)
