@@ -320,6 +320,9 @@ class Group:
         self._require_coordinator()
         if member not in self.members:
             self.members.append(member)
+        if not member.heartbeats:
+            # It died while this was on its way.
+            self.lost(member)
         if not self._is_rebalancing:
             self._begin()
         member.clear()
@@ -353,7 +356,10 @@ class Group:
             self._kafka.on_commit(partition, offset, member.process)
 
     def expel(self, member: Member) -> None:
-        """End its session. It learns that by the response to its next heartbeat."""
+        """End its session. The response to its heartbeat, or to its request to join, tells it."""
+        joined, member.joined = member.joined, None
+        if joined is not None:
+            _fail(joined, IllegalGenerationError("the session has expired"))
         self.leave(member)
         member.set()
 

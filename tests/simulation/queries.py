@@ -68,6 +68,12 @@ class SimulatedQuery:
     def run_id(self) -> str:
         return f"{len(self.runs):08d}-1111-4000-8000-{self.query_id[:8]:0>12}"
 
+    @property
+    def is_recurring(self) -> bool:
+        """Its last three runs ended by themselves."""
+        last = self.runs[-3:]
+        return self.interval_s is not None and len(last) == 3 and all(a == b for a, b in last)
+
     def start(self) -> None:
         """A driver starts it, on its checkpoint. Its clock may be wrong."""
         self.life = "running"

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +23,7 @@ from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.kafka import SimulatedKafka
 from tests.simulation.personalities import Personality, personalities_of
 from tests.simulation.queries import SimulatedQuery
+from tests.simulation.rules import RULES
 
 _HEARTBEAT_S: Final = 120.0
 _REFRESH_S: Final = 60.0
@@ -50,6 +51,7 @@ class Trace:
     loop: VirtualLoop
     lines: list[str] = field(default_factory=list)
     records: int = 0
+    hand_overs: int = 0
     _hash: Any = field(default_factory=hashlib.sha256)
 
     def add(self, what: str) -> None:
@@ -74,7 +76,7 @@ class Trace:
 class World:
     """Everything of one seed. Create it on its loop."""
 
-    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+    def __init__(self, loop: VirtualLoop, seed: int, rules: Collection[str] = RULES) -> None:
         self.trace = Trace(loop)
         self.loop = loop
         self.random = random.Random(seed)
@@ -84,7 +86,7 @@ class World:
         self._reads_committed = "open transactions" in {p.name for p in self._personalities}
         self._settings = _settings()
         self.invariants = Invariants(
-            self.kafka, self.queries, self.trace.add_record, self._settings.silent_after_s
+            self.kafka, self.queries, self.trace.add_record, self._settings.silent_after_s, rules
         )
         self.instances: list[Instance] = []
         self._started: list[Instance] = []
@@ -93,23 +95,27 @@ class World:
 
     async def run(self, hours: float) -> None:
         """Raises Violation."""
+        self.begin()
+        heartbeats = asyncio.ensure_future(self._heartbeats())
+        try:
+            while self.loop.now_s < hours * 3600:
+                await self.trouble()
+                await self.rest()
+        finally:
+            self.trace.hand_overs = self.invariants.rules.hand_overs
+            heartbeats.cancel()
+            for instance in self._started:
+                instance.kill()
+            await asyncio.wait([instance.task for instance in self._started])
+
+    def begin(self) -> None:
         self.kafka.create_topic("processed-offsets", self.random.choice((1, 4)))
         self.kafka.create_topic("consumer-lag", self.random.choice((1, 3)))
         for _ in range(self.random.randint(1, 3)):
             self._create_topic()
         for _ in range(self.random.randint(1, 3)):
             self._start_query()
-        self._join()
-        heartbeats = asyncio.ensure_future(self._heartbeats())
-        try:
-            while self.loop.now_s < hours * 3600:
-                await self._trouble()
-                await self._rest()
-        finally:
-            heartbeats.cancel()
-            for instance in self._started:
-                instance.kill()
-            await asyncio.wait([instance.task for instance in self._started])
+        self.join()
 
     async def _heartbeats(self) -> None:
         while True:
@@ -117,17 +123,17 @@ class World:
             for query in self.queries.values():
                 query.heartbeat()
 
-    async def _trouble(self) -> None:
+    async def trouble(self) -> None:
         actions = [
             (self._grow, 30),
             (self._batch, 30),
             (self._start_query, 2),
             (self._end_query, 4),
             (self._restart_query, 4),
-            (self._join, 4),
-            (self._leave, 3),
+            (self.join, 4),
+            (self.leave, 3),
             (self._kill, 3),
-            (self._kill_all, 1),
+            (self.kill_all, 1),
             (self._stand_still, 2),
             *((partial(self._act, each), each.weight) for each in self._personalities),
         ]
@@ -135,22 +141,22 @@ class World:
         for _ in range(self.random.randint(10, 60)):
             (action,) = self.random.choices(names, weights)
             action()
-            await self._pass(self.random.choice((0.01, 0.5, 3.0, 20.0, 120.0)))
+            await self.pass_time(self.random.choice((0.01, 0.5, 3.0, 20.0, 120.0)))
             if self.random.random() < 0.01:
-                await self._pass(self.random.choice((120.0, 600.0)))
+                await self.pass_time(self.random.choice((120.0, 600.0)))
             if self.random.random() < 0.01:
                 await self._outage()
 
-    async def _rest(self) -> None:
+    async def rest(self) -> None:
         """Heal everything, wait, and look whether all is well."""
         self.kafka.heal()
         for instance in self.instances:
             if instance.process.remains_still:
                 instance.go_on()
         if not self.instances:
-            self._join()
+            self.join()
         self.trace.add("rest")
-        await self._pass(_REST_S)
+        await self.pass_time(_REST_S)
         for looks_left in (2, 1, 0):
             try:
                 self.invariants.at_rest(
@@ -160,20 +166,20 @@ class World:
                 # Something may be on its way just now.
                 if not looks_left:
                     raise
-                await self._pass(0.7)
+                await self.pass_time(0.7)
             else:
                 break
 
     async def _outage(self) -> None:
         """Stops all instances for long and ends the next one soon, before it has published."""
-        self._kill_all()
-        await self._pass(self.random.choice((400.0, 900.0, 1800.0)))
-        self._join()
-        await self._pass(self.random.choice((10.0, 30.0, 90.0)))
-        self._kill_all()
-        self._join()
+        self.kill_all()
+        await self.pass_time(self.random.choice((400.0, 900.0, 1800.0)))
+        self.join()
+        await self.pass_time(self.random.choice((10.0, 30.0, 90.0)))
+        self.kill_all()
+        self.join()
 
-    async def _pass(self, seconds: float) -> None:
+    async def pass_time(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         if self.invariants.violation is not None:
             raise self.invariants.violation
@@ -242,7 +248,7 @@ class World:
         query.start()
         self.trace.add(f"{query.name} starts again")
 
-    def _join(self) -> None:
+    def join(self) -> None:
         if len(self.instances) < _MOST_INSTANCES:
             self._names += 1
             name = f"instance-{self._names}"
@@ -251,7 +257,7 @@ class World:
             self._started.append(instance)
             self.trace.add(f"{name} joins")
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         if len(self.instances) > 1:
             instance = self.random.choice(self.instances)
             if instance.process.remains_still:
@@ -267,7 +273,7 @@ class World:
             self.trace.add(f"{instance.process} is killed")
             instance.kill()
 
-    def _kill_all(self) -> None:
+    def kill_all(self) -> None:
         while self.instances:
             self._kill()
 
@@ -286,13 +292,15 @@ class World:
             instance.go_on()
 
 
-def simulate(seed: int, hours: float) -> Trace:
-    """Run a seed; what happened. Raises Violation, with the end of the trace."""
+def simulate(
+    seed: int, hours: float, rules: Collection[str] = RULES, kind: type[World] = World
+) -> Trace:
+    """Run a seed of a kind of world under these rules; what happened. Raises Violation, with the end of the trace."""
     with virtual_time(seed) as loop, ExitStack() as stack:
         for target, value in _INTERVALS.items():
             stack.enter_context(mock.patch(target, value))
         asyncio.set_event_loop(loop)
-        world = World(loop, seed)
+        world = kind(loop, seed, rules)
         stack.enter_context(in_place_of_kafka(world.kafka))
         handler = stack.enter_context(_errors())
         try:

@@ -1,0 +1,211 @@
+"""What makes a status one that can be trusted, each rule against what is true in the world."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from tests.simulation.clock import Process
+from tests.simulation.kafka import SimulatedKafka
+from tests.simulation.personalities import FOREIGN
+from tests.simulation.queries import SimulatedQuery
+
+RULES: Final = (
+    "evidence",
+    "alarms",
+    "sentences",
+    "successors",
+    "gone",
+    "transactions",
+    "recurrence",
+)
+_STALL_FACTOR, _STALL_AFTER_S = 3.0, 300.0
+_OVERDUE_S: Final = 30.0
+_SLACK_S: Final = 180.0
+"""Until a fact is in an event: three refreshes."""
+_CLOCKS_DIFFER_S: Final = 600.0
+"""How well a service that reads drivers' clocks knows when a run began and ended."""
+_OF_A_WINDOW: Final = ("WARN", "STALL")
+_OF_AN_END: Final = ("STOP", "FAILED")
+
+
+@dataclass
+class _Alarm:
+    """The last status of a query or a partition that was an alarm."""
+
+    status: str
+    at_s: float
+    event: LagEvent
+    position: int | None
+    lag: int
+    owner: tuple[Process, int]
+    lag_after_batch: int = 0
+    has_fallen: bool = False
+    is_handed_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.lag_after_batch = self.lag
+
+
+class Rules:
+    """Each method that is named in RULES yields what is wrong with the newest event of a query."""
+
+    def __init__(
+        self,
+        kafka: SimulatedKafka,
+        queries: dict[str, SimulatedQuery],
+        names: Collection[str] = RULES,
+    ) -> None:
+        self.hand_overs = 0
+        """Of alarms: how often another owner published one that goes on."""
+        self._kafka = kafka
+        self._queries = queries
+        self._checks = [getattr(self, f"_{name}") for name in names]
+        self._last_alarms: dict[tuple[str, tuple[str, int] | None], _Alarm] = {}
+        self._measured_s: dict[str, tuple[float, float]] = {}
+        """Times of a query's last event, and of the first after a gap."""
+
+    def problem(self, event: LagEvent, writer: Process) -> str | None:
+        """What is wrong with the event."""
+        now_s, query = self._kafka.loop.now_s, self._queries[event.query_id]
+        last_s, since_s = self._measured_s.get(event.query_id, (now_s, now_s))
+        since_s = now_s if now_s - last_s > _SLACK_S else since_s
+        self._measured_s[event.query_id] = now_s, since_s
+        problems = (text for check in self._checks for text in check(event, query, writer))
+        return next(problems, None)
+
+    def _evidence(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
+        """OK: nothing is left to read, or that was so recently, or a batch completed recently."""
+        if event.status != "OK" or not event.total_lag:
+            return
+        usual_s = max(event.usual_interval_s or 0.0, event.usual_batch_s or 0.0)
+        allowed_s = max(_STALL_FACTOR * usual_s, _STALL_AFTER_S) + _SLACK_S
+        since_s = max(query.completed_s, query.runs[-1][0], self._measured_s[event.query_id][1])
+        if (now_s := self._kafka.loop.now_s) - since_s <= allowed_s:
+            return
+        behind_s = [s for t in event.topics for p in t.partitions for s in self._behind_s(t, p)]
+        if behind_s and now_s - max(since_s, min(behind_s)) > allowed_s:
+            yield f"OK, and it completed nothing for {now_s - since_s:.0f} s"
+
+    def _behind_s(self, topic: TopicLag, partition: PartitionLag) -> Iterator[float]:
+        """Since when records wait in the partition that can be read."""
+        described = self._kafka.topics_by_id.get(topic.topic_id or "")
+        if described is not None and partition.lag and partition.processed_offset is not None:
+            log = described.logs[partition.partition]
+            for at_s, end in log.ends:
+                if partition.processed_offset < end <= log.end - log.markers:
+                    yield at_s
+                    return
+
+    def _alarms(self, event: LagEvent, query: SimulatedQuery, writer: Process) -> Iterator[str]:
+        """An alarm that another owner takes over is left by contrary evidence alone. So is the end
+        of a run, by a message that it has written since."""
+        for key, status, position, lag in _judged(event):
+            last = self._last_alarms.get((event.query_id, key))
+            alarm = _Alarm(
+                status, self._kafka.loop.now_s, event, position, lag, (writer, writer.assignments)
+            )
+            if last is not None:
+                alarm.lag_after_batch = last.lag_after_batch
+                is_passed_on = alarm.owner != last.owner
+                self.hand_overs += is_passed_on and status == last.status
+                last.is_handed_over = alarm.is_handed_over = last.is_handed_over or is_passed_on
+                last.has_fallen = last.has_fallen or lag < last.lag_after_batch
+            if event.cause == "progress":
+                alarm.lag_after_batch = lag
+            if status in (*_OF_A_WINDOW, *_OF_AN_END):
+                self._last_alarms[event.query_id, key] = alarm
+            elif last is not None and status not in ("UNKNOWN", "CONFLICT"):
+                del self._last_alarms[event.query_id, key]
+                if status == "OK" and not _is_over(last, alarm, query):
+                    yield f"{key or 'query'}: {last.status} became OK without evidence"
+
+    def _sentences(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
+        """No field contradicts the status."""
+        is_over = event.status in (*_OF_AN_END, "FINISHED")
+        if is_over and event.running_batch is not None:
+            yield f"{event.status}, and a batch runs"
+        if event.catch_up_s and (is_over or event.status == "STALL"):
+            yield f"{event.status}, and it catches up in {event.catch_up_s:.0f} s"
+        batch, usual_s = event.running_batch, event.usual_batch_s
+        if batch is not None and usual_s is not None and event.catch_up_s:
+            runs_s = (batch.observed_at - batch.started_at) / 1000
+            if runs_s > max(_STALL_FACTOR * usual_s, _OVERDUE_S):
+                yield f"a batch is overdue, and it catches up in {event.catch_up_s:.0f} s"
+        if event.status == "OK" and any(s in _OF_A_WINDOW for _, s, _, _ in _judged(event)):
+            yield "OK, and a partition is not"
+
+    def _successors(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
+        """A successor began after the query ended, and reads a topic that it read."""
+        if event.superseded_by is None:
+            return
+        other, (began_s, ended_s) = self._queries[event.superseded_by], query.runs[-1]
+        beside_s = max(min(end, ended_s) - max(begin, began_s) for begin, end in other.runs)
+        if beside_s > _CLOCKS_DIFFER_S:
+            yield f"superseded by a query that ran beside it for {beside_s:.0f} s"
+        if not {*query.topics} & {*other.topics}:
+            yield f"superseded by a query of {other.topics}, it reads {query.topics}"
+
+    def _gone(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
+        """No topic is ever deleted here for longer than a moment; one is of another cluster."""
+        for topic in event.topics:
+            described = self._kafka.topics.get(topic.topic)
+            for p in topic.partitions:
+                exists = described is not None and p.partition < len(described.logs)
+                if p.status == "GONE" and (exists or topic.topic == FOREIGN):
+                    yield f"{topic.topic}[{p.partition}] is GONE"
+                if topic.topic == FOREIGN and p.lag is not None:
+                    yield f"{FOREIGN}[{p.partition}] has lag {p.lag}"
+        if event.status == "GONE" and not any(
+            p.status == "GONE" for topic in event.topics for p in topic.partitions
+        ):
+            yield "GONE, and no partition is"
+
+    def _transactions(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
+        """Records behind an open transaction are told, where the query reads committed ones."""
+        for topic in event.topics:
+            log_of = self._kafka.topics_by_id.get(topic.topic_id or "")
+            if log_of is None or topic.isolation_level != "read_committed":
+                continue
+            for p in topic.partitions:
+                log, now_s = log_of.logs[p.partition], self._kafka.loop.now_s
+                first = log.stable_end(now_s - _SLACK_S)
+                is_open = first == log.stable_end(now_s) < log.end_at(now_s - _SLACK_S)
+                if is_open and p.lag == 0 and getattr(p, "open_transaction", None) is None:
+                    waiting = log.end - first
+                    yield f"{topic.topic}[{p.partition}]: {waiting} records wait, and it is silent"
+
+    def _recurrence(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
+        """Runs that came back and stay away are missed."""
+        away_s = self._kafka.loop.now_s - query.runs[-1][1]
+        if query.is_recurring and event.total_lag and event.status == "FINISHED":
+            if away_s > 3 * (query.interval_s or 0.0) + _SLACK_S:
+                yield f"FINISHED, and its runs stay away for {away_s:.0f} s"
+
+
+def _judged(event: LagEvent) -> Iterator[tuple[tuple[str, int] | None, str, int | None, int]]:
+    """Key, status, position and lag of each partition; and of the query, where its status is not
+    that of a partition."""
+    is_own = True
+    for topic in event.topics:
+        for p in topic.partitions:
+            is_own = is_own and p.status not in _OF_A_WINDOW
+            yield (topic.topic_id or "", p.partition), p.status, p.processed_offset, p.lag or 0
+    if is_own:
+        yield None, event.status, None, event.total_lag or 0
+
+
+def _is_over(alarm: _Alarm, now: _Alarm, query: SimulatedQuery) -> bool:
+    """Whether there is evidence against the alarm."""
+    if alarm.status in _OF_AN_END:
+        last = alarm.event.observation_offset or -1
+        return any(at > last and at not in query.written_again for at, _ in query.arrived)
+    if not alarm.is_handed_over or not now.lag or alarm.has_fallen:
+        return True
+    if alarm.status == "STALL":
+        resumed_s = max(query.completed_s, query.runs[-1][0])
+        has_moved = now.position != alarm.position or resumed_s > alarm.at_s
+        return has_moved or now.lag < alarm.lag
+    return False
