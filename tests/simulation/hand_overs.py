@@ -30,7 +30,7 @@ class HandOvers(World):
         self.kafka.create_topic("consumer-lag", 1)
         for name in _EXPECTED:
             self.kafka.create_topic(f"topic-{name}", 2)
-            self.start_query(name, [f"topic-{name}"])
+            self.start_query(name, [f"topic-{name}"], (0, 40, -40))
         self.join()
         self._load = asyncio.ensure_future(self._run_batches())
 
@@ -60,6 +60,8 @@ class HandOvers(World):
             raise Violation(f"the statuses are {statuses}")
 
     async def _run_batches(self) -> None:
+        # Not when heartbeats are due.
+        await asyncio.sleep(_TICK_S / 2)
         for tick in range(1_000_000):
             for query in self.queries.values():
                 is_failing = self.loop.now_s > _FAILING_S

@@ -15,6 +15,9 @@ from importlib import import_module
 from typing import Any, Final
 from unittest import mock
 
+from tests.simulation.hand_overs import HandOvers
+from tests.simulation.world import World
+
 _SERVICE: Final = "sparklag_service"
 
 
@@ -25,6 +28,7 @@ class Mutant:
     name: str
     seed: int
     replacements: tuple[tuple[str, str, str], ...]
+    kind: type[World] = World
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -37,6 +41,10 @@ class Mutant:
 
 def _mutant(name: str, seed: int, *replacements: tuple[str, str, str]) -> Mutant:
     return Mutant(name, seed, replacements)
+
+
+def _of_hand_overs(name: str, *replacements: tuple[str, str, str]) -> Mutant:
+    return Mutant(name, 1, replacements, HandOvers)
 
 
 def _replaced(path: str, texts: list[tuple[str, str]]) -> Any:
@@ -240,6 +248,22 @@ MUTANTS: Final = (
             "evaluation.topic_measure:TopicMeasure._partition_lags",
             "read.offset, read.offset - at",
             "read.offset, read.offset - at + 1",
+        ),
+    ),
+    _of_hand_overs(
+        "a change of owner counts as progress of the query",
+        (
+            "evaluation.query_history:resume_history",
+            'first_read_s is not None or event.behind_since or event.status in ("STALL", "STOP")',
+            "False",
+        ),
+    ),
+    _of_hand_overs(
+        "a change of owner forgets how the lag of partitions has changed",
+        (
+            "evaluation.trends:resume_trends",
+            "rises=rises, unmoved=unmoved, flags=flags",
+            "",
         ),
     ),
 )

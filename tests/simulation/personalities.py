@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 FOREIGN: Final = "elsewhere"
 """A topic of another cluster: no cluster here has ever had it."""
 _RECURRING_RUNS: Final = 4
+_REPEATED_S: Final = 120.0
+"""For how long a producer sends again what is not acknowledged."""
 
 
 class Personality(NamedTuple):
@@ -141,12 +143,12 @@ def _move_coordinator(world: World) -> str:
 
 
 def _repeat(world: World) -> str | None:
-    """What a driver has written comes again, up to minutes later."""
+    """What a driver has just written comes again, up to minutes later."""
     query = world.random.choice(list(world.queries.values()))
-    if not query.written:
+    if not query.arrived or query.arrived[-1][1] < world.loop.now_s - _REPEATED_S:
         return None
-    observation = world.random.choice([each for _, each in query.written[-5:]])
-    world.loop.call_world(world.random.choice((0.01, 30.0, 250.0)), query.send, observation)
+    observation = world.random.choice([each for _, each in query.written[-3:]])
+    world.loop.call_world(world.random.choice((0.01, 30.0, _REPEATED_S)), query.send, observation)
     return f"a message of {query.name} is repeated"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Sequence
 from math import inf
 from typing import Final, Literal
 
@@ -17,6 +18,7 @@ from tests.simulation.kafka import SimulatedKafka
 
 Life = Literal["running", "dead", "finished", "failed"]
 _BATCH_S: Final = 20.0
+_CLOCKS_MS: Final = (0, 0, 0, 0, 40, -40, -250_000, 250_000)
 _PROVEN_S: Final = 900.0
 """A driver goes on for a minute to differ from repeated messages; Kafka may be away before."""
 
@@ -46,6 +48,9 @@ class SimulatedQuery:
         """When each run began and ended, seconds."""
         self.completed_s = -inf
         """When its last batch completed."""
+        self.fell_s: dict[tuple[str, int] | None, float] = {}
+        """When a partition's lag, or (None) the query's, was last lower after a batch than it had
+        been since the batch before."""
         self.interval_s: float | None = None
         """From run to run, where they end by themselves."""
         self.batch_began_s: float | None = None
@@ -55,6 +60,7 @@ class SimulatedQuery:
         self._kafka = kafka
         self._random = randomness
         self._batch_id: int | None = None
+        self._processed_at_ms: int | None = None
         self._clock_ahead_ms = 0
         self._latest_clock_ms = 0
         self.is_unproven = False
@@ -74,14 +80,14 @@ class SimulatedQuery:
         last = self.runs[-3:]
         return self.interval_s is not None and len(last) == 3 and all(a == b for a, b in last)
 
-    def start(self) -> None:
-        """A driver starts it, on its checkpoint. Its clock may be wrong."""
+    def start(self, clocks_ms: Sequence[int] = _CLOCKS_MS) -> None:
+        """A driver starts it, on its checkpoint. Its clock is ahead by one of `clocks_ms`."""
         self.life = "running"
         self.runs.append((self._kafka.loop.now_s, inf))
         self.batch_began_s = self._driver_end = None
         self._latest_clock_ms = max(self._latest_clock_ms, self._clock_ahead_ms)
         self.is_unproven = False
-        self._clock_ahead_ms = self._random.choice((0, 0, 0, 0, 40, -40, -250_000, 250_000))
+        self._clock_ahead_ms = self._random.choice(clocks_ms)
         self._write("started")
 
     def heartbeat(self) -> None:
@@ -99,6 +105,8 @@ class SimulatedQuery:
         """Read this share of what is there, but nothing of the partition that is stuck."""
         if self.life != "running":
             return
+        lags: dict[tuple[str, int], tuple[int, int]] = {}
+        now_s = self._kafka.loop.now_s
         for name in self.topics:
             topic = self._kafka.topics.get(name)
             if topic is None:
@@ -108,11 +116,17 @@ class SimulatedQuery:
                 at = max(done.get(number, log.start), log.start)
                 end = log.end
                 if self._isolation_level == "read_committed":
-                    end = log.stable_end(self._kafka.loop.now_s)
+                    end = log.stable_end(now_s)
                 if (name, number) != stuck:
                     done[number] = min(at, end) + int(share * max(0, end - at))
+                lags[name, number] = log.end_at(now_s) - at, log.end - done.get(number, at)
+        total = [sum(lag) for lag in zip(*lags.values(), strict=True)] or (0, 0)
+        for key, (before, after) in {**lags, None: total}.items():
+            if after < before:
+                self.fell_s[key] = now_s
         self._batch_id = 0 if self._batch_id is None else self._batch_id + 1
-        self.completed_s, self.batch_began_s = self._kafka.loop.now_s, None
+        self.completed_s, self.batch_began_s = now_s, None
+        self._processed_at_ms = epoch_ms(self.completed_s) + self._clock_ahead_ms
         self._write("progress")
 
     def end(self, life: Life, driver_end: str | None = None) -> None:
@@ -141,7 +155,7 @@ class SimulatedQuery:
             cause=cause,
             observed_at=now_ms + self._clock_ahead_ms,
             batch_id=self._batch_id,
-            processed_at=None if self._batch_id is None else now_ms + self._clock_ahead_ms,
+            processed_at=self._processed_at_ms,
             batch=Batch(
                 started_at=now_ms + self._clock_ahead_ms - int(_BATCH_S * 1000),
                 rows=1,

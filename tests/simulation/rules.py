@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
@@ -41,12 +42,7 @@ class _Alarm:
     position: int | None
     lag: int
     owner: tuple[Process, int]
-    lag_after_batch: int = 0
-    has_fallen: bool = False
     is_handed_over: bool = False
-
-    def __post_init__(self) -> None:
-        self.lag_after_batch = self.lag
 
 
 class Rules:
@@ -58,8 +54,8 @@ class Rules:
         queries: dict[str, SimulatedQuery],
         names: Collection[str] = RULES,
     ) -> None:
-        self.hand_overs = 0
-        """Of alarms: how often another owner published one that goes on."""
+        self.hand_overs: set[tuple[str, Process, int]] = set()
+        """Queries with an alarm, and owners that took them over: a process, by its assignment."""
         self._kafka = kafka
         self._queries = queries
         self._checks = [getattr(self, f"_{name}") for name in names]
@@ -104,22 +100,18 @@ class Rules:
         of a run, by a message that it has written since."""
         for key, status, position, lag in _judged(event):
             last = self._last_alarms.get((event.query_id, key))
-            alarm = _Alarm(
-                status, self._kafka.loop.now_s, event, position, lag, (writer, writer.assignments)
-            )
+            owner = writer, writer.assignments
+            alarm = _Alarm(status, self._kafka.loop.now_s, event, position, lag, owner)
             if last is not None:
-                alarm.lag_after_batch = last.lag_after_batch
-                is_passed_on = alarm.owner != last.owner
-                self.hand_overs += is_passed_on and status == last.status
+                is_passed_on = owner != last.owner
+                if is_passed_on and status == last.status:
+                    self.hand_overs.add((event.query_id, *owner))
                 last.is_handed_over = alarm.is_handed_over = last.is_handed_over or is_passed_on
-                last.has_fallen = last.has_fallen or lag < last.lag_after_batch
-            if event.cause == "progress":
-                alarm.lag_after_batch = lag
             if status in (*_OF_A_WINDOW, *_OF_AN_END):
                 self._last_alarms[event.query_id, key] = alarm
             elif last is not None and status not in ("UNKNOWN", "CONFLICT"):
                 del self._last_alarms[event.query_id, key]
-                if status == "OK" and not _is_over(last, alarm, query):
+                if status == "OK" and not _is_over(last, alarm, query, key):
                     yield f"{key or 'query'}: {last.status} became OK without evidence"
 
     def _sentences(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
@@ -141,7 +133,9 @@ class Rules:
         """A successor began after the query ended, and reads a topic that it read."""
         if event.superseded_by is None:
             return
-        other, (began_s, ended_s) = self._queries[event.superseded_by], query.runs[-1]
+        other = self._queries[event.superseded_by]
+        ended = [run for run in query.runs if run[1] < inf] or query.runs
+        began_s, ended_s = ended[-1]
         beside_s = max(min(end, ended_s) - max(begin, began_s) for begin, end in other.runs)
         if beside_s > _CLOCKS_DIFFER_S:
             yield f"superseded by a query that ran beside it for {beside_s:.0f} s"
@@ -172,7 +166,7 @@ class Rules:
             for p in topic.partitions:
                 log, now_s = log_of.logs[p.partition], self._kafka.loop.now_s
                 first = log.stable_end(now_s - _SLACK_S)
-                is_open = first == log.stable_end(now_s) < log.end_at(now_s - _SLACK_S)
+                is_open = first == log.stable_end(now_s) < log.end
                 if is_open and p.lag == 0 and getattr(p, "open_transaction", None) is None:
                     waiting = log.end - first
                     yield f"{topic.topic}[{p.partition}]: {waiting} records wait, and it is silent"
@@ -180,9 +174,9 @@ class Rules:
     def _recurrence(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
         """Runs that came back and stay away are missed."""
         away_s = self._kafka.loop.now_s - query.runs[-1][1]
-        if query.is_recurring and event.total_lag and event.status == "FINISHED":
-            if away_s > 3 * (query.interval_s or 0.0) + _SLACK_S:
-                yield f"FINISHED, and its runs stay away for {away_s:.0f} s"
+        is_away = query.is_recurring and away_s > 3 * (query.interval_s or 0.0) + _SLACK_S
+        if is_away and event.total_lag and event.status == "FINISHED":
+            yield f"FINISHED, and its runs stay away for {away_s:.0f} s"
 
 
 def _judged(event: LagEvent) -> Iterator[tuple[tuple[str, int] | None, str, int | None, int]]:
@@ -192,17 +186,20 @@ def _judged(event: LagEvent) -> Iterator[tuple[tuple[str, int] | None, str, int 
     for topic in event.topics:
         for p in topic.partitions:
             is_own = is_own and p.status not in _OF_A_WINDOW
-            yield (topic.topic_id or "", p.partition), p.status, p.processed_offset, p.lag or 0
+            yield (topic.topic, p.partition), p.status, p.processed_offset, p.lag or 0
     if is_own:
         yield None, event.status, None, event.total_lag or 0
 
 
-def _is_over(alarm: _Alarm, now: _Alarm, query: SimulatedQuery) -> bool:
+def _is_over(
+    alarm: _Alarm, now: _Alarm, query: SimulatedQuery, key: tuple[str, int] | None
+) -> bool:
     """Whether there is evidence against the alarm."""
     if alarm.status in _OF_AN_END:
         last = alarm.event.observation_offset or -1
         return any(at > last and at not in query.written_again for at, _ in query.arrived)
-    if not alarm.is_handed_over or not now.lag or alarm.has_fallen:
+    has_fallen = query.fell_s.get(key, -inf) > alarm.at_s
+    if not alarm.is_handed_over or not now.lag or has_fallen:
         return True
     if alarm.status == "STALL":
         resumed_s = max(query.completed_s, query.runs[-1][0])

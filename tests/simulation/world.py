@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -102,7 +102,7 @@ class World:
                 await self.trouble()
                 await self.rest()
         finally:
-            self.trace.hand_overs = self.invariants.rules.hand_overs
+            self.trace.hand_overs = len(self.invariants.rules.hand_overs)
             heartbeats.cancel()
             for instance in self._started:
                 instance.kill()
@@ -219,7 +219,7 @@ class World:
         self.start_query()
 
     def start_query(
-        self, name: str | None = None, topics: list[str] | None = None
+        self, name: str | None = None, topics: list[str] | None = None, *clocks_ms: Sequence[int]
     ) -> SimulatedQuery | None:
         """A new query. None: there are enough."""
         if len(self.queries) >= _MOST_QUERIES:
@@ -231,7 +231,7 @@ class World:
         level: IsolationLevel = "read_committed" if self._reads_committed else "read_uncommitted"
         query = SimulatedQuery(self.kafka, self.random, number, sorted(topics), name, level)
         self.queries[query.query_id] = query
-        query.start()
+        query.start(*clocks_ms)
         self.trace.add(f"{query.name} starts on {query.topics}")
         return query
 
@@ -295,7 +295,8 @@ class World:
 def simulate(
     seed: int, hours: float, rules: Collection[str] = RULES, kind: type[World] = World
 ) -> Trace:
-    """Run a seed of a kind of world under these rules; what happened. Raises Violation, with the end of the trace."""
+    """Run a seed of a kind of world under these rules; what happened. Raises Violation, with the
+    end of the trace."""
     with virtual_time(seed) as loop, ExitStack() as stack:
         for target, value in _INTERVALS.items():
             stack.enter_context(mock.patch(target, value))
