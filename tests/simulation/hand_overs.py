@@ -12,6 +12,8 @@ from tests.simulation.world import World
 _TICK_S: Final = 10.0
 _WARM_UP_S: Final = 1_500.0
 _FAILING_S: Final = 900.0
+_FAILING: Final = ("hung", "dead")
+"""Queries whose last batch never ends."""
 _EXPECTED: Final = {
     "well": "OK",
     "slow": "WARN",
@@ -67,7 +69,10 @@ class HandOvers(World):
                 is_failing = self.loop.now_s > _FAILING_S
                 for log in self.kafka.topics[query.topics[0]].logs:
                     log.grow(1_000, self.loop.now_s)
-                if query.name == "dead" and is_failing:
+                if is_failing and query.batch_began_s is None and query.name in _FAILING:
+                    query.batch_began_s = self.loop.now_s
+                    query.heartbeat()
+                elif query.name == "dead" and is_failing:
                     query.end("dead")
                 elif query.name.startswith("slow"):
                     if tick % 6 == 0 or query.name == "slow":

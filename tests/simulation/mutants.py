@@ -266,4 +266,16 @@ MUTANTS: Final = (
             "",
         ),
     ),
+    _of_hand_overs(
+        "a batch of a dead driver runs",
+        (
+            "evaluation.evaluator:Evaluator.evaluate",
+            "fields.update(running_batch=None, activity=None)",
+            "pass",
+        ),
+    ),
+    _of_hand_overs(
+        "a batch is never overdue",
+        ("evaluation.query_history:QueryHistory.overdue", "if not usual_s or", "if True or"),
+    ),
 )

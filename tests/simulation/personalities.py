@@ -30,6 +30,18 @@ class Personality(NamedTuple):
     is_usual: bool = False
 
 
+TABLE: Final[list[Personality]] = []
+_Act = Callable[["World"], "str | None"]
+
+
+def _personality(name: str, weight: int, is_usual: bool = False) -> Callable[[_Act], _Act]:
+    def enter(act: _Act) -> _Act:
+        TABLE.append(Personality(name, weight, act, is_usual))
+        return act
+
+    return enter
+
+
 def _topic(world: World) -> Topic:
     return world.kafka.topics[world.random.choice(world.source_topics())]
 
@@ -37,6 +49,7 @@ def _topic(world: World) -> Topic:
 # Brokers
 
 
+@_personality("lossy", 2, is_usual=True)
 def _lose(world: World) -> str:
     network = world.kafka.network
     network.loss = world.random.choice((0.0, 0.02, 0.2))
@@ -44,6 +57,7 @@ def _lose(world: World) -> str:
     return f"the network loses {network.loss:.0%}, {network.slow:.0%} late"
 
 
+@_personality("away", 1, is_usual=True)
 def _cut_off(world: World) -> str:
     seconds = world.random.choice((5.0, 30.0, 120.0, 600.0))
     world.kafka.network.is_away = True
@@ -51,6 +65,7 @@ def _cut_off(world: World) -> str:
     return f"Kafka is away for {seconds:g} s"
 
 
+@_personality("leaders move", 3, is_usual=True)
 def _move_leader(world: World) -> str:
     topic = _topic(world)
     number = world.random.randrange(len(topic.logs))
@@ -58,6 +73,7 @@ def _move_leader(world: World) -> str:
     return f"{topic.name}[{number}] is led by {leader}"
 
 
+@_personality("deleted records", 2, is_usual=True)
 def _retain(world: World) -> str:
     """Deletes records, whether they were read or not."""
     topic = _topic(world)
@@ -66,6 +82,7 @@ def _retain(world: World) -> str:
     return f"retention deletes records of {topic.name}"
 
 
+@_personality("recreated topics", 2, is_usual=True)
 def _create_anew(world: World) -> str:
     topic = _topic(world)
     world.kafka.delete_topic(topic.name)
@@ -73,25 +90,32 @@ def _create_anew(world: World) -> str:
     return f"{topic.name} is created anew"
 
 
+@_personality("added partitions", 1, is_usual=True)
 def _add_partition(world: World) -> str:
     topic = _topic(world)
     world.kafka.add_partition(topic.name)
     return f"{topic.name} has {len(topic.logs)} partitions"
 
 
-def _lie(kind: str) -> Callable[[World], str]:
-    """Once or for 5 s, one broker's metadata answers that a topic is `unknown` (error 3), or leaves
-    it out."""
-
-    def lie(world: World) -> str:
-        node, name = world.random.choice(world.kafka.nodes), _topic(world).name
-        is_once = world.random.random() < 0.5
-        world.kafka.lies[node, name] = kind, 0.0 if is_once else world.loop.now_s + 5.0
-        return f"broker {node} answers that {name} is {kind}"
-
-    return lie
+@_personality("stale metadata", 6)
+def _deny(world: World) -> str:
+    """One broker's metadata answers that a topic is unknown (error 3), once or for 5 s."""
+    return _lie(world, "unknown")
 
 
+@_personality("answers without a topic", 3)
+def _omit(world: World) -> str:
+    return _lie(world, "absent")
+
+
+def _lie(world: World, kind: str) -> str:
+    node, name = world.random.choice(world.kafka.nodes), _topic(world).name
+    is_once = world.random.random() < 0.5
+    world.kafka.lies[node, name] = kind, 0.0 if is_once else world.loop.now_s + 5.0
+    return f"broker {node} answers that {name} is {kind}"
+
+
+@_personality("open transactions", 2)
 def _open_transaction(world: World) -> str:
     """Records are appended, and readers of committed ones see none before it ends."""
     topic, seconds = _topic(world), world.random.choice((30.0, 300.0, 1_800.0))
@@ -101,6 +125,7 @@ def _open_transaction(world: World) -> str:
     return f"a transaction is open in {topic.name} for {seconds:g} s"
 
 
+@_personality("markers at the end", 4)
 def _mark(world: World) -> str:
     """Markers are the last records."""
     topic = _topic(world)
@@ -109,6 +134,7 @@ def _mark(world: World) -> str:
     return f"{topic.name} ends with markers"
 
 
+@_personality("truncation", 2)
 def _truncate(world: World) -> str:
     topic = _topic(world)
     log = world.random.choice(topic.logs)
@@ -116,6 +142,7 @@ def _truncate(world: World) -> str:
     return f"{topic.name} has lost its last records"
 
 
+@_personality("expiring sessions", 3)
 def _expire(world: World) -> str | None:
     """The coordinator hears nothing of a member that lives."""
     groups = world.kafka.groups.values()
@@ -127,12 +154,14 @@ def _expire(world: World) -> str | None:
     return f"the session of {member.process} expires"
 
 
+@_personality("throttling", 3)
 def _throttle(world: World) -> str:
     node = world.random.choice(world.kafka.nodes)
     world.kafka.throttled_until_s[node] = world.loop.now_s + 120.0
     return f"broker {node} is throttled"
 
 
+@_personality("moving coordinator", 2)
 def _move_coordinator(world: World) -> str:
     seconds = world.random.choice((1.0, 15.0))
     world.kafka.coordinator_moves_until_s = world.loop.now_s + seconds
@@ -142,6 +171,7 @@ def _move_coordinator(world: World) -> str:
 # Drivers
 
 
+@_personality("copies", 5)
 def _repeat(world: World) -> str | None:
     """What a driver has just written comes again, up to minutes later."""
     query = world.random.choice(list(world.queries.values()))
@@ -152,13 +182,15 @@ def _repeat(world: World) -> str | None:
     return f"a message of {query.name} is repeated"
 
 
+@_personality("same names", 2)
 def _same_name(world: World) -> str | None:
     """Another query has the name of one that runs beside it, or that has ended."""
     other = world.random.choice(list(world.queries.values()))
     query = world.start_query(name=other.name)
-    return query and f"{query.query_id[:8]} has the name of {other.query_id[:8]} ({other.life})"
+    return None if query is None else f"{query.query_id} is {other.name} too"
 
 
+@_personality("interrupts", 2)
 def _interrupt(world: World) -> str | None:
     """Control-C ends the query, without an exception, and then its driver."""
     if not (running := world.running()):
@@ -168,6 +200,7 @@ def _interrupt(world: World) -> str | None:
     return f"{query.name} is interrupted"
 
 
+@_personality("recurring runs", 1)
 def _recur(world: World) -> str | None:
     """Runs read all there is and end, come back at an interval, and then stay away."""
     query = world.start_query()
@@ -179,6 +212,7 @@ def _recur(world: World) -> str | None:
     return f"{query.name} runs each {query.interval_s:g} s"
 
 
+@_personality("long batches", 4)
 def _overrun(world: World) -> str | None:
     """A batch takes far longer than usual. Its tasks end all the time."""
     if not (running := world.running()):
@@ -188,45 +222,20 @@ def _overrun(world: World) -> str | None:
     return f"a batch of {query.name} takes long"
 
 
+@_personality("foreign topics", 1)
 def _read_elsewhere(world: World) -> str | None:
     """The checkpoint of a query that reads another cluster, as it seems with a wrong setting."""
     query = world.start_query(topics=[FOREIGN])
-    if query is not None:
-        query.positions = {FOREIGN: {0: 500}}
-        query.complete_batch(1.0)
-    return query and f"{query.name} reads a topic of another cluster"
-
-
-BROKERS: Final = (
-    Personality("lossy", 2, _lose, is_usual=True),
-    Personality("away", 1, _cut_off, is_usual=True),
-    Personality("leaders move", 3, _move_leader, is_usual=True),
-    Personality("deleted records", 2, _retain, is_usual=True),
-    Personality("recreated topics", 2, _create_anew, is_usual=True),
-    Personality("added partitions", 1, _add_partition, is_usual=True),
-    Personality("stale metadata", 6, _lie("unknown")),
-    Personality("answers without a topic", 3, _lie("absent")),
-    Personality("open transactions", 2, _open_transaction),
-    Personality("markers at the end", 4, _mark),
-    Personality("truncation", 2, _truncate),
-    Personality("expiring sessions", 3, _expire),
-    Personality("throttling", 3, _throttle),
-    Personality("moving coordinator", 2, _move_coordinator),
-)
-DRIVERS: Final = (
-    Personality("copies", 5, _repeat),
-    Personality("same names", 2, _same_name),
-    Personality("interrupts", 2, _interrupt),
-    Personality("recurring runs", 1, _recur),
-    Personality("long batches", 4, _overrun),
-    Personality("foreign topics", 1, _read_elsewhere),
-)
+    if query is None:
+        return None
+    query.positions = {FOREIGN: {0: 500}}
+    query.complete_batch(1.0)
+    return f"{query.name} reads a topic of another cluster"
 
 
 def personalities_of(seed: int) -> list[Personality]:
     """Those of a world. Half of the worlds have only the usual ones."""
     chosen = random.Random(f"personalities {seed}")
-    table = (*BROKERS, *DRIVERS)
-    rare = [each for each in table if not each.is_usual]
+    rare = [each for each in TABLE if not each.is_usual]
     picked = chosen.sample(rare, chosen.choice((0, 0, 0, 3, 5, len(rare))))
-    return [each for each in table if each.is_usual or each in picked]
+    return [each for each in TABLE if each.is_usual or each in picked]

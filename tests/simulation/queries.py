@@ -121,7 +121,7 @@ class SimulatedQuery:
                     done[number] = min(at, end) + int(share * max(0, end - at))
                 lags[name, number] = log.end_at(now_s) - at, log.end - done.get(number, at)
         total = [sum(lag) for lag in zip(*lags.values(), strict=True)] or (0, 0)
-        for key, (before, after) in {**lags, None: total}.items():
+        for key, (before, after) in (*lags.items(), (None, total)):
             if after < before:
                 self.fell_s[key] = now_s
         self._batch_id = 0 if self._batch_id is None else self._batch_id + 1
