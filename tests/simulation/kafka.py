@@ -65,6 +65,11 @@ class Log:
         self.grow(1, at_s)
         self.markers = markers
 
+    def begin(self, at_s: float, lasts_s: float) -> None:
+        """Append a transaction's records. Readers of committed ones see none before it ends."""
+        self.transactions.append((self.end, at_s + lasts_s))
+        self.grow(1_000, at_s)
+
     def truncate(self, count: int, at_s: float) -> None:
         """Lose the last records, as under a leader that had not caught up."""
         self.end = max(self.start, self.end - count)

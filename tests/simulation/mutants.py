@@ -48,7 +48,8 @@ def _of_hand_overs(name: str, *replacements: tuple[str, str, str]) -> Mutant:
 
 
 def _replaced(path: str, texts: list[tuple[str, str]]) -> Any:
-    """`path` is `module:Class.method` or `module:function`, below the service by default."""
+    """`path` is `module:Class.method` or `module:function`, below the service by default. The module
+    is the one that calls the function."""
     module_name, _, qualified = path.partition(":")
     package = "" if module_name.startswith("sparklag_") else f"{_SERVICE}."
     module = import_module(f"{package}{module_name}")
@@ -56,13 +57,14 @@ def _replaced(path: str, texts: list[tuple[str, str]]) -> Any:
     owner: Any = module
     for each in owners:
         owner = getattr(owner, each)
-    source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+    function = getattr(owner, name)
+    source = textwrap.dedent(inspect.getsource(function))
     for old, new in texts:
         if source.count(old) != 1:
             raise ValueError(f"{path} has {source.count(old)} times: {old}")
         source = source.replace(old, new)
     namespace: dict[str, Any] = {}
-    exec(f"from __future__ import annotations\n{source}", vars(module), namespace)
+    exec(f"from __future__ import annotations\n{source}", function.__globals__, namespace)
     return mock.patch.object(owner, name, namespace[name])
 
 
@@ -253,7 +255,7 @@ MUTANTS: Final = (
     _of_hand_overs(
         "a change of owner counts as progress of the query",
         (
-            "evaluation.query_history:resume_history",
+            "evaluation.stage:resume_history",
             'first_read_s is not None or event.behind_since or event.status in ("STALL", "STOP")',
             "False",
         ),
@@ -261,7 +263,7 @@ MUTANTS: Final = (
     _of_hand_overs(
         "a change of owner forgets how the lag of partitions has changed",
         (
-            "evaluation.trends:resume_trends",
+            "evaluation.query_history:resume_trends",
             "rises=rises, unmoved=unmoved, flags=flags",
             "",
         ),

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tests.simulation.kafka import Topic
+from tests.simulation.kafka import Log, Topic
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -23,214 +23,158 @@ _REPEATED_S: Final = 120.0
 
 class Personality(NamedTuple):
     name: str
+    """What it does."""
     weight: int
     """How often, compared with the others and with what else happens."""
-    act: Callable[[World], str | None]
-    """Does it once; the line of the trace, if it was done."""
+    act: Callable[[World], Any]
+    """Does it once; what it was done to, or None."""
     is_usual: bool = False
-
-
-TABLE: Final[list[Personality]] = []
-_Act = Callable[["World"], "str | None"]
-
-
-def _personality(name: str, weight: int, is_usual: bool = False) -> Callable[[_Act], _Act]:
-    def enter(act: _Act) -> _Act:
-        TABLE.append(Personality(name, weight, act, is_usual))
-        return act
-
-    return enter
 
 
 def _topic(world: World) -> Topic:
     return world.kafka.topics[world.random.choice(world.source_topics())]
 
 
-# Brokers
+def _log(world: World) -> Log:
+    return world.random.choice(_topic(world).logs)
 
 
-@_personality("lossy", 2, is_usual=True)
 def _lose(world: World) -> str:
     network = world.kafka.network
     network.loss = world.random.choice((0.0, 0.02, 0.2))
     network.slow = world.random.choice((0.0, 0.02, 0.1))
-    return f"the network loses {network.loss:.0%}, {network.slow:.0%} late"
+    return f"{network.loss:.0%}, {network.slow:.0%} late"
 
 
-@_personality("away", 1, is_usual=True)
 def _cut_off(world: World) -> str:
     seconds = world.random.choice((5.0, 30.0, 120.0, 600.0))
     world.kafka.network.is_away = True
     world.loop.call_world(seconds, setattr, world.kafka.network, "is_away", False)
-    return f"Kafka is away for {seconds:g} s"
+    return f"{seconds:g} s"
 
 
-@_personality("leaders move", 3, is_usual=True)
 def _move_leader(world: World) -> str:
     topic = _topic(world)
     number = world.random.randrange(len(topic.logs))
     leader = topic.logs[number].leader = world.random.choice([None, *world.kafka.nodes])
-    return f"{topic.name}[{number}] is led by {leader}"
+    return f"{topic.name}[{number}] to {leader}"
 
 
-@_personality("deleted records", 2, is_usual=True)
 def _retain(world: World) -> str:
-    """Deletes records, whether they were read or not."""
     topic = _topic(world)
     for log in topic.logs:
         log.delete_before(log.end - world.random.choice((0, 10, 1_000)))
-    return f"retention deletes records of {topic.name}"
+    return topic.name
 
 
-@_personality("recreated topics", 2, is_usual=True)
 def _create_anew(world: World) -> str:
     topic = _topic(world)
     world.kafka.delete_topic(topic.name)
-    world.kafka.create_topic(topic.name, len(topic.logs))
-    return f"{topic.name} is created anew"
-
-
-@_personality("added partitions", 1, is_usual=True)
-def _add_partition(world: World) -> str:
-    topic = _topic(world)
-    world.kafka.add_partition(topic.name)
-    return f"{topic.name} has {len(topic.logs)} partitions"
-
-
-@_personality("stale metadata", 6)
-def _deny(world: World) -> str:
-    """One broker's metadata answers that a topic is unknown (error 3), once or for 5 s."""
-    return _lie(world, "unknown")
-
-
-@_personality("answers without a topic", 3)
-def _omit(world: World) -> str:
-    return _lie(world, "absent")
+    return world.kafka.create_topic(topic.name, len(topic.logs)).name
 
 
 def _lie(world: World, kind: str) -> str:
     node, name = world.random.choice(world.kafka.nodes), _topic(world).name
     is_once = world.random.random() < 0.5
     world.kafka.lies[node, name] = kind, 0.0 if is_once else world.loop.now_s + 5.0
-    return f"broker {node} answers that {name} is {kind}"
+    return f"{name} by {node}"
 
 
-@_personality("open transactions", 2)
-def _open_transaction(world: World) -> str:
-    """Records are appended, and readers of committed ones see none before it ends."""
-    topic, seconds = _topic(world), world.random.choice((30.0, 300.0, 1_800.0))
-    log = world.random.choice(topic.logs)
-    log.transactions.append((log.end, world.loop.now_s + seconds))
-    log.grow(1_000, world.loop.now_s)
-    return f"a transaction is open in {topic.name} for {seconds:g} s"
-
-
-@_personality("markers at the end", 4)
-def _mark(world: World) -> str:
-    """Markers are the last records."""
-    topic = _topic(world)
-    for log in topic.logs:
-        log.mark_end(world.loop.now_s)
-    return f"{topic.name} ends with markers"
-
-
-@_personality("truncation", 2)
-def _truncate(world: World) -> str:
-    topic = _topic(world)
-    log = world.random.choice(topic.logs)
-    log.truncate(world.random.choice((1, 100)), world.loop.now_s)
-    return f"{topic.name} has lost its last records"
-
-
-@_personality("expiring sessions", 3)
-def _expire(world: World) -> str | None:
-    """The coordinator hears nothing of a member that lives."""
+def _expire(world: World) -> object:
     groups = world.kafka.groups.values()
     members = [(group, member) for group in groups for member in group.members]
     if not members:
         return None
     group, member = world.random.choice(members)
     group.expel(member)
-    return f"the session of {member.process} expires"
+    return member.process
 
 
-@_personality("throttling", 3)
-def _throttle(world: World) -> str:
+def _throttle(world: World) -> int:
     node = world.random.choice(world.kafka.nodes)
     world.kafka.throttled_until_s[node] = world.loop.now_s + 120.0
-    return f"broker {node} is throttled"
+    return node
 
 
-@_personality("moving coordinator", 2)
-def _move_coordinator(world: World) -> str:
+def _move_coordinator(world: World) -> float:
     seconds = world.random.choice((1.0, 15.0))
     world.kafka.coordinator_moves_until_s = world.loop.now_s + seconds
-    return f"the coordinator moves for {seconds:g} s"
+    return seconds
 
 
-# Drivers
-
-
-@_personality("copies", 5)
 def _repeat(world: World) -> str | None:
-    """What a driver has just written comes again, up to minutes later."""
     query = world.random.choice(list(world.queries.values()))
     if not query.arrived or query.arrived[-1][1] < world.loop.now_s - _REPEATED_S:
         return None
     observation = world.random.choice([each for _, each in query.written[-3:]])
     world.loop.call_world(world.random.choice((0.01, 30.0, _REPEATED_S)), query.send, observation)
-    return f"a message of {query.name} is repeated"
+    return query.name
 
 
-@_personality("same names", 2)
-def _same_name(world: World) -> str | None:
-    """Another query has the name of one that runs beside it, or that has ended."""
-    other = world.random.choice(list(world.queries.values()))
-    query = world.start_query(name=other.name)
-    return None if query is None else f"{query.query_id} is {other.name} too"
+def _interrupt(world: World) -> None:
+    for query in world.running()[:1]:
+        query.end("finished", driver_end=world.random.choice((None, "stopped", "exited")))
 
 
-@_personality("interrupts", 2)
-def _interrupt(world: World) -> str | None:
-    """Control-C ends the query, without an exception, and then its driver."""
-    if not (running := world.running()):
-        return None
-    query = world.random.choice(running)
-    query.end("finished", driver_end=world.random.choice((None, "stopped", "exited")))
-    return f"{query.name} is interrupted"
-
-
-@_personality("recurring runs", 1)
-def _recur(world: World) -> str | None:
-    """Runs read all there is and end, come back at an interval, and then stay away."""
+def _recur(world: World) -> None:
     query = world.start_query()
-    if query is None:
-        return None
-    query.interval_s = world.random.choice((60.0, 120.0))
-    for run in range(_RECURRING_RUNS):
-        world.loop.call_world(run * query.interval_s, query.run_once)
-    return f"{query.name} runs each {query.interval_s:g} s"
+    if query is not None:
+        query.interval_s = world.random.choice((60.0, 120.0))
+        for run in range(_RECURRING_RUNS):
+            world.loop.call_world(run * query.interval_s, query.run_once)
 
 
-@_personality("long batches", 4)
-def _overrun(world: World) -> str | None:
-    """A batch takes far longer than usual. Its tasks end all the time."""
-    if not (running := world.running()):
-        return None
-    query = world.random.choice(running)
-    query.batch_began_s = world.loop.now_s
-    return f"a batch of {query.name} takes long"
+def _overrun(world: World) -> None:
+    for query in world.running()[-1:]:
+        query.batch_began_s = world.loop.now_s
 
 
-@_personality("foreign topics", 1)
-def _read_elsewhere(world: World) -> str | None:
-    """The checkpoint of a query that reads another cluster, as it seems with a wrong setting."""
+def _read_elsewhere(world: World) -> None:
     query = world.start_query(topics=[FOREIGN])
-    if query is None:
-        return None
-    query.positions = {FOREIGN: {0: 500}}
-    query.complete_batch(1.0)
-    return f"{query.name} reads a topic of another cluster"
+    if query is not None:
+        query.positions = {FOREIGN: {0: 500}}
+        query.complete_batch(1.0)
+
+
+def _same_name(world: World) -> object:
+    return world.start_query(world.random.choice(list(world.queries.values())).name)
+
+
+TABLE: Final = (
+    Personality("the network loses some", 2, _lose, is_usual=True),
+    Personality("Kafka is away", 1, _cut_off, is_usual=True),
+    Personality("a leader moves, or is away", 3, _move_leader, is_usual=True),
+    Personality("retention deletes records, read or not", 2, _retain, is_usual=True),
+    Personality("a topic is created anew", 2, _create_anew, is_usual=True),
+    Personality(
+        "a topic gets a partition",
+        1,
+        lambda world: world.kafka.add_partition(_topic(world).name),
+        is_usual=True,
+    ),
+    Personality("stale metadata: unknown, once or for 5 s", 6, lambda w: _lie(w, "unknown")),
+    Personality("an answer without a topic", 3, lambda w: _lie(w, "absent")),
+    Personality(
+        "an open transaction",
+        2,
+        lambda w: _log(w).begin(w.loop.now_s, w.random.choice((30.0, 300.0, 1_800.0))),
+    ),
+    Personality("markers are the last records", 4, lambda w: _log(w).mark_end(w.loop.now_s)),
+    Personality(
+        "the last records are lost",
+        2,
+        lambda w: _log(w).truncate(w.random.choice((1, 100)), w.loop.now_s),
+    ),
+    Personality("the session of a living member expires", 3, _expire),
+    Personality("a broker is throttled", 3, _throttle),
+    Personality("the coordinator moves", 2, _move_coordinator),
+    Personality("a message comes again, up to minutes later", 5, _repeat),
+    Personality("a query has the name of another", 2, _same_name),
+    Personality("Control-C ends a query, then its driver", 2, _interrupt),
+    Personality("runs end, come back, and then stay away", 1, _recur),
+    Personality("a batch takes far longer than usual", 4, _overrun),
+    Personality("a checkpoint is of another cluster", 1, _read_elsewhere),
+)
 
 
 def personalities_of(seed: int) -> list[Personality]:

@@ -78,12 +78,12 @@ class World:
 
     def __init__(self, loop: VirtualLoop, seed: int, rules: Collection[str] = RULES) -> None:
         self.trace = Trace(loop)
-        self.loop = loop
-        self.random = random.Random(seed)
-        self.kafka = SimulatedKafka(loop, self.random)
+        self.loop: VirtualLoop = loop
+        self.random: random.Random = random.Random(seed)
+        self.kafka: SimulatedKafka = SimulatedKafka(loop, self.random)
         self.queries: dict[str, SimulatedQuery] = {}
         self._personalities = personalities_of(seed)
-        self._reads_committed = "open transactions" in {p.name for p in self._personalities}
+        self._reads_committed = "an open transaction" in {p.name for p in self._personalities}
         self._settings = _settings()
         self.invariants = Invariants(
             self.kafka, self.queries, self.trace.add_record, self._settings.silent_after_s, rules
@@ -190,9 +190,7 @@ class World:
     # What happens
 
     def _act(self, personality: Personality) -> None:
-        line = personality.act(self)
-        if line is not None:
-            self.trace.add(line)
+        self.trace.add(f"{personality.name}: {personality.act(self)}")
 
     def _create_topic(self) -> str:
         self._topics += 1
