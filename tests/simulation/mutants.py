@@ -48,8 +48,8 @@ def _of_hand_overs(name: str, *replacements: tuple[str, str, str]) -> Mutant:
 
 
 def _replaced(path: str, texts: list[tuple[str, str]]) -> Any:
-    """`path` is `module:Class.method` or `module:function`, below the service by default. The module
-    is the one that calls the function."""
+    """`path` is `module:Class.method` or `module:function`, below the service by default, in the
+    module that calls it."""
     module_name, _, qualified = path.partition(":")
     package = "" if module_name.startswith("sparklag_") else f"{_SERVICE}."
     module = import_module(f"{package}{module_name}")
