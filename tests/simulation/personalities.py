@@ -136,8 +136,8 @@ def _read_elsewhere(world: World) -> None:
         query.complete_batch(1.0)
 
 
-def _same_name(world: World) -> object:
-    return world.start_query(world.random.choice(list(world.queries.values())).name)
+def _same_name(world: World) -> None:
+    world.start_query(world.random.choice(list(world.queries.values())).name)
 
 
 TABLE: Final = (

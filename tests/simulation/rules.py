@@ -166,7 +166,8 @@ class Rules:
             for p in topic.partitions:
                 log, now_s = log_of.logs[p.partition], self._kafka.loop.now_s
                 first = log.stable_end(now_s - _SLACK_S)
-                is_open = first == log.stable_end(now_s) < log.end
+                is_old = first < log.end_at(now_s - _SLACK_S)
+                is_open = is_old and first == log.stable_end(now_s) < log.end
                 if is_open and p.lag == 0 and getattr(p, "open_transaction", None) is None:
                     waiting = log.end - first
                     yield f"{topic.topic}[{p.partition}]: {waiting} records wait, and it is silent"

@@ -190,7 +190,8 @@ class World:
     # What happens
 
     def _act(self, personality: Personality) -> None:
-        self.trace.add(f"{personality.name}: {personality.act(self)}")
+        of_what = personality.act(self)
+        self.trace.add(personality.name + ("" if of_what is None else f": {of_what}"))
 
     def _create_topic(self) -> str:
         self._topics += 1
