@@ -9,7 +9,7 @@ from typing import Final
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from tests.simulation.clock import Process
-from tests.simulation.kafka import SimulatedKafka
+from tests.simulation.kafka import Log, SimulatedKafka
 from tests.simulation.personalities import FOREIGN
 from tests.simulation.queries import SimulatedQuery
 
@@ -87,13 +87,18 @@ class Rules:
 
     def _behind_s(self, topic: TopicLag, partition: PartitionLag) -> Iterator[float]:
         """Since when records wait in the partition that can be read."""
-        described = self._kafka.topics_by_id.get(topic.topic_id or "")
-        if described is not None and partition.lag and partition.processed_offset is not None:
-            log = described.logs[partition.partition]
+        log = self._log(topic, partition)
+        if log is not None and partition.lag and partition.processed_offset is not None:
             for at_s, end in log.ends:
                 if partition.processed_offset < end <= log.end - log.markers:
                     yield at_s
                     return
+
+    def _log(self, topic: TopicLag, partition: PartitionLag) -> Log | None:
+        described = self._kafka.topics_by_id.get(topic.topic_id or "")
+        if described is None or partition.partition >= len(described.logs):
+            return None
+        return described.logs[partition.partition]
 
     def _alarms(self, event: LagEvent, query: SimulatedQuery, writer: Process) -> Iterator[str]:
         """An alarm that another owner takes over is left by contrary evidence alone. So is the end
@@ -160,11 +165,12 @@ class Rules:
     def _transactions(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
         """Records behind an open transaction are told, where the query reads committed ones."""
         for topic in event.topics:
-            log_of = self._kafka.topics_by_id.get(topic.topic_id or "")
-            if log_of is None or topic.isolation_level != "read_committed":
+            if topic.isolation_level != "read_committed":
                 continue
             for p in topic.partitions:
-                log, now_s = log_of.logs[p.partition], self._kafka.loop.now_s
+                log, now_s = self._log(topic, p), self._kafka.loop.now_s
+                if log is None:
+                    continue
                 first = log.stable_end(now_s - _SLACK_S)
                 is_old = first < log.end_at(now_s - _SLACK_S)
                 is_open = is_old and first == log.stable_end(now_s) < log.end
@@ -200,10 +206,10 @@ def _is_over(
         last = alarm.event.observation_offset or -1
         return any(at > last and at not in query.written_again for at, _ in query.arrived)
     has_fallen = query.fell_s.get(key, -inf) > alarm.at_s
-    if not alarm.is_handed_over or not now.lag or has_fallen:
+    is_another_run = now.event.run_id != alarm.event.run_id
+    if not alarm.is_handed_over or is_another_run or not now.lag or has_fallen:
         return True
     if alarm.status == "STALL":
-        resumed_s = max(query.completed_s, query.runs[-1][0])
-        has_moved = now.position != alarm.position or resumed_s > alarm.at_s
+        has_moved = now.position != alarm.position or query.completed_s > alarm.at_s
         return has_moved or now.lag < alarm.lag
     return False
