@@ -32,6 +32,7 @@ varint: Callable[[int], bytes] = UnsignedVarInt32.encode
 _ONE_POLL_MS: Final = 1_000
 _FETCH_RETRY_S: Final = 0.5
 _PORT: Final = 9_000
+_THROTTLE_S: Final = 1.5
 _VERSIONS: Final = dict.fromkeys(range(80), (0, 20))
 _int32 = struct.Struct(">i").pack
 
@@ -321,9 +322,15 @@ class SimulatedConnection:
         prepared = request.prepare(_VERSIONS)
         answer = {2: self._list_offsets, 3: self._metadata}[prepared.API_KEY]
         response = await asyncio.wait_for(
-            self._kafka.exchange(lambda: answer(prepared.encode())), self.timeout_s
+            self._answered(lambda: answer(prepared.encode())), self.timeout_s
         )
         return prepared.RESPONSE_TYPE.decode(BytesIO(response))
+
+    async def _answered(self, execute: Callable[[], bytes]) -> bytes:
+        throttled_s = self._kafka.throttled_until_s.get(self._node, 0.0) - self._kafka.loop.now_s
+        if throttled_s > 0:
+            await asyncio.sleep(min(throttled_s, _THROTTLE_S))
+        return await self._kafka.exchange(execute)
 
     def drop(self, connection: object) -> None:
         pass
@@ -332,6 +339,7 @@ class SimulatedConnection:
         self._is_closed = True
 
     def _list_offsets(self, body: bytes) -> bytes:
+        is_committed = body[4] == 1
         (count,) = struct.unpack_from(">i", body, 5)
         at, topics = 9, []
         for _ in range(count):
@@ -344,18 +352,23 @@ class SimulatedConnection:
             for _ in range(partitions):
                 number, spec = struct.unpack_from(">iq", body, at)
                 at += 12
-                answers.append(struct.pack(">ihqq", *self._offset(name, number, spec)))
+                answers.append(
+                    struct.pack(">ihqq", *self._offset(name, number, spec, is_committed))
+                )
             topics.append(string(name) + _int32(len(answers)) + b"".join(answers))
         return struct.pack(">ii", 0, len(topics)) + b"".join(topics)
 
-    def _offset(self, name: str, number: int, spec: int) -> tuple[int, int, int, int]:
+    def _offset(
+        self, name: str, number: int, spec: int, is_committed: bool
+    ) -> tuple[int, int, int, int]:
         topic = self._kafka.topics.get(name)
         if topic is None or number >= len(topic.logs):
             return number, 3, -1, -1
         log = topic.logs[number]
         if log.leader != self._node:
             return number, 6, -1, -1
-        return number, 0, -1, log.end if spec == -1 else log.start
+        end = log.stable_end(self._kafka.loop.now_s) if is_committed else log.end
+        return number, 0, -1, end if spec == -1 else log.start
 
     def _metadata(self, body: bytes) -> bytes:
         names, at = [], 1
@@ -369,13 +382,15 @@ class SimulatedConnection:
             _int32(node) + compact_string("broker") + _int32(_PORT + node) + b"\0\0"
             for node in kafka.nodes
         )
-        topics = b"".join(self._described(name) for name in names)
+        lies = {name: kafka.lie(self._node, name) for name in names}
+        names = [name for name in names if lies[name] != "absent"]
+        topics = b"".join(self._described(name, lies[name] is not None) for name in names)
         head = _int32(0) + varint(len(kafka.nodes) + 1) + brokers
         cluster = compact_string("simulated") + _int32(0)
         return head + cluster + varint(len(names) + 1) + topics + b"\0"
 
-    def _described(self, name: str) -> bytes:
-        topic = self._kafka.topics.get(name)
+    def _described(self, name: str, is_unknown: bool) -> bytes:
+        topic = None if is_unknown else self._kafka.topics.get(name)
         logs = [] if topic is None else topic.logs
         partitions = b""
         for number, log in enumerate(logs):

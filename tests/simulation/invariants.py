@@ -4,7 +4,7 @@ here is computed by the service's code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -16,6 +16,7 @@ from tests.simulation.clock import Process
 from tests.simulation.instances import Instance
 from tests.simulation.kafka import SimulatedKafka, topic_id_text
 from tests.simulation.queries import SimulatedQuery
+from tests.simulation.rules import RULES, Rules
 
 _START_MS: Final = 1_790_000_000_000
 _MEASURING_S: Final = 6.0
@@ -43,8 +44,10 @@ class Invariants:
         queries: dict[str, SimulatedQuery],
         record: Callable[[ConsumerRecord], None],
         silent_after_s: float,
+        rules: Collection[str] = RULES,
     ) -> None:
         """`record` gets every appended record. A driver is gone after `silent_after_s`."""
+        self.rules = Rules(kafka, queries, rules)
         self._record = record
         self._silent_after_s = silent_after_s
         self._kafka = kafka
@@ -105,12 +108,12 @@ class Invariants:
         known = [topic.total_lag for topic in event.topics if topic.total_lag is not None]
         if event.total_lag != (sum(known) if known else None):
             raise Violation(f"{name}: total_lag {event.total_lag} is not the sum of {known}")
-        self._newer(event, query, name)
+        self._newer(event, query, writer, name)
         if event.observation_offset is not None:
             covered = self._covered.get(event.query_id, -1)
             self._covered[event.query_id] = max(covered, event.observation_offset)
 
-    def _newer(self, event: LagEvent, query: SimulatedQuery, name: str) -> None:
+    def _newer(self, event: LagEvent, query: SimulatedQuery, writer: Process, name: str) -> None:
         """A newer version is of no earlier observation; the dead stay dead until they speak."""
         newest = self.newest.get(event.query_id)
         if newest is not None:
@@ -127,10 +130,16 @@ class Invariants:
             if reported_nothing and newest.status == "STOP" != event.status:
                 raise Violation(f"{name}: it was STOP, is {event.status}, and nothing was reported")
         self.newest[event.query_id] = event
+        problem = self.rules.problem(event, writer)
+        if problem is not None:
+            raise Violation(f"{name}: {problem}")
 
     def _silence(self, event: LagEvent, query: SimulatedQuery, name: str) -> None:
+        first = event.observation_offset or 0
         since = [
-            at_s for offset, at_s in query.arrived if offset >= (event.observation_offset or 0)
+            at_s
+            for offset, at_s in query.arrived
+            if offset == first or (offset > first and offset not in query.written_again)
         ]
         longest_s = max(b - a for a, b in pairwise([*since, self._kafka.loop.now_s]))
         if longest_s < self._silent_after_s:
@@ -187,13 +196,14 @@ class Invariants:
         stood_still_s, went_on_s = writer.stood_still_s
         if went_on_s >= requested_s:
             requested_s = min(requested_s, stood_still_s - _MEASURING_S)
-        earliest = 0 if is_gone else log.end_at(requested_s)
+        ends = log.ends_since(requested_s)
+        earliest = 0 if is_gone else min(*ends, log.stable_end(requested_s))
         latest = partition.latest_offset
         assert latest is not None
-        if not earliest <= latest <= log.end:
+        if not earliest <= latest <= max(ends):
             raise Violation(
                 f"{where}: latest_offset {latest} was never between {measured_ms} and now:"
-                f" it was {earliest} to {log.end}"
+                f" it was {earliest} to {max(ends)}"
             )
 
     def _committed(self, partition: TopicPartition, offset: int) -> None:
@@ -278,7 +288,8 @@ class Invariants:
             raise Violation(f"{query.name}: its newest event is {age_s:.0f} s old ({query.life})")
         if query.is_unproven:
             return
-        if event.status not in _STATUSES[query.life]:
+        is_missed = query.interval_s is not None and event.status == "WARN"
+        if event.status not in _STATUSES[query.life] and not is_missed:
             raise Violation(f"{query.name} is {query.life}, and reported as {event.status}")
         self._ends_known(event)
         covered = self._covered.get(query.query_id, -1)
@@ -294,7 +305,9 @@ class Invariants:
     def _ends_known(self, event: LagEvent) -> None:
         """No log has grown since; so the lag of a dead query grows with its logs."""
         for topic in event.topics:
-            current = self._kafka.topics[topic.topic]
+            current = self._kafka.topics.get(topic.topic)
+            if current is None:
+                continue
             is_same = topic.topic_id == topic_id_text(current.topic_id)
             for partition in topic.partitions:
                 where = f"{event.query}: {topic.topic}[{partition.partition}]"

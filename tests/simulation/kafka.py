@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from aiokafka.errors import (
     IllegalGenerationError,
+    NotCoordinatorForGroupError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
@@ -46,12 +47,44 @@ class Log:
     records: list[ConsumerRecord] = field(default_factory=list)
     ends: list[tuple[float, int]] = field(default_factory=lambda: [(-1.0, 0)])
     """When the log ended where."""
+    transactions: list[tuple[int, float]] = field(default_factory=list)
+    """First offset and end of each transaction that stays open for long, seconds."""
+    markers: int = 0
+    """Records at the end that nobody can read: a transaction's markers."""
     waiters: dict[asyncio.Future[None], None] = field(default_factory=dict)
 
     def grow(self, count: int, at_s: float) -> None:
         """Append `count` records that nobody reads here."""
         self.end += count
+        self.markers = 0 if count else self.markers
         self.ends.append((at_s, self.end))
+
+    def mark_end(self, at_s: float) -> None:
+        """Append a transaction's marker."""
+        markers = self.markers + 1
+        self.grow(1, at_s)
+        self.markers = markers
+
+    def begin(self, at_s: float, lasts_s: float) -> None:
+        """Append a transaction's records. Readers of committed ones see none before it ends."""
+        self.transactions.append((self.end, at_s + lasts_s))
+        self.grow(1_000, at_s)
+
+    def truncate(self, count: int, at_s: float) -> None:
+        """Lose the last records, as under a leader that had not caught up."""
+        self.end = max(self.start, self.end - count)
+        self.markers = 0
+        self.ends.append((at_s, self.end))
+
+    def stable_end(self, since_s: float) -> int:
+        """The last stable offset: the first offset of the transactions open at `since_s` or
+        later."""
+        return min([self.end, *(first for first, end_s in self.transactions if end_s > since_s)])
+
+    def ends_since(self, at_s: float) -> list[int]:
+        """Where the log ended at that time and later."""
+        first = max(0, bisect_left(self.ends, (at_s, -1)) - 1)
+        return [end for _, end in self.ends[first:]]
 
     def wake(self) -> None:
         for waiter in list(self.waiters):
@@ -110,6 +143,12 @@ class SimulatedKafka:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[str, Topic] = {}
         self.groups: dict[str, Group] = {}
+        self.lies: dict[tuple[int, str], tuple[str, float]] = {}
+        """By broker and topic: what its metadata wrongly answers (`unknown` or `absent`), and until
+        when; 0: once."""
+        self.throttled_until_s: dict[int, float] = {}
+        """By broker."""
+        self.coordinator_moves_until_s = 0.0
         self.on_append: OnAppend = lambda record, writer: None
         self.on_send: OnEvent = lambda event, writer: None
         self.on_acknowledged: OnEvent = lambda event, writer: None
@@ -144,6 +183,24 @@ class SimulatedKafka:
         if outcome == "late" and may_be_late:
             self.loop.call_world(REQUEST_TIMEOUT_S + 10 * self._random.random(), arrive, False)
         return await response
+
+    def lie(self, node: int, topic: str) -> str | None:
+        """What the broker's metadata wrongly answers of the topic now."""
+        kind, until_s = self.lies.get((node, topic), (None, 0.0))
+        if until_s <= self.loop.now_s:
+            self.lies.pop((node, topic), None)
+        return kind if not until_s or until_s > self.loop.now_s else None
+
+    def heal(self) -> None:
+        """End every trouble, but for what was lost."""
+        self.network.loss, self.network.slow, self.network.is_away = 0.0, 0.0, False
+        self.lies.clear()
+        self.throttled_until_s.clear()
+        self.coordinator_moves_until_s = 0.0
+        for topic in self.topics.values():
+            for number, log in enumerate(topic.logs):
+                log.leader = self.nodes[number % len(self.nodes)]
+                log.transactions = [(at, min(s, self.loop.now_s)) for at, s in log.transactions]
 
     # Topics
 
@@ -263,9 +320,14 @@ class Group:
         """Counts them, so that the time-out of an earlier one is known as such."""
 
     def join(self, member: Member) -> asyncio.Future[None]:
-        """Join, or join again; done once the group has its next generation."""
+        """Join, or join again; done once the group has its next generation. Raises
+        NotCoordinatorForGroupError while its coordinator moves."""
+        self._require_coordinator()
         if member not in self.members:
             self.members.append(member)
+        if not member.heartbeats:
+            # It died while this was on its way.
+            self.lost(member)
         if not self._is_rebalancing:
             self._begin()
         member.clear()
@@ -290,12 +352,21 @@ class Group:
     ) -> None:
         """Raises IllegalGenerationError for a member of an earlier generation. One that knows that
         it is out has none: its commit is accepted while the group is empty."""
+        self._require_coordinator()
         is_current = member in self.members and generation == self.generation
         if not is_current and (self.members or generation >= 0):
             raise IllegalGenerationError("the group has another generation")
         for partition, offset in offsets.items():
             self.committed[partition] = offset
             self._kafka.on_commit(partition, offset, member.process)
+
+    def expel(self, member: Member) -> None:
+        """End its session. The response to its heartbeat, or to its request to join, tells it."""
+        joined, member.joined = member.joined, None
+        if joined is not None:
+            _fail(joined, IllegalGenerationError("the session has expired"))
+        self.leave(member)
+        member.set()
 
     def partitions_changed(self, topic: str) -> None:
         if any(member.topic == topic for member in self.members):
@@ -323,9 +394,11 @@ class Group:
 
     def _expire(self, member: Member) -> None:
         if member in self.members and not member.heartbeats:
-            self.leave(member)
-            # The response to a heartbeat, should it go on.
-            member.set()
+            self.expel(member)
+
+    def _require_coordinator(self) -> None:
+        if self._kafka.loop.now_s < self._kafka.coordinator_moves_until_s:
+            raise NotCoordinatorForGroupError("the group's coordinator moves")
 
     def _end_if_all_joined(self) -> None:
         if not self.members or any(member.joined is None for member in self.members):

@@ -15,6 +15,9 @@ from importlib import import_module
 from typing import Any, Final
 from unittest import mock
 
+from tests.simulation.hand_overs import HandOvers
+from tests.simulation.world import World
+
 _SERVICE: Final = "sparklag_service"
 
 
@@ -25,6 +28,7 @@ class Mutant:
     name: str
     seed: int
     replacements: tuple[tuple[str, str, str], ...]
+    kind: type[World] = World
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -39,8 +43,13 @@ def _mutant(name: str, seed: int, *replacements: tuple[str, str, str]) -> Mutant
     return Mutant(name, seed, replacements)
 
 
+def _of_hand_overs(name: str, *replacements: tuple[str, str, str]) -> Mutant:
+    return Mutant(name, 1, replacements, HandOvers)
+
+
 def _replaced(path: str, texts: list[tuple[str, str]]) -> Any:
-    """`path` is `module:Class.method` or `module:function`, below the service by default."""
+    """`path` is `module:Class.method` or `module:function`, below the service by default, in the
+    module that calls it."""
     module_name, _, qualified = path.partition(":")
     package = "" if module_name.startswith("sparklag_") else f"{_SERVICE}."
     module = import_module(f"{package}{module_name}")
@@ -48,13 +57,14 @@ def _replaced(path: str, texts: list[tuple[str, str]]) -> Any:
     owner: Any = module
     for each in owners:
         owner = getattr(owner, each)
-    source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+    function = getattr(owner, name)
+    source = textwrap.dedent(inspect.getsource(function))
     for old, new in texts:
         if source.count(old) != 1:
             raise ValueError(f"{path} has {source.count(old)} times: {old}")
         source = source.replace(old, new)
     namespace: dict[str, Any] = {}
-    exec(f"from __future__ import annotations\n{source}", vars(module), namespace)
+    exec(f"from __future__ import annotations\n{source}", function.__globals__, namespace)
     return mock.patch.object(owner, name, namespace[name])
 
 
@@ -241,5 +251,33 @@ MUTANTS: Final = (
             "read.offset, read.offset - at",
             "read.offset, read.offset - at + 1",
         ),
+    ),
+    _of_hand_overs(
+        "a change of owner counts as progress of the query",
+        (
+            "evaluation.stage:resume_history",
+            'first_read_s is not None or event.behind_since or event.status in ("STALL", "STOP")',
+            "False",
+        ),
+    ),
+    _of_hand_overs(
+        "a change of owner forgets how the lag of partitions has changed",
+        (
+            "evaluation.query_history:resume_trends",
+            "rises=rises, unmoved=unmoved, flags=flags",
+            "",
+        ),
+    ),
+    _of_hand_overs(
+        "a batch of a dead driver runs",
+        (
+            "evaluation.evaluator:Evaluator.evaluate",
+            "fields.update(running_batch=None, activity=None)",
+            "pass",
+        ),
+    ),
+    _of_hand_overs(
+        "a batch is never overdue",
+        ("evaluation.query_history:QueryHistory.overdue", "if not usual_s or", "if True or"),
     ),
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Sequence
+from math import inf
 from typing import Final, Literal
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_schemas import Batch, Cause, Observation, SourcePosition
+from sparklag_schemas import Batch, Cause, IsolationLevel, Observation, RunningBatch, SourcePosition
 from sparklag_schemas.codec import encode
 from sparklag_schemas.messages.topics import key_of, partition_of
 from tests.simulation.clock import epoch_ms
@@ -16,16 +18,23 @@ from tests.simulation.kafka import SimulatedKafka
 
 Life = Literal["running", "dead", "finished", "failed"]
 _BATCH_S: Final = 20.0
+_CLOCKS_MS: Final = (0, 0, 0, 0, 40, -40, -250_000, 250_000)
 _PROVEN_S: Final = 900.0
 """A driver goes on for a minute to differ from repeated messages; Kafka may be away before."""
 
 
 class SimulatedQuery:
     def __init__(
-        self, kafka: SimulatedKafka, randomness: random.Random, number: int, topics: list[str]
+        self,
+        kafka: SimulatedKafka,
+        randomness: random.Random,
+        number: int,
+        topics: list[str],
+        name: str | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
     ) -> None:
         self.query_id = f"{number:08d}-0000-4000-8000-000000000000"
-        self.name = f"query-{number}"
+        self.name = name or f"query-{number}"
         self.topics = topics
         self.life: Life = "dead"
         self.positions: dict[str, dict[int, int]] = {}
@@ -35,12 +44,24 @@ class SimulatedQuery:
         """Offset and time of each of its records."""
         self.written_again: set[int] = set()
         """Offsets of those that are there already."""
+        self.runs: list[tuple[float, float]] = []
+        """When each run began and ended, seconds."""
+        self.completed_s = -inf
+        """When its last batch completed."""
+        self.fell_s: dict[tuple[str, int] | None, float] = {}
+        """When a partition's lag, or (None) the query's, was last lower after a batch than it had
+        been since the batch before."""
+        self.interval_s: float | None = None
+        """From run to run, where they end by themselves."""
+        self.batch_began_s: float | None = None
+        """When its batch began that takes long."""
+        self._isolation_level = isolation_level
+        self._driver_end: str | None = None
         self._kafka = kafka
         self._random = randomness
-        self._runs = 0
         self._batch_id: int | None = None
+        self._processed_at_ms: int | None = None
         self._clock_ahead_ms = 0
-        self._began_s = 0.0
         self._latest_clock_ms = 0
         self.is_unproven = False
         """Its last driver ended before it had gone on for long enough to count, by a clock behind
@@ -51,25 +72,41 @@ class SimulatedQuery:
 
     @property
     def run_id(self) -> str:
-        return f"{self._runs:08d}-1111-4000-8000-{self.query_id[:8]:0>12}"
+        return f"{len(self.runs):08d}-1111-4000-8000-{self.query_id[:8]:0>12}"
 
-    def start(self) -> None:
-        """A driver starts it, on its checkpoint. Its clock may be wrong."""
+    @property
+    def is_recurring(self) -> bool:
+        """Its last three runs ended by themselves."""
+        last = self.runs[-3:]
+        return self.interval_s is not None and len(last) == 3 and all(a == b for a, b in last)
+
+    def start(self, clocks_ms: Sequence[int] = _CLOCKS_MS) -> None:
+        """A driver starts it, on its checkpoint. Its clock is ahead by one of `clocks_ms`."""
         self.life = "running"
-        self._runs += 1
-        self._began_s = self._kafka.loop.now_s
+        self.runs.append((self._kafka.loop.now_s, inf))
+        self.batch_began_s = self._driver_end = None
         self._latest_clock_ms = max(self._latest_clock_ms, self._clock_ahead_ms)
         self.is_unproven = False
-        self._clock_ahead_ms = self._random.choice((0, 0, 0, 0, 40, -40, -250_000, 250_000))
+        self._clock_ahead_ms = self._random.choice(clocks_ms)
         self._write("started")
 
     def heartbeat(self) -> None:
         if self.life == "running":
             self._write("refresh")
 
-    def complete_batch(self, share: float) -> None:
+    def run_once(self) -> None:
+        """Read all there is, and end."""
+        if self.life != "running":
+            self.start()
+        self.complete_batch(1.0)
+        self.end("finished")
+
+    def complete_batch(self, share: float, stuck: tuple[str, int] | None = None) -> None:
+        """Read this share of what is there, but nothing of the partition that is stuck."""
         if self.life != "running":
             return
+        lags: dict[tuple[str, int], tuple[int, int]] = {}
+        now_s = self._kafka.loop.now_s
         for name in self.topics:
             topic = self._kafka.topics.get(name)
             if topic is None:
@@ -77,16 +114,29 @@ class SimulatedQuery:
             done = self.positions.setdefault(name, {})
             for number, log in enumerate(topic.logs):
                 at = max(done.get(number, log.start), log.start)
-                done[number] = min(at, log.end) + int(share * max(0, log.end - at))
+                end = log.end
+                if self._isolation_level == "read_committed":
+                    end = log.stable_end(now_s)
+                if (name, number) != stuck:
+                    done[number] = min(at, end) + int(share * max(0, end - at))
+                lags[name, number] = log.end_at(now_s) - at, log.end - done.get(number, at)
+        total = [sum(lag) for lag in zip(*lags.values(), strict=True)] or (0, 0)
+        for key, (before, after) in (*lags.items(), (None, total)):
+            if after < before:
+                self.fell_s[key] = now_s
         self._batch_id = 0 if self._batch_id is None else self._batch_id + 1
+        self.completed_s, self.batch_began_s = now_s, None
+        self._processed_at_ms = epoch_ms(self.completed_s) + self._clock_ahead_ms
         self._write("progress")
 
-    def end(self, life: Life) -> None:
+    def end(self, life: Life, driver_end: str | None = None) -> None:
         if self.life != "running":
             return
-        self.life = life
+        self.life, self._driver_end = life, driver_end
+        began_s, now_s = self.runs[-1][0], self._kafka.loop.now_s
+        self.runs[-1] = began_s, now_s
         is_behind = self._clock_ahead_ms < self._latest_clock_ms
-        self.is_unproven = is_behind and self._kafka.loop.now_s - self._began_s < _PROVEN_S
+        self.is_unproven = is_behind and now_s - began_s < _PROVEN_S
         if life != "dead":
             self._write("terminated", exception="boom" if life == "failed" else None)
 
@@ -105,7 +155,7 @@ class SimulatedQuery:
             cause=cause,
             observed_at=now_ms + self._clock_ahead_ms,
             batch_id=self._batch_id,
-            processed_at=None if self._batch_id is None else now_ms + self._clock_ahead_ms,
+            processed_at=self._processed_at_ms,
             batch=Batch(
                 started_at=now_ms + self._clock_ahead_ms - int(_BATCH_S * 1000),
                 rows=1,
@@ -113,18 +163,36 @@ class SimulatedQuery:
             )
             if cause == "progress"
             else None,
+            running_batch=self._running_batch(now_ms + self._clock_ahead_ms),
             exception=exception,
-            sources=[SourcePosition(source=0, processed=processed, topics=self.topics)],
+            driver_end=self._driver_end,
+            sources=[
+                SourcePosition(
+                    source=0,
+                    processed=processed,
+                    topics=self.topics,
+                    isolation_level=self._isolation_level,
+                )
+            ],
         )
         # A producer keeps the order; one that got no acknowledgement writes again, perhaps later.
         now_s = self._kafka.loop.now_s
         self._arrives_s = max(self._arrives_s + 1e-6, now_s + self._kafka.network.delay_s())
-        self._kafka.loop.call_world(self._arrives_s - now_s, self._send, observation)
+        self._kafka.loop.call_world(self._arrives_s - now_s, self.send, observation)
         if self._random.random() < 0.05:
             again_s = self._random.choice((0.01, 1.0, 30.0))
-            self._kafka.loop.call_world(self._arrives_s + again_s - now_s, self._send, observation)
+            self._kafka.loop.call_world(self._arrives_s + again_s - now_s, self.send, observation)
 
-    def _send(self, observation: Observation) -> None:
+    def _running_batch(self, now_ms: int) -> RunningBatch | None:
+        if self.batch_began_s is None or self.life != "running":
+            return None
+        lasted_ms = int((self._kafka.loop.now_s - self.batch_began_s) * 1000)
+        return RunningBatch(
+            started_at=now_ms - lasted_ms, observed_at=now_ms, progressed_at=now_ms, jobs=1
+        )
+
+    def send(self, observation: Observation) -> None:
+        """Write it to Kafka, once Kafka is there."""
         self._unsent.append(observation)
         self._flush()
 

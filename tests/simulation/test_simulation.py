@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.commands import succeed
+from tests.simulation.hand_overs import HandOvers
 from tests.simulation.invariants import Violation
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.world import simulate
@@ -35,6 +36,11 @@ def test_nothing_is_lost_or_wrong(first: int) -> None:
         simulate(seed, _HOURS)
 
 
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
+def test_a_hand_over_clears_no_alarm(seed: int) -> None:
+    assert simulate(seed, 1.5, kind=HandOvers).hand_overs >= 100
+
+
 @pytest.mark.parametrize(
     "mutant",
     [
@@ -46,4 +52,4 @@ def test_a_fault_is_detected(mutant: Mutant) -> None:
     # Without the fault the same hours pass: they are part of those above.
     assert mutant.seed <= _SEEDS * len(_FIRST)
     with mutant.in_place(), pytest.raises(Violation):
-        simulate(mutant.seed, _HOURS)
+        simulate(mutant.seed, _HOURS, kind=mutant.kind)

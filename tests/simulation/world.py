@@ -6,21 +6,24 @@ import asyncio
 import hashlib
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 from unittest import mock
 
 from aiokafka.structs import ConsumerRecord
 
-from sparklag_schemas import ResolvedSettings, Settings
+from sparklag_schemas import IsolationLevel, ResolvedSettings, Settings
 from tests.simulation.clients import in_place_of_kafka
 from tests.simulation.clock import VirtualLoop, current_process, virtual_time
 from tests.simulation.instances import Instance
 from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.kafka import SimulatedKafka
+from tests.simulation.personalities import Personality, personalities_of
 from tests.simulation.queries import SimulatedQuery
+from tests.simulation.rules import RULES
 
 _HEARTBEAT_S: Final = 120.0
 _REFRESH_S: Final = 60.0
@@ -48,6 +51,7 @@ class Trace:
     loop: VirtualLoop
     lines: list[str] = field(default_factory=list)
     records: int = 0
+    hand_overs: int = 0
     _hash: Any = field(default_factory=hashlib.sha256)
 
     def add(self, what: str) -> None:
@@ -72,15 +76,17 @@ class Trace:
 class World:
     """Everything of one seed. Create it on its loop."""
 
-    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+    def __init__(self, loop: VirtualLoop, seed: int, rules: Collection[str] = RULES) -> None:
         self.trace = Trace(loop)
-        self._loop = loop
-        self._random = random.Random(seed)
-        self.kafka = SimulatedKafka(loop, self._random)
+        self.loop: VirtualLoop = loop
+        self.random: random.Random = random.Random(seed)
+        self.kafka: SimulatedKafka = SimulatedKafka(loop, self.random)
         self.queries: dict[str, SimulatedQuery] = {}
+        self._personalities = personalities_of(seed)
+        self._reads_committed = "an open transaction" in {p.name for p in self._personalities}
         self._settings = _settings()
         self.invariants = Invariants(
-            self.kafka, self.queries, self.trace.add_record, self._settings.silent_after_s
+            self.kafka, self.queries, self.trace.add_record, self._settings.silent_after_s, rules
         )
         self.instances: list[Instance] = []
         self._started: list[Instance] = []
@@ -89,23 +95,27 @@ class World:
 
     async def run(self, hours: float) -> None:
         """Raises Violation."""
-        self.kafka.create_topic("processed-offsets", self._random.choice((1, 4)))
-        self.kafka.create_topic("consumer-lag", self._random.choice((1, 3)))
-        for _ in range(self._random.randint(1, 3)):
-            self._create_topic()
-        for _ in range(self._random.randint(1, 3)):
-            self._start_query()
-        self._join()
+        self.begin()
         heartbeats = asyncio.ensure_future(self._heartbeats())
         try:
-            while self._loop.now_s < hours * 3600:
-                await self._trouble()
-                await self._rest()
+            while self.loop.now_s < hours * 3600:
+                await self.trouble()
+                await self.rest()
         finally:
+            self.trace.hand_overs = len(self.invariants.rules.hand_overs)
             heartbeats.cancel()
             for instance in self._started:
                 instance.kill()
             await asyncio.wait([instance.task for instance in self._started])
+
+    def begin(self) -> None:
+        self.kafka.create_topic("processed-offsets", self.random.choice((1, 4)))
+        self.kafka.create_topic("consumer-lag", self.random.choice((1, 3)))
+        for _ in range(self.random.randint(1, 3)):
+            self._create_topic()
+        for _ in range(self.random.randint(1, 3)):
+            self._start_query()
+        self.join()
 
     async def _heartbeats(self) -> None:
         while True:
@@ -113,72 +123,63 @@ class World:
             for query in self.queries.values():
                 query.heartbeat()
 
-    async def _trouble(self) -> None:
+    async def trouble(self) -> None:
         actions = [
             (self._grow, 30),
             (self._batch, 30),
             (self._start_query, 2),
             (self._end_query, 4),
             (self._restart_query, 4),
-            (self._join, 4),
-            (self._leave, 3),
+            (self.join, 4),
+            (self.leave, 3),
             (self._kill, 3),
-            (self._kill_all, 1),
+            (self.kill_all, 1),
             (self._stand_still, 2),
-            (self._lose, 2),
-            (self._cut_off, 1),
-            (self._move_leader, 3),
-            (self._retain, 2),
-            (self._create_anew, 2),
-            (self._add_partition, 1),
+            *((partial(self._act, each), each.weight) for each in self._personalities),
         ]
         names, weights = zip(*actions, strict=True)
-        for _ in range(self._random.randint(10, 60)):
-            (action,) = self._random.choices(names, weights)
+        for _ in range(self.random.randint(10, 60)):
+            (action,) = self.random.choices(names, weights)
             action()
-            await self._pass(self._random.choice((0.01, 0.5, 3.0, 20.0, 120.0)))
-            if self._random.random() < 0.01:
-                await self._pass(self._random.choice((120.0, 600.0)))
-            if self._random.random() < 0.01:
+            await self.pass_time(self.random.choice((0.01, 0.5, 3.0, 20.0, 120.0)))
+            if self.random.random() < 0.01:
+                await self.pass_time(self.random.choice((120.0, 600.0)))
+            if self.random.random() < 0.01:
                 await self._outage()
 
-    async def _rest(self) -> None:
+    async def rest(self) -> None:
         """Heal everything, wait, and look whether all is well."""
-        network = self.kafka.network
-        network.loss, network.slow, network.is_away = 0.0, 0.0, False
-        for topic in self.kafka.topics.values():
-            for number, log in enumerate(topic.logs):
-                log.leader = self.kafka.nodes[number % len(self.kafka.nodes)]
+        self.kafka.heal()
         for instance in self.instances:
             if instance.process.remains_still:
                 instance.go_on()
         if not self.instances:
-            self._join()
+            self.join()
         self.trace.add("rest")
-        await self._pass(_REST_S)
+        await self.pass_time(_REST_S)
         for looks_left in (2, 1, 0):
             try:
                 self.invariants.at_rest(
-                    self.instances, self._loop.now_s, freshness_s=_HEARTBEAT_S + 2 * _REFRESH_S
+                    self.instances, self.loop.now_s, freshness_s=_HEARTBEAT_S + 2 * _REFRESH_S
                 )
             except Violation:
                 # Something may be on its way just now.
                 if not looks_left:
                     raise
-                await self._pass(0.7)
+                await self.pass_time(0.7)
             else:
                 break
 
     async def _outage(self) -> None:
         """Stops all instances for long and ends the next one soon, before it has published."""
-        self._kill_all()
-        await self._pass(self._random.choice((400.0, 900.0, 1800.0)))
-        self._join()
-        await self._pass(self._random.choice((10.0, 30.0, 90.0)))
-        self._kill_all()
-        self._join()
+        self.kill_all()
+        await self.pass_time(self.random.choice((400.0, 900.0, 1800.0)))
+        self.join()
+        await self.pass_time(self.random.choice((10.0, 30.0, 90.0)))
+        self.kill_all()
+        self.join()
 
-    async def _pass(self, seconds: float) -> None:
+    async def pass_time(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         if self.invariants.violation is not None:
             raise self.invariants.violation
@@ -188,62 +189,76 @@ class World:
 
     # What happens
 
+    def _act(self, personality: Personality) -> None:
+        of_what = personality.act(self)
+        self.trace.add(personality.name + ("" if of_what is None else f": {of_what}"))
+
     def _create_topic(self) -> str:
         self._topics += 1
         name = f"topic-{self._topics}"
-        self.kafka.create_topic(name, self._random.randint(1, 3))
+        self.kafka.create_topic(name, self.random.randint(1, 3))
         return name
 
-    def _source_topics(self) -> list[str]:
+    def source_topics(self) -> list[str]:
         return [name for name in self.kafka.topics if name.startswith("topic-")]
 
     def _grow(self) -> None:
-        for name in self._source_topics():
+        for name in self.source_topics():
             for log in self.kafka.topics[name].logs:
-                log.grow(self._random.choice((0, 1, 10, 1_000, 50_000)), self._loop.now_s)
+                log.grow(self.random.choice((0, 1, 10, 1_000, 50_000)), self.loop.now_s)
 
-    def _running(self) -> list[SimulatedQuery]:
+    def running(self) -> list[SimulatedQuery]:
         return [query for query in self.queries.values() if query.life == "running"]
 
     def _batch(self) -> None:
-        for query in self._running():
-            query.complete_batch(self._random.choice((0.0, 0.5, 1.0, 1.0)))
+        for query in self.running():
+            query.complete_batch(self.random.choice((0.0, 0.5, 1.0, 1.0)))
 
     def _start_query(self) -> None:
+        self.start_query()
+
+    def start_query(
+        self, name: str | None = None, topics: list[str] | None = None, *clocks_ms: Sequence[int]
+    ) -> SimulatedQuery | None:
+        """A new query. None: there are enough."""
         if len(self.queries) >= _MOST_QUERIES:
-            return
-        topics = self._source_topics()
-        chosen = self._random.sample(topics, self._random.randint(1, min(2, len(topics))))
-        query = SimulatedQuery(self.kafka, self._random, len(self.queries) + 1, sorted(chosen))
+            return None
+        if topics is None:
+            topics = self.source_topics()
+            topics = self.random.sample(topics, self.random.randint(1, min(2, len(topics))))
+        number = len(self.queries) + 1
+        level: IsolationLevel = "read_committed" if self._reads_committed else "read_uncommitted"
+        query = SimulatedQuery(self.kafka, self.random, number, sorted(topics), name, level)
         self.queries[query.query_id] = query
-        query.start()
+        query.start(*clocks_ms)
         self.trace.add(f"{query.name} starts on {query.topics}")
+        return query
 
     def _end_query(self) -> None:
-        if running := self._running():
-            query = self._random.choice(running)
-            query.end(self._random.choice(("dead", "dead", "finished", "failed")))
+        if running := self.running():
+            query = self.random.choice(running)
+            query.end(self.random.choice(("dead", "dead", "finished", "failed")))
             self.trace.add(f"{query.name}: {query.life}")
 
     def _restart_query(self) -> None:
-        query = self._random.choice(list(self.queries.values()))
+        query = self.random.choice(list(self.queries.values()))
         if query.life == "running":
             query.end("dead")
         query.start()
         self.trace.add(f"{query.name} starts again")
 
-    def _join(self) -> None:
+    def join(self) -> None:
         if len(self.instances) < _MOST_INSTANCES:
             self._names += 1
             name = f"instance-{self._names}"
-            instance = Instance(self._loop, self.kafka, self._settings, name)
+            instance = Instance(self.loop, self.kafka, self._settings, name)
             self.instances.append(instance)
             self._started.append(instance)
             self.trace.add(f"{name} joins")
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         if len(self.instances) > 1:
-            instance = self._random.choice(self.instances)
+            instance = self.random.choice(self.instances)
             if instance.process.remains_still:
                 return
             self.instances.remove(instance)
@@ -252,74 +267,40 @@ class World:
 
     def _kill(self) -> None:
         if self.instances:
-            instance = self._random.choice(self.instances)
+            instance = self.random.choice(self.instances)
             self.instances.remove(instance)
             self.trace.add(f"{instance.process} is killed")
             instance.kill()
 
-    def _kill_all(self) -> None:
+    def kill_all(self) -> None:
         while self.instances:
             self._kill()
 
     def _stand_still(self) -> None:
         if self.instances:
-            instance = self._random.choice(self.instances)
+            instance = self.random.choice(self.instances)
             if not instance.process.remains_still:
-                seconds = self._random.choice((1.0, 10.0, 20.0, 70.0))
+                seconds = self.random.choice((1.0, 10.0, 20.0, 70.0))
                 self.trace.add(f"{instance.process} is suspended for {seconds:g} s")
                 instance.stand_still()
-                self._loop.call_world(seconds, self._go_on, instance)
+                self.loop.call_world(seconds, self._go_on, instance)
 
     def _go_on(self, instance: Instance) -> None:
         if instance.process.remains_still:
             self.trace.add(f"{instance.process} goes on")
             instance.go_on()
 
-    def _lose(self) -> None:
-        self.kafka.network.loss = self._random.choice((0.0, 0.02, 0.2))
-        self.kafka.network.slow = self._random.choice((0.0, 0.02, 0.1))
-        self.trace.add(
-            f"the network loses {self.kafka.network.loss:.0%}, {self.kafka.network.slow:.0%} late"
-        )
 
-    def _cut_off(self) -> None:
-        seconds = self._random.choice((5.0, 30.0, 120.0, 600.0))
-        self.trace.add(f"Kafka is away for {seconds:g} s")
-        self.kafka.network.is_away = True
-        self._loop.call_world(seconds, setattr, self.kafka.network, "is_away", False)
-
-    def _move_leader(self) -> None:
-        topic = self.kafka.topics[self._random.choice(self._source_topics())]
-        number = self._random.randrange(len(topic.logs))
-        topic.logs[number].leader = self._random.choice([None, *self.kafka.nodes])
-        self.trace.add(f"{topic.name}[{number}] is led by {topic.logs[number].leader}")
-
-    def _retain(self) -> None:
-        topic = self.kafka.topics[self._random.choice(self._source_topics())]
-        for log in topic.logs:
-            log.delete_before(log.end - self._random.choice((0, 10, 1_000)))
-        self.trace.add(f"retention deletes records of {topic.name}")
-
-    def _create_anew(self) -> None:
-        name = self._random.choice(self._source_topics())
-        partitions = len(self.kafka.topics[name].logs)
-        self.kafka.delete_topic(name)
-        self.kafka.create_topic(name, partitions)
-        self.trace.add(f"{name} is created anew")
-
-    def _add_partition(self) -> None:
-        topic = self.kafka.topics[self._random.choice(self._source_topics())]
-        self.kafka.add_partition(topic.name)
-        self.trace.add(f"{topic.name} has {len(topic.logs)} partitions")
-
-
-def simulate(seed: int, hours: float) -> Trace:
-    """Run a seed; what happened. Raises Violation, with the end of the trace."""
+def simulate(
+    seed: int, hours: float, rules: Collection[str] = RULES, kind: type[World] = World
+) -> Trace:
+    """Run a seed of a kind of world under these rules; what happened. Raises Violation, with the
+    end of the trace."""
     with virtual_time(seed) as loop, ExitStack() as stack:
         for target, value in _INTERVALS.items():
             stack.enter_context(mock.patch(target, value))
         asyncio.set_event_loop(loop)
-        world = World(loop, seed)
+        world = kind(loop, seed, rules)
         stack.enter_context(in_place_of_kafka(world.kafka))
         handler = stack.enter_context(_errors())
         try:

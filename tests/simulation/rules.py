@@ -1,0 +1,215 @@
+"""What makes a status one that can be trusted, each rule against what is true in the world."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from tests.simulation.clock import Process
+from tests.simulation.kafka import Log, SimulatedKafka
+from tests.simulation.personalities import FOREIGN
+from tests.simulation.queries import SimulatedQuery
+
+RULES: Final = (
+    "evidence",
+    "alarms",
+    "sentences",
+    "successors",
+    "gone",
+    "transactions",
+    "recurrence",
+)
+_STALL_FACTOR, _STALL_AFTER_S = 3.0, 300.0
+_OVERDUE_S: Final = 30.0
+_SLACK_S: Final = 180.0
+"""Until a fact is in an event: three refreshes."""
+_CLOCKS_DIFFER_S: Final = 600.0
+"""How well a service that reads drivers' clocks knows when a run began and ended."""
+_OF_A_WINDOW: Final = ("WARN", "STALL")
+_OF_AN_END: Final = ("STOP", "FAILED")
+
+
+@dataclass
+class _Alarm:
+    """The last status of a query or a partition that was an alarm."""
+
+    status: str
+    at_s: float
+    event: LagEvent
+    position: int | None
+    lag: int
+    owner: tuple[Process, int]
+    is_handed_over: bool = False
+
+
+class Rules:
+    """Each method that is named in RULES yields what is wrong with the newest event of a query."""
+
+    def __init__(
+        self,
+        kafka: SimulatedKafka,
+        queries: dict[str, SimulatedQuery],
+        names: Collection[str] = RULES,
+    ) -> None:
+        self.hand_overs: set[tuple[str, Process, int]] = set()
+        """Queries with an alarm, and owners that took them over: a process, by its assignment."""
+        self._kafka = kafka
+        self._queries = queries
+        self._checks = [getattr(self, f"_{name}") for name in names]
+        self._last_alarms: dict[tuple[str, tuple[str, int] | None], _Alarm] = {}
+        self._measured_s: dict[str, tuple[float, float]] = {}
+        """Times of a query's last event, and of the first after a gap."""
+
+    def problem(self, event: LagEvent, writer: Process) -> str | None:
+        """What is wrong with the event."""
+        now_s, query = self._kafka.loop.now_s, self._queries[event.query_id]
+        last_s, since_s = self._measured_s.get(event.query_id, (now_s, now_s))
+        since_s = now_s if now_s - last_s > _SLACK_S else since_s
+        self._measured_s[event.query_id] = now_s, since_s
+        problems = (text for check in self._checks for text in check(event, query, writer))
+        return next(problems, None)
+
+    def _evidence(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
+        """OK: nothing is left to read, or that was so recently, or a batch completed recently."""
+        if event.status != "OK" or not event.total_lag:
+            return
+        usual_s = max(event.usual_interval_s or 0.0, event.usual_batch_s or 0.0)
+        allowed_s = max(_STALL_FACTOR * usual_s, _STALL_AFTER_S) + _SLACK_S
+        since_s = max(query.completed_s, query.runs[-1][0], self._measured_s[event.query_id][1])
+        if (now_s := self._kafka.loop.now_s) - since_s <= allowed_s:
+            return
+        behind_s = [s for t in event.topics for p in t.partitions for s in self._behind_s(t, p)]
+        if behind_s and now_s - max(since_s, min(behind_s)) > allowed_s:
+            yield f"OK, and it completed nothing for {now_s - since_s:.0f} s"
+
+    def _behind_s(self, topic: TopicLag, partition: PartitionLag) -> Iterator[float]:
+        """Since when records wait in the partition that can be read."""
+        log = self._log(topic, partition)
+        if log is not None and partition.lag and partition.processed_offset is not None:
+            for at_s, end in log.ends:
+                if partition.processed_offset < end <= log.end - log.markers:
+                    yield at_s
+                    return
+
+    def _log(self, topic: TopicLag, partition: PartitionLag) -> Log | None:
+        described = self._kafka.topics_by_id.get(topic.topic_id or "")
+        if described is None or partition.partition >= len(described.logs):
+            return None
+        return described.logs[partition.partition]
+
+    def _alarms(self, event: LagEvent, query: SimulatedQuery, writer: Process) -> Iterator[str]:
+        """An alarm that another owner takes over is left by contrary evidence alone. So is the end
+        of a run, by a message that it has written since."""
+        for key, status, position, lag in _judged(event):
+            last = self._last_alarms.get((event.query_id, key))
+            owner = writer, writer.assignments
+            alarm = _Alarm(status, self._kafka.loop.now_s, event, position, lag, owner)
+            if last is not None:
+                is_passed_on = owner != last.owner
+                if is_passed_on and status == last.status:
+                    self.hand_overs.add((event.query_id, *owner))
+                last.is_handed_over = alarm.is_handed_over = last.is_handed_over or is_passed_on
+            if status in (*_OF_A_WINDOW, *_OF_AN_END):
+                self._last_alarms[event.query_id, key] = alarm
+            elif last is not None and status not in ("UNKNOWN", "CONFLICT"):
+                del self._last_alarms[event.query_id, key]
+                if status == "OK" and not _is_over(last, alarm, query, key):
+                    yield f"{key or 'query'}: {last.status} became OK without evidence"
+
+    def _sentences(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
+        """No field contradicts the status."""
+        is_over = event.status in (*_OF_AN_END, "FINISHED")
+        if is_over and event.running_batch is not None:
+            yield f"{event.status}, and a batch runs"
+        if event.catch_up_s and (is_over or event.status == "STALL"):
+            yield f"{event.status}, and it catches up in {event.catch_up_s:.0f} s"
+        batch, usual_s = event.running_batch, event.usual_batch_s
+        if batch is not None and usual_s is not None and event.catch_up_s:
+            runs_s = (batch.observed_at - batch.started_at) / 1000
+            if runs_s > max(_STALL_FACTOR * usual_s, _OVERDUE_S):
+                yield f"a batch is overdue, and it catches up in {event.catch_up_s:.0f} s"
+        if event.status == "OK" and any(s in _OF_A_WINDOW for _, s, _, _ in _judged(event)):
+            yield "OK, and a partition is not"
+
+    def _successors(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
+        """A successor began after the query ended, and reads a topic that it read."""
+        if event.superseded_by is None:
+            return
+        other = self._queries[event.superseded_by]
+        ended = [run for run in query.runs if run[1] < inf] or query.runs
+        began_s, ended_s = ended[-1]
+        beside_s = max(min(end, ended_s) - max(begin, began_s) for begin, end in other.runs)
+        if beside_s > _CLOCKS_DIFFER_S:
+            yield f"superseded by a query that ran beside it for {beside_s:.0f} s"
+        if not {*query.topics} & {*other.topics}:
+            yield f"superseded by a query of {other.topics}, it reads {query.topics}"
+
+    def _gone(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
+        """No topic is ever deleted here for longer than a moment; one is of another cluster."""
+        for topic in event.topics:
+            described = self._kafka.topics.get(topic.topic)
+            for p in topic.partitions:
+                exists = described is not None and p.partition < len(described.logs)
+                if p.status == "GONE" and (exists or topic.topic == FOREIGN):
+                    yield f"{topic.topic}[{p.partition}] is GONE"
+                if topic.topic == FOREIGN and p.lag is not None:
+                    yield f"{FOREIGN}[{p.partition}] has lag {p.lag}"
+        if event.status == "GONE" and not any(
+            p.status == "GONE" for topic in event.topics for p in topic.partitions
+        ):
+            yield "GONE, and no partition is"
+
+    def _transactions(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
+        """Records behind an open transaction are told, where the query reads committed ones."""
+        for topic in event.topics:
+            if topic.isolation_level != "read_committed":
+                continue
+            for p in topic.partitions:
+                log, now_s = self._log(topic, p), self._kafka.loop.now_s
+                if log is None:
+                    continue
+                first = log.stable_end(now_s - _SLACK_S)
+                is_old = first < log.end_at(now_s - _SLACK_S)
+                is_open = is_old and first == log.stable_end(now_s) < log.end
+                if is_open and p.lag == 0 and getattr(p, "open_transaction", None) is None:
+                    waiting = log.end - first
+                    yield f"{topic.topic}[{p.partition}]: {waiting} records wait, and it is silent"
+
+    def _recurrence(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
+        """Runs that came back and stay away are missed."""
+        away_s = self._kafka.loop.now_s - query.runs[-1][1]
+        is_away = query.is_recurring and away_s > 3 * (query.interval_s or 0.0) + _SLACK_S
+        if is_away and event.total_lag and event.status == "FINISHED":
+            yield f"FINISHED, and its runs stay away for {away_s:.0f} s"
+
+
+def _judged(event: LagEvent) -> Iterator[tuple[tuple[str, int] | None, str, int | None, int]]:
+    """Key, status, position and lag of each partition; and of the query, where its status is not
+    that of a partition."""
+    is_own = True
+    for topic in event.topics:
+        for p in topic.partitions:
+            is_own = is_own and p.status not in _OF_A_WINDOW
+            yield (topic.topic, p.partition), p.status, p.processed_offset, p.lag or 0
+    if is_own:
+        yield None, event.status, None, event.total_lag or 0
+
+
+def _is_over(
+    alarm: _Alarm, now: _Alarm, query: SimulatedQuery, key: tuple[str, int] | None
+) -> bool:
+    """Whether there is evidence against the alarm."""
+    if alarm.status in _OF_AN_END:
+        last = alarm.event.observation_offset or -1
+        return any(at > last and at not in query.written_again for at, _ in query.arrived)
+    has_fallen = query.fell_s.get(key, -inf) > alarm.at_s
+    is_another_run = now.event.run_id != alarm.event.run_id
+    if not alarm.is_handed_over or is_another_run or not now.lag or has_fallen:
+        return True
+    if alarm.status == "STALL":
+        has_moved = now.position != alarm.position or query.completed_s > alarm.at_s
+        return has_moved or now.lag < alarm.lag
+    return False
