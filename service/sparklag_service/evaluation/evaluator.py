@@ -89,10 +89,7 @@ class Evaluator:
         thresholds = previous.thresholds if previous is not None else None
         if thresholds is None or last is None or last.query != state.query:
             thresholds = self.thresholds_of(state.query, state.query_id)
-        if previous is not None:
-            before = previous.history
-        else:
-            before = start_history(state, measure_time, thresholds)
+        before = previous.history if previous is not None else start_history(state, measure_time)
         since_s = max(0.0, measure_time.now_s - before.at_s)
         measured = measure_query(state, offsets, measure_time, self.latest_max_age_s, last, since_s)
         lag = _query_lag(measured.topics)

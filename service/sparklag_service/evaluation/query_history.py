@@ -80,6 +80,8 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     """Time of the last measurement."""
     commit_key: tuple[int | None, int | None]
     """The batch, or its time where batches have no numbers. A changed key means a new commit."""
+    committed_ms: int | None = None
+    """When the last commit was made, epoch milliseconds by its maker's clock."""
     idle_key: int = 0
     commits: tuple[CommitSample, ...] = ()
     first_read_s: float | None = None
@@ -105,8 +107,7 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     """True: another instance observed its commits up to a few intervals ago. The first commits
     after a hand-over are observed late, and their lag is too high to tell that a later one fell."""
     has_evidence: bool = False
-    """True: a commit was observed, the last one was recent at the first measurement, or there was
-    nothing to read."""
+    """True: a commit was observed, or there was nothing to read."""
     usual: UsualTimes = UsualTimes()
     """Measured by this instance or its predecessor."""
 
@@ -152,16 +153,14 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
         return max(last_s, self.behind_since_s, self.idle_s or self.behind_since_s)
 
 
-def start_history(
-    state: QueryState, measure_time: MeasureTime, thresholds: Thresholds
-) -> QueryHistory:
+def start_history(state: QueryState, measure_time: MeasureTime) -> QueryHistory:
     """The history of a query without an earlier measurement."""
     return _with_last_commit(
         QueryHistory(
             at_s=measure_time.now_s,
             commit_key=_commit_key(state),
             idle_key=state.idle_at_ms,
-            has_evidence=_is_recent(state, measure_time, thresholds),
+            committed_ms=state.processed_at,
             first_read_s=measure_time.now_s if traits_of(state.origin).commits_offsets else None,
         ),
         measure_time,
@@ -191,6 +190,7 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
     history = QueryHistory(
         at_s=measured_s,
         commit_key=_key(event.batch_id, event.processed_at),
+        committed_ms=event.processed_at,
         first_read_s=first_read_s,
         # The change of owner must not raise an alarm: the query may have been idle. A group is
         # never idle.
@@ -254,6 +254,10 @@ def _with_commit(
     if history.commits:
         before_s = history.commits[-1].at_s
         waited_s = now_s - max(before_s, history.idle_s or before_s)
+        if state.processed_at is not None and history.committed_ms is not None:
+            # After an outage a commit is observed long after it was made.
+            between_s = (state.processed_at - history.committed_ms) / 1000
+            waited_s = min(waited_s, between_s) if between_s > 0 else waited_s
     batches = 1
     if state.batch_id is not None and history.commit_key[0] is not None:
         batches = max(1, state.batch_id - history.commit_key[0])
@@ -289,6 +293,7 @@ def _with_commit(
     return replace(
         history,
         commit_key=_commit_key(state),
+        committed_ms=state.processed_at,
         commits=commits,
         usual=_usual(commits) if len(commits) > 1 else history.usual,
         trends=trends,
@@ -298,9 +303,7 @@ def _with_commit(
         rise=rise,
         is_resumed=history.is_resumed and len(commits) <= _EVIDENT_INTERVALS,
         # A first position may be of an old batch.
-        has_evidence=history.has_evidence
-        or history.commit_key != _NO_COMMIT
-        or _is_recent(state, measure_time, thresholds),
+        has_evidence=history.has_evidence or history.commit_key != _NO_COMMIT,
     )
 
 
@@ -359,12 +362,6 @@ def _commit_key(state: QueryState) -> tuple[int | None, int | None]:
 def _key(batch_id: int | None, processed_at_ms: int | None) -> tuple[int | None, int | None]:
     # A driver and its checkpoint have different times for the same batch.
     return (batch_id, processed_at_ms if batch_id is None else None)
-
-
-def _is_recent(state: QueryState, measure_time: MeasureTime, thresholds: Thresholds) -> bool:
-    if state.processed_at is None:
-        return False
-    return measure_time.now_ms - state.processed_at <= thresholds.stall_after_s * 1000
 
 
 def _duration_s(batch: Batch | None) -> float | None:

@@ -17,7 +17,7 @@ from typing import Final, cast
 from sparklag_schemas import OpenTransaction, PartitionLag, RunningBatch, Status, Thresholds
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.topics import feedback_topics
-from sparklag_schemas.text.formatting import ago, span, waiting
+from sparklag_schemas.text.formatting import span, waiting
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.query_history import QueryHistory, UsualTimes
 from sparklag_service.evaluation.rates import Headroom
@@ -371,14 +371,24 @@ def lag_grows(evidence: Evidence) -> Verdict | None:
 
 
 def without_evidence(evidence: Evidence) -> Verdict | None:
-    """UNKNOWN: records wait, and nothing shows yet that the query reads them."""
-    state, lag = evidence.state, evidence.total_lag
-    if not lag or evidence.history.has_evidence:
+    """UNKNOWN: records wait, and nothing shows that the query reads them: it completed nothing for
+    long, and how often it usually does is not known."""
+    state, history, lag = evidence.state, evidence.history, evidence.total_lag
+    if not lag or history.usual.interval_s is not None:
         return None
-    reason = f"no {traits_of(state.origin).step} observed yet"
-    if state.processed_at is not None:
-        reason += f", the last was {ago(state.processed_at, evidence.measure_time.now_ms)}"
-    return Verdict("UNKNOWN", f"{reason}; lag is {lag:,} records")
+    step, since_s, reason = traits_of(state.origin).step, None, ""
+    if history.has_evidence:
+        since_s = history.stalled_since_s()
+    elif state.processed_at is not None:
+        since_s = evidence.measure_time.monotonic_s(state.processed_at)
+    if since_s is not None:
+        batch_s = (state.batch.duration_ms or 0) / 1000 if state.batch is not None else 0.0
+        usual_s = max(batch_s, state.trigger_interval_s or 0.0)
+        waited_s, thresholds = history.at_s - since_s, evidence.thresholds
+        if waited_s <= max(thresholds.stall_after_s, thresholds.stall_factor * usual_s):
+            return None
+        reason = f" for {span(waited_s)}, and its usual interval is not known yet"
+    return Verdict("UNKNOWN", f"no {step} observed{reason or ' yet'}; lag is {lag:,} records")
 
 
 _WITHOUT_LAG: Final[tuple[Rule, ...]] = (failed, finished, closed, silent, conflict, share_group)

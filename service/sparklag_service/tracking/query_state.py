@@ -14,6 +14,7 @@ from sparklag_schemas.messages.observation import QueryMessage
 from sparklag_schemas.messages.query_names import is_over
 
 _RUNS_KEPT: Final = 4
+_CLOCK_AHEAD_MS: Final = 300_000
 
 
 class TrackedSource(SourcePosition, frozen=True, kw_only=True):
@@ -141,7 +142,7 @@ def restored(event: LagEvent) -> QueryState:
         **query_fields(event),
         sources=_sources_of(event),
         checkpoint_batch_id=event.batch_id if traits_of(event.origin).is_checkpoint else None,
-        driver_written_at_ms=event.observed_at if event.run_id is not None else 0,
+        driver_written_at_ms=_written_at_ms(event) if event.run_id is not None else 0,
         ended=is_over(event),
         runs=event.runs,
         observation_offset=event.observation_offset,
@@ -178,6 +179,13 @@ def with_report(state: QueryState, runs: Runs | None, *, is_new_run: bool) -> Qu
             finished=finished,
         ),
     )
+
+
+def _written_at_ms(event: LagEvent) -> int:
+    """When the driver wrote its last message, at least: `observed_at` is limited to the time of its
+    receipt, `processed_at` is not."""
+    ahead_ms = (event.processed_at or 0) - event.observed_at
+    return event.observed_at + ahead_ms if 0 < ahead_ms <= _CLOCK_AHEAD_MS else event.observed_at
 
 
 def _sources_of(event: LagEvent) -> tuple[TrackedSource, ...]:

@@ -249,7 +249,9 @@ def _is_old(observation: Observation, offset: int | None, current: QueryState) -
     if observation.run_id != current.run_id:
         return False
     if current.ended:
-        return observation.observed_at <= current.driver_written_at_ms
+        # After a hand-over only the batch shows that a late copy is one: see `restored`.
+        is_copy = not current.recent and _order(observation.batch_id) <= _order(current.batch_id)
+        return is_copy or observation.observed_at <= current.driver_written_at_ms
     return earlier and (observation.batch_id or 0) < (current.batch_id or 0)
 
 

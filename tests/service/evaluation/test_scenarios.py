@@ -70,12 +70,22 @@ def test_a_batch_that_is_held_back_until_there_is_enough_is_no_alarm(trace: Trac
 
 
 def test_a_long_trigger_interval_is_no_alarm() -> None:
-    trace = Trace(produce=lambda _: [500], refresh_s=10)
+    trace = Trace(produce=lambda _: [500], refresh_s=10, trigger_interval_s=3_600.0)
     for _ in range(5):
         trace.pass_time(3_540)
         trace.batch(duration_s=60)
     trace.pass_time(3_600)
     assert statuses(trace) == {"OK"}
+
+
+def test_without_a_known_interval_a_query_is_ok_only_for_a_while_after_its_first_batch() -> None:
+    """Its driver does not report the trigger. From the second batch on its interval is known."""
+    trace = Trace(produce=lambda _: [500], refresh_s=10)
+    for statuses_between in [{"UNKNOWN", "OK"}, {"OK"}, {"OK"}]:
+        trace.batch(duration_s=60)
+        at = len(trace.events)
+        trace.pass_time(3_540)
+        assert {event.status for event in trace.events[at:]} == statuses_between
 
 
 def test_available_now_ends_and_its_lag_grows_until_the_next_run(trace: Trace) -> None:
@@ -153,14 +163,15 @@ def test_a_checkpoint_that_was_dead_when_first_seen_is_of_a_query_that_stopped(
     trace = Trace(origin="checkpoint", run_id=None, ends=[3_200_000])
     trace.batch_id, trace.processed_at = 7, trace.now_ms - committed_ago_s * 1000
     trace.say("checkpoint")
-    trace.pass_time(299)
+    trace.pass_time(290)
     assert trace.status == at_first
     if at_first == "UNKNOWN":
         assert trace.event.reason == (
-            "no completed batch observed yet, the last was 45 min ago; lag is 3,200,000 records"
+            "no completed batch observed for 45 min, and its usual interval is not known yet;"
+            " lag is 3,200,000 records"
         )
     trace.change_hands()
-    trace.pass_time(3)
+    trace.pass_time(13)
     assert trace.status == "STOP"
     trace.change_hands()
     trace.pass_time(3)
