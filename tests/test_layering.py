@@ -112,7 +112,7 @@ def imported_parts(folder: str) -> dict[str, set[str]]:
     ("folder", "allowed"),
     [
         ("events", set()),
-        ("classic", {"events"}),
+        ("classic", {"background_loop", "events"}),
         ("connect", {"events"}),
         ("lag", {"background_loop"}),
     ],

@@ -27,14 +27,15 @@ _NOT_STORED: Final[Mapping[type, Collection[str]]] = {
         "driver_end",
         *("reason", "max_lag", "in_flight", "unknown_partitions", "lost_records", "other_run_id"),
         *("observation_offset", "status_since", "lag_trend", "catch_up_s", "catch_up_reason"),
-        *("superseded_by", "application", "ends_by_itself", "runs"),
+        *("superseded_by", "application", "ends_by_itself", "runs", "mode"),
+        *("trigger_interval_s", "unread_estimate", "behind_since", "rising_since"),
         *("min_headroom_records", "min_headroom_s", "loss_expected_at", "skew"),
         *("usual_batch_s", "usual_interval_s", "group", "commit_rate"),
     },
     TopicLag: {"cluster", "topic_id", "assigned", "isolation_level", "total_lag"},
     PartitionLag: {
         *("planned_offset", "headroom_s", "measured_at", "rewound_from", "reason"),
-        "open_transaction",
+        *("open_transaction", "advanced_at", "rising_since"),
     },
 }
 _MAX_INT: Final = 2**31 - 1
