@@ -89,9 +89,11 @@ class Rules:
         """Since when records wait in the partition that can be read."""
         log = self._log(topic, partition)
         if log is not None and partition.lag and partition.processed_offset is not None:
+            position = partition.processed_offset
+            open_until_s = [end_s for first, end_s in log.transactions if first <= position]
             for at_s, end in log.ends:
-                if partition.processed_offset < end <= log.end - log.markers:
-                    yield at_s
+                if position < end <= log.end - log.markers:
+                    yield max(at_s, *open_until_s, 0.0)
                     return
 
     def _log(self, topic: TopicLag, partition: PartitionLag) -> Log | None:

@@ -69,8 +69,8 @@ class WatchedTopic(TopicOffsets):
     former: tuple[str | None, float] = (None, 0.0)
     """The topic id that was replaced, and when."""
     leaders: dict[int, int] = field(default_factory=dict)
-    receded_s: dict[int, float] = field(default_factory=dict)
-    """When a log end was first read that is before the previous one."""
+    receded_s: dict[tuple[IsolationLevel, int], float] = field(default_factory=dict)
+    """When a log end was first read that is before the previous one, by level and partition."""
     parts: dict[tuple[int, ...], TopicPart] = field(default_factory=dict)
     all_led: list[tuple[int, TopicPart]] | None = None
     """All partitions by leader. None unless each has a leader."""
@@ -81,7 +81,7 @@ class WatchedTopic(TopicOffsets):
             return
         tables: list[dict[int, Any]] = [*self.latest.values(), *self.without_records.values()]
         tables += [self.earliest, self.unknown, self.waiting]
-        for table in (*tables, self.advances, self.record_times, self.receded_s):
+        for table in (*tables, self.advances, self.record_times):
             for number in table.keys() - numbers:
                 del table[number]
 
@@ -94,9 +94,9 @@ class WatchedTopic(TopicOffsets):
                 requested_s = before.since_s
             self.waiting[number] = Waiting(stable.offset, requested_s)
 
-    def may_recede(self, number: int, now_s: float) -> bool:
+    def may_recede(self, level: IsolationLevel, number: int, now_s: float) -> bool:
         """Returns whether a log end that falls is accepted: only after newer metadata was read."""
-        since_s = self.receded_s.setdefault(number, now_s)
+        since_s = self.receded_s.setdefault((level, number), now_s)
         return self.described_s is not None and self.described_s > since_s
 
 
@@ -281,7 +281,7 @@ class OffsetTable:
                     continue
                 if last is not None and offset < last.offset:
                     stale.add(name)
-                    if not topic.may_recede(number, now_s):
+                    if not topic.may_recede(level, number, now_s):
                         unknown[number] = (
                             f"the log ends at {offset}, before {last.offset} where it ended"
                         )
@@ -301,8 +301,10 @@ class OffsetTable:
                     denials.clear()
                 if has_stable:
                     topic.update_waiting(number, offset, requested_s)
-                if unknown and unknown.pop(number, None) is not None:
-                    topic.receded_s.pop(number, None)
+                if topic.receded_s:
+                    topic.receded_s.pop((level, number), None)
+                if unknown:
+                    unknown.pop(number, None)
         return stale, doubtful
 
     def is_recreated(self, metadata: TopicMetadata) -> bool:

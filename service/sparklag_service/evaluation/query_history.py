@@ -80,8 +80,6 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     """Time of the last measurement."""
     commit_key: tuple[int | None, int | None]
     """The batch, or its time where batches have no numbers. A changed key means a new commit."""
-    committed_ms: int | None = None
-    """When the last commit was made, epoch milliseconds by its maker's clock."""
     idle_key: int = 0
     commits: tuple[CommitSample, ...] = ()
     first_read_s: float | None = None
@@ -160,7 +158,6 @@ def start_history(state: QueryState, measure_time: MeasureTime) -> QueryHistory:
             at_s=measure_time.now_s,
             commit_key=_commit_key(state),
             idle_key=state.idle_at_ms,
-            committed_ms=state.processed_at,
             first_read_s=measure_time.now_s if traits_of(state.origin).commits_offsets else None,
         ),
         measure_time,
@@ -190,7 +187,6 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
     history = QueryHistory(
         at_s=measured_s,
         commit_key=_key(event.batch_id, event.processed_at),
-        committed_ms=event.processed_at,
         first_read_s=first_read_s,
         # The change of owner must not raise an alarm: the query may have been idle. A group is
         # never idle.
@@ -221,9 +217,11 @@ def advance_history(
     """`history` after one more measurement."""
     now_s, topics = measure_time.now_s, measured.topics
     is_idle = state.idle_at_ms != history.idle_key
-    behind_since_s = None
+    behind_since_s = history.behind_since_s
     if _is_behind(topics, thresholds.allowed_lag):
-        behind_since_s = now_s if history.behind_since_s is None else history.behind_since_s
+        behind_since_s = now_s if behind_since_s is None else behind_since_s
+    elif behind_since_s is not None and _whole_lag(topics) is not None:
+        behind_since_s = None
     arrived = history.arrived + measured.arrived
     is_read = all(topic.total_lag == 0 for topic in topics) and bool(topics)
     history = replace(
@@ -251,18 +249,18 @@ def _with_commit(
 ) -> QueryHistory:
     waited_s = None
     before_s = now_s = measure_time.now_s
+    committed_s = now_s - _age_s(state)
+    if history.commit_key == _NO_COMMIT and state.processed_at is not None:
+        committed_s = min(now_s, measure_time.monotonic_s(state.processed_at))
     if history.commits:
         before_s = history.commits[-1].at_s
-        waited_s = now_s - max(before_s, history.idle_s or before_s)
-        if state.processed_at is not None and history.committed_ms is not None:
-            # After an outage a commit is observed long after it was made.
-            between_s = (state.processed_at - history.committed_ms) / 1000
-            waited_s = min(waited_s, between_s) if between_s > 0 else waited_s
+        committed_s = max(committed_s, before_s)
+        waited_s = max(0.0, committed_s - max(before_s, history.idle_s or before_s))
     batches = 1
     if state.batch_id is not None and history.commit_key[0] is not None:
         batches = max(1, state.batch_id - history.commit_key[0])
     commit = CommitSample(
-        now_s, waited_s, batches, _duration_s(state.batch), history.moved, history.arrived
+        committed_s, waited_s, batches, _duration_s(state.batch), history.moved, history.arrived
     )
     of_group = traits_of(state.origin).commits_offsets
     lag, rise = _whole_lag(topics), history.rise
@@ -290,21 +288,29 @@ def _with_commit(
         earlier = {key: of.last for key, of in history.trends.items() if of.last}
         earlier_s = before_s
     commits = (*history.commits, commit)[-thresholds.window :]
+    is_resumed = history.is_resumed and len(commits) <= _EVIDENT_INTERVALS
     return replace(
         history,
         commit_key=_commit_key(state),
-        committed_ms=state.processed_at,
         commits=commits,
-        usual=_usual(commits) if len(commits) > 1 else history.usual,
+        usual=history.usual if is_resumed or len(commits) == 1 else _usual(commits),
         trends=trends,
         earlier=earlier,
         earlier_s=earlier_s,
         lag=lag if lag is not None else history.lag,
         rise=rise,
-        is_resumed=history.is_resumed and len(commits) <= _EVIDENT_INTERVALS,
+        is_resumed=is_resumed,
         # A first position may be of an old batch.
         has_evidence=history.has_evidence or history.commit_key != _NO_COMMIT,
     )
+
+
+def _age_s(state: QueryState) -> float:
+    """How long ago the driver made the last commit when it wrote its last message, by its own
+    clock: after an outage a commit is observed long after it was made."""
+    if state.processed_at is None or traits_of(state.origin).is_checkpoint:
+        return 0.0
+    return max(0, state.driver_written_at_ms - state.processed_at) / 1000
 
 
 def _whole_lag(topics: Sequence[TopicLag]) -> int | None:

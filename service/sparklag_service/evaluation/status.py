@@ -379,8 +379,8 @@ def without_evidence(evidence: Evidence) -> Verdict | None:
     step, since_s, reason = traits_of(state.origin).step, None, ""
     if history.has_evidence:
         since_s = history.stalled_since_s()
-    elif state.processed_at is not None:
-        since_s = evidence.measure_time.monotonic_s(state.processed_at)
+    elif history.commits:
+        since_s = history.commits[-1].at_s
     if since_s is not None:
         batch_s = (state.batch.duration_ms or 0) / 1000 if state.batch is not None else 0.0
         usual_s = max(batch_s, state.trigger_interval_s or 0.0)

@@ -285,7 +285,7 @@ def test_a_rising_lag_that_will_soon_be_gone_is_no_alarm(trace: Trace) -> None:
     for _ in range(20):
         trace.pass_time(10)
         trace.at[0] += 400
-        trace.batch_id += 1
+        trace.batch_id, trace.processed_at = trace.batch_id + 1, trace.now_ms
         trace.say("progress", batch=Batch(started_at=trace.now_ms - 500, rows=400, duration_ms=500))
     assert (trace.event.max_time_lag_s or 0) > 30
     assert (trace.event.catch_up_s or 99) < 30
@@ -449,6 +449,19 @@ def test_a_stall_is_told_as_soon_whether_the_owner_changes_or_not(trace: Trace) 
     trace.change_hands()
     trace.pass_time(1)
     assert trace.status == "STALL"
+
+
+def test_a_leader_that_does_not_answer_ends_no_stall(trace: Trace) -> None:
+    trace.pass_time(320)
+    assert trace.status == "STALL"
+    trace.unread = {0}
+    trace.pass_time(100)
+    assert (trace.status, trace.event.total_lag) == ("STALL", None)
+    trace.unread = set()
+    trace.pass_time(1)
+    assert trace.status == "STALL"
+    trace.batch()
+    assert trace.status == "OK"
 
 
 def test_a_time_without_any_owner_is_no_stall(trace: Trace) -> None:
