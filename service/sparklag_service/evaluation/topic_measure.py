@@ -156,7 +156,8 @@ class TopicMeasure:
             first = earliest.get(number)
             at = position = processed.get(number)
             plan = planned.get(number) if planned else None
-            rewound_from = measured_at_ms = lost = None
+            rewound_from = measured_at_ms = lost = rising_ms = None
+            advanced_ms: int | None = processed_at_ms
             # The usual case, without calls: the partition has a lag and nothing else to report, now
             # and before, and the query did not go back.
             if (
@@ -181,14 +182,17 @@ class TopicMeasure:
                 status, reason, end, lag, measured_at_ms, lost = measure
                 if lost is not None:
                     self._is_plain = False
+                if at is None:
+                    advanced_ms = None
             else:
                 status, reason, end, lag = "OK", None, read.offset, read.offset - at
             unmoved = None
             if old is not None:
+                rising_ms = old.rising_since
                 if end is not None and old.latest_offset is not None and end > old.latest_offset:
                     arrived += end - old.latest_offset
                 if old.processed_offset == position:
-                    unmoved = old
+                    unmoved, advanced_ms = old, old.advanced_at
                 elif (
                     at is not None
                     and old.processed_offset is not None
@@ -197,12 +201,6 @@ class TopicMeasure:
                 ):
                     moved += at - old.processed_offset
             age_s, method = (None if lag is None else 0.0), None
-            if old is None:
-                rising_ms, advanced_ms = None, processed_at_ms if at is not None else None
-            else:
-                rising_ms = old.rising_since
-                is_unmoved = at == old.processed_offset
-                advanced_ms = old.advanced_at if is_unmoved else processed_at_ms
             if lag and position is not None and read is not None:
                 age_s, method = age_of(number, position, read, unmoved)
             elif (
@@ -216,26 +214,30 @@ class TopicMeasure:
             ):
                 lags.append(unmoved)
                 continue
-            lags.append(
-                PartitionLag(
-                    partition=number,
-                    processed_offset=at,
-                    planned_offset=plan,
-                    latest_offset=end,
-                    earliest_offset=first,
-                    lag=lag,
-                    time_lag_s=age_s,
-                    time_lag_method=method,
-                    headroom_s=self._headroom_s(number, at, first, end) if advances else None,
+            partition = PartitionLag(
+                partition=number,
+                processed_offset=at,
+                planned_offset=plan,
+                latest_offset=end,
+                earliest_offset=first,
+                lag=lag,
+                time_lag_s=age_s,
+                time_lag_method=method,
+                headroom_s=self._headroom_s(number, at, first, end) if advances else None,
+                advanced_at=advanced_ms,
+                rising_since=rising_ms,
+                status=status,
+                reason=reason,
+            )
+            if measured_at_ms is not None or lost is not None or rewound_from is not None:
+                # CPython calls with more than 15 keywords take four times as long.
+                partition = replace(
+                    partition,
                     measured_at=measured_at_ms,
                     lost_records=lost,
-                    advanced_at=advanced_ms,
-                    rising_since=rising_ms,
                     rewound_from=rewound_from,
-                    status=status,
-                    reason=reason,
                 )
-            )
+            lags.append(partition)
         self.arrived += arrived
         self.moved += moved
         return lags if self._is_plain else list(map(self._readable, lags, previous))
