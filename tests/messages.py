@@ -106,6 +106,7 @@ def seen(topic: str, processed: dict[int, int], **fields: Any) -> Observation:
         **{
             "query_id": str(uuid.uuid4()),
             "observed_at": epoch_ms(),
+            "processed_at": epoch_ms(),
             "sources": [position({topic: processed})],
             **fields,
         }

@@ -62,6 +62,7 @@ def service(kafka: LocalKafka, second_client: SecondClient) -> Iterator[RunningS
                     query_id=f"{number:08d}-0000-4000-8000-000000000001",
                     query=name,
                     observed_at=epoch_ms(),
+                    processed_at=epoch_ms(),
                     sources=[position({topic: {0: processed}})],
                     **failed,
                 )
