@@ -288,7 +288,7 @@ class Invariants:
             raise Violation(f"{query.name}: its newest event is {age_s:.0f} s old ({query.life})")
         if query.is_unproven:
             return
-        is_missed = query.interval_s is not None and event.status == "WARN"
+        is_missed = event.status == "WARN" and (event.reason or "").startswith("has not run")
         if event.status not in _STATUSES[query.life] and not is_missed:
             raise Violation(f"{query.name} is {query.life}, and reported as {event.status}")
         self._ends_known(event)

@@ -94,7 +94,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what a revocation drops counts as done",
-        13,
+        2,
         (
             "tracking.tracked_queries:TrackedQueries.drop",
             "self._queue.task_done()",
@@ -121,7 +121,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "the newest offset done is committed, whatever is open before it",
-        1,
+        2,
         (
             "intakes.topic_messages:CommitLedger.done",
             "self._done.add(offset)",
@@ -180,7 +180,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what is read again is tracked again",
-        20,
+        11,
         ("tracking.tracker:_is_old", "offset <= current.observation_offset", "False"),
     ),
     _mutant(
@@ -188,8 +188,8 @@ MUTANTS: Final = (
         3,
         (
             "tracking.tracker:Tracker._merged",
-            "return _with_newer_position(state, current)",
-            "return state",
+            "return _with_newer_position(_with_runs(state, current), current)",
+            "return _with_runs(state, current)",
         ),
     ),
     _mutant(
