@@ -113,7 +113,8 @@ class Enricher:
             cluster = self._cluster_of(topic.cluster)
             if cluster is None:
                 continue
-            history = cluster.adopt(topic).log_ends_of(topic.isolation_level)
+            offsets = cluster.adopt(topic)
+            history = offsets.log_ends_of(topic.isolation_level)
             arrived = {
                 partition.partition: partition.processed_offset
                 for partition in topic.partitions
@@ -129,7 +130,7 @@ class Enricher:
             history.insert(at_s, ends)
             if oldest_s:
                 history.insert(at_s - oldest_s, arrived)
-            ranges = cluster.topic(topic.topic).without_records[topic.isolation_level]
+            ranges = offsets.without_records[topic.isolation_level]
             for partition in topic.partitions:
                 position, end = partition.processed_offset, ends.get(partition.partition)
                 if partition.readable_lag == 0 and position is not None and end is not None:

@@ -147,7 +147,8 @@ class Evaluator:
         commits_offsets = traits_of(state.origin).commits_offsets
         catch_up_s, catch_up_reason = catch_up(lag.total, rates, state.batch, run_status)
         fields = query_fields(state)
-        if has_ended(run_status):
+        is_gone = has_ended(run_status)
+        if is_gone:
             # A driver that is gone runs no batch.
             fields.update(running_batch=None, activity=None)
         behind_since_s = history.stalled_since_s()
@@ -165,8 +166,8 @@ class Evaluator:
             total_lag=lag.total,
             max_lag=lag.max,
             max_time_lag_s=max_time_lag_s,
-            in_flight=None if has_ended(run_status) else _in_flight(state, partitions),
-            unread_estimate=None if has_ended(run_status) else _unread_estimate(state, lag.total),
+            in_flight=None if is_gone else _in_flight(state, partitions),
+            unread_estimate=None if is_gone else _unread_estimate(state, lag.total),
             unknown_partitions=len(partitions) - lag.partitions,
             lost_records=bounded(sum(partition.lost_records or 0 for partition in partitions)),
             skew=lag.skew,
@@ -341,8 +342,8 @@ def _unread_estimate(state: QueryState, total_lag: int | None) -> int | None:
 
 
 def _in_flight(state: QueryState, partitions: list[PartitionLag]) -> int | None:
-    """Records of the running batch. An ended run's planned batch does not run."""
-    if state.planned_batch_id is None or state.ended:
+    """Records of the running batch."""
+    if state.planned_batch_id is None:
         return None
     return bounded(
         sum(

@@ -72,6 +72,11 @@ class UsualTimes(NamedTuple):
     interval_s: float | None = None
     """Median time from the end of a batch to the end of the next."""
 
+    @property
+    def longest_s(self) -> float:
+        """The longer of the two. 0: neither is known."""
+        return max(self.interval_s or 0.0, self.batch_s or 0.0)
+
 
 class QueryHistory(Struct, frozen=True, kw_only=True):
     """The past of a query, for rates and rules."""
@@ -111,8 +116,7 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
 
     def alarm_age_s(self) -> float:
         """The age that records of the query must have before its past is a reason for an alarm."""
-        usual_s = max(self.usual.interval_s or 0.0, self.usual.batch_s or 0.0)
-        return max(_ALARM_AGE_S, _ALARM_INTERVALS * usual_s)
+        return max(_ALARM_AGE_S, _ALARM_INTERVALS * self.usual.longest_s)
 
     def has_rates(self) -> bool:
         """Returns whether the rates cover enough commits to be evidence against a verdict."""
@@ -130,8 +134,8 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     def overdue(self, state: QueryState, thresholds: Thresholds) -> str | None:
         """Why the next commit is overdue: it has taken `stall_factor` times as long as usual, and
         30 s. None: it is not, or the usual time is not known."""
-        batch, step = state.running_batch, traits_of(state.origin).step
-        waits, usual_s = f"no {step}", max(self.usual.interval_s or 0.0, self.usual.batch_s or 0.0)
+        batch = state.running_batch
+        waits, usual_s = f"no {traits_of(state.origin).step} for", self.usual.longest_s
         since_s = self.stalled_since_s()
         taken_s = 0.0 if since_s is None else self.at_s - since_s
         if batch is not None and self.usual.batch_s is not None:
@@ -139,8 +143,7 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
             taken_s = (batch.observed_at - batch.started_at) / 1000
         if not usual_s or taken_s <= max(_OVERDUE_S, thresholds.stall_factor * usual_s):
             return None
-        for_s = span(taken_s) if batch is not None else f"for {span(taken_s)}"
-        return f"{OVERDUE}: {waits} {for_s}, usually {span(usual_s)}"
+        return f"{OVERDUE}: {waits} {span(taken_s)}, usually {span(usual_s)}"
 
     def stalled_since_s(self) -> float | None:
         """Since when the query lags, is not idle and completes nothing. None: it does not lag, or

@@ -288,7 +288,7 @@ def stalled(evidence: Evidence) -> Verdict | None:
     if since_s is None or not (is_usual_known or state.run_id is None):
         return None
     stalled_s = evidence.history.at_s - since_s
-    usual_s = max(usual.interval_s or 0.0, usual.batch_s or 0.0, real_time_s)
+    usual_s = max(usual.longest_s, real_time_s)
     least_s = patience_s(state, usual, thresholds)
     if stalled_s <= max(thresholds.stall_factor * usual_s, least_s):
         return None
