@@ -188,8 +188,8 @@ MUTANTS: Final = (
         3,
         (
             "tracking.tracker:Tracker._merged",
-            "return _with_newer_position(_with_runs(state, current), current)",
-            "return _with_runs(state, current)",
+            "return _with_newer_position(state, current)",
+            "return state",
         ),
     ),
     _mutant(

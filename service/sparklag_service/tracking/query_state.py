@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, SourcePosition, TopicLag
+from sparklag_schemas import LagEvent, Observation, SourcePosition, TopicLag
 from sparklag_schemas.messages.enumerations import StartingOffsets, traits_of
 from sparklag_schemas.messages.lag_event import Run, Runs
 from sparklag_schemas.messages.observation import QueryMessage
@@ -153,31 +153,30 @@ def restored(event: LagEvent) -> QueryState:
     )
 
 
-def with_report(state: QueryState, runs: Runs | None, *, is_new_run: bool) -> QueryState:
-    """`state`, of a driver's message, with its runs after the message. `runs`: those before it."""
-    at_ms = state.driver_written_at_ms
+def runs_after(
+    observation: Observation, runs: Runs | None, at_ms: int, idle_at_ms: int, *, is_new_run: bool
+) -> Runs:
+    """The runs after a driver's message of `at_ms`; its query was idle at `idle_at_ms`."""
     if runs is None:
         runs = Runs(first_at=at_ms, started_at=at_ms, reported_at=at_ms)
-    finished = runs.finished
     started_at = at_ms if is_new_run else runs.started_at
-    has_ended = state.ended and (is_new_run or not runs.ended)
-    has_failed = has_ended and state.exception is not None
+    ended = observation.cause == "terminated"
+    if not ended:
+        return replace(runs, started_at=started_at, reported_at=at_ms, ended=False)
+    finished, is_end = runs.finished, is_new_run or not runs.ended
+    has_failed = is_end and observation.exception is not None
     # Without the trigger: a query that waits for data does not end by itself.
-    may_end = (
-        state.idle_at_ms < started_at if state.ends_by_itself is None else state.ends_by_itself
-    )
-    if has_ended and may_end and not (has_failed or state.driver_end):
+    may_end = observation.ends_by_itself
+    may_end = idle_at_ms < started_at if may_end is None else may_end
+    if is_end and may_end and not (has_failed or observation.driver_end):
         finished = [*finished, Run(started_at=started_at, ended_at=at_ms)][-_RUNS_KEPT:]
     return replace(
-        state,
-        runs=replace(
-            runs,
-            started_at=started_at,
-            reported_at=at_ms,
-            ended=state.ended,
-            failed=runs.failed + has_failed,
-            finished=finished,
-        ),
+        runs,
+        started_at=started_at,
+        reported_at=at_ms,
+        ended=True,
+        failed=runs.failed + has_failed,
+        finished=finished,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from sparklag_schemas import Observation
+from sparklag_schemas import Observation, SourcePosition
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.messages.validation import in_time
@@ -24,7 +24,7 @@ from sparklag_service.tracking.query_state import (
     TrackedSource,
     fitting,
     query_fields,
-    with_report,
+    runs_after,
 )
 
 _RUNS_REMEMBERED: Final = 16
@@ -146,6 +146,14 @@ class Tracker:
         self, observation: Observation, current: QueryState | None, now_ms: int
     ) -> QueryState:
         is_checkpoint = traits_of(observation.origin).is_checkpoint
+        written_at_ms = observation.observed_at if observation.run_id is not None else 0
+        runs, is_new_run = None, True
+        if current is not None:
+            written_at_ms = max(written_at_ms, current.driver_written_at_ms)
+            runs, is_new_run = current.runs, current.run_id != observation.run_id
+        idle_at_ms = _idle_at_ms(observation, current)
+        if observation.run_id is not None:
+            runs = runs_after(observation, runs, written_at_ms, idle_at_ms, is_new_run=is_new_run)
         fields = query_fields(observation) | {
             "activity": _activity(observation, current),
             "group": _group(observation.group, current.group if current is not None else None),
@@ -154,22 +162,20 @@ class Tracker:
             **fields,
             sources=self._sources(observation, current.sources if current is not None else ()),
             checkpoint_batch_id=observation.batch_id if is_checkpoint else None,
-            driver_written_at_ms=observation.observed_at if observation.run_id is not None else 0,
-            idle_at_ms=_idle_at_ms(observation, current),
+            driver_written_at_ms=written_at_ms,
+            idle_at_ms=idle_at_ms,
             ended=observation.cause == "terminated",
             run_received_at_ms=now_ms,
+            runs=runs,
         )
         if current is None:
-            state = replace(state, run_written_since_ms=state.driver_written_at_ms)
-            return _with_runs(state, None)
-        driver_written_at_ms = max(state.driver_written_at_ms, current.driver_written_at_ms)
+            return replace(state, run_written_since_ms=state.driver_written_at_ms)
         other = current.past_runs.get(current.other_run_id or "")
         other_run_lives = other is not None and now_ms - other.received_at_ms < _OTHER_RUN_MS
         state = replace(
             state,
             # The version only rises, even if a clock was set back.
             observed_at=max(state.observed_at, current.observed_at + 1),
-            driver_written_at_ms=driver_written_at_ms,
             checkpoint_location=state.checkpoint_location or current.checkpoint_location,
             checkpoint_batch_id=current.checkpoint_batch_id,
             run_written_since_ms=current.run_written_since_ms,
@@ -177,13 +183,11 @@ class Tracker:
             past_runs=current.past_runs,
             other_run_id=current.other_run_id if other_run_lives else None,
         )
-        return _with_newer_position(_with_runs(state, current), current)
+        return _with_newer_position(state, current)
 
     def _sources(
         self, observation: Observation, current: Sequence[TrackedSource] = ()
     ) -> tuple[TrackedSource, ...]:
-        # Another instance may have matched the topics of a pattern.
-        matched = {source.source: (*source.matched, *(source.topics or ())) for source in current}
         return tuple(
             TrackedSource(
                 source=position.source,
@@ -194,11 +198,19 @@ class Tracker:
                 topics=position.topics,
                 assigned=position.assigned,
                 topic_pattern=position.topic_pattern,
-                matched=matched.get(position.source, ()) if position.topic_pattern else (),
+                matched=_matched(position, current),
                 cluster=self.cluster_of(position.bootstrap_servers, observation.cluster),
             )
             for position in observation.sources
         )
+
+
+def _matched(position: SourcePosition, current: Sequence[TrackedSource]) -> tuple[str, ...]:
+    """The topics that its pattern matched before, maybe for another instance."""
+    if position.topic_pattern is None:
+        return ()
+    before = (source for source in current if source.source == position.source)
+    return next(((*source.matched, *(source.topics or ())) for source in before), ())
 
 
 def _activity(observation: Observation, current: QueryState | None) -> str | None:
@@ -223,13 +235,6 @@ def _idle_at_ms(observation: Observation, current: QueryState | None) -> int:
     if observation.cause == "idle" or observation.activity == "waiting":
         return observation.observed_at
     return current.idle_at_ms if current is not None else 0
-
-
-def _with_runs(state: QueryState, current: QueryState | None) -> QueryState:
-    if state.run_id is None:
-        return state
-    is_new_run = current is None or current.run_id != state.run_id
-    return with_report(state, current.runs if current else None, is_new_run=is_new_run)
 
 
 def _of_new_run(state: QueryState) -> QueryState:
