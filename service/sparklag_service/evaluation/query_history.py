@@ -226,7 +226,7 @@ def advance_history(
     elif behind_since_s is not None and _whole_lag(topics) is not None:
         behind_since_s = None
     arrived = history.arrived + measured.arrived
-    is_read = all(topic.total_lag == 0 for topic in topics) and bool(topics)
+    is_read = state.has_position and all(topic.total_lag == 0 for topic in topics)
     history = replace(
         history,
         at_s=now_s,

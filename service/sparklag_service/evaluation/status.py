@@ -112,7 +112,8 @@ def query_status(
         )
     ]
     if not candidates:
-        if not has_position:
+        is_read = bool(partitions) and not unmeasured and all(p.lag == 0 for p in partitions)
+        if not has_position and not is_read:
             is_first = evidence.state.batch_id is None
             waits = NO_BATCH if is_first else NOT_READ
             return Verdict("UNKNOWN", next((p.reason for p in partitions if p.lag), waits))

@@ -361,7 +361,7 @@ class TopicMeasure:
     def _before_first_batch(
         self, number: int, latest: int, earliest: int | None, measured_at_ms: int | None
     ) -> _Measure:
-        start = self._start(number, earliest)
+        start = earliest if earliest == latest else self._start(number, earliest)
         if start is None or start > latest:
             return _Measure("UNKNOWN", self._unread, latest, measured_at_ms=measured_at_ms)
         return _Measure("OK", _FROM_START, latest, latest - start, measured_at_ms)

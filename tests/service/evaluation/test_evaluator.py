@@ -55,6 +55,13 @@ def test_a_query_without_a_position_shows_its_partitions_with_unknown_lag() -> N
     assert (result.status, result.reason) == ("UNKNOWN", "no batch has completed yet")
 
 
+def test_a_query_without_a_position_is_ok_on_an_empty_topic() -> None:
+    query = state(source(None, topics=["orders"]))
+    result = evaluated(query, offsets_at({0: 70, 1: 9}, {0: 70, 1: 9}))
+    assert (result.status, result.reason, result.total_lag) == ("OK", None, 0)
+    assert evaluated(query, offsets_at({0: 70, 1: 9}, {0: 70, 1: 8})).status == "UNKNOWN"
+
+
 def test_a_query_that_was_not_measured_and_has_no_position_reports_the_latter() -> None:
     result = evaluated(state(source(None, topics=["orders"])), {})
     assert (result.topics[0].partitions, result.total_lag) == ([], None)
