@@ -66,8 +66,8 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     counts from `earliest_offset`, and before the first batch from `startingOffsets` where they are
     known. Null: see `reason`."""
     readable_lag: Count | None = None
-    """The records of `lag` that are left to read: no deleted ones, and 0 where only markers of
-    transactions are left. Null: all of `lag`."""
+    """The records of `lag` that are left to read: without deleted ones, and without the markers of
+    transactions that follow the position. Null: all of `lag`."""
     open_transaction: OpenTransaction | None = None
     """What a `read_committed` source waits for. Null: no transaction has been open for some
     seconds, or the source also reads uncommitted records."""

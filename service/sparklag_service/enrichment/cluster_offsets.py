@@ -31,8 +31,8 @@ class RecordTime(Struct, frozen=True, gc=False):
 
 
 class NoRecords(NamedTuple):
-    """Offsets up to the log end at which no consumer gets a record: markers of transactions,
-    aborted records, or gaps."""
+    """Offsets at which no consumer gets a record: markers of transactions, aborted records, or
+    gaps."""
 
     start: int
     end: int
@@ -127,10 +127,10 @@ class TopicOffsets:
         """The history at this isolation level; creates it if missing."""
         return self.log_ends.setdefault(level, LogEndHistory())
 
-    def has_records(self, level: IsolationLevel, number: int, start: int, end: int) -> bool:
-        """Returns whether a consumer may get a record from `start` to the log end `end`."""
+    def first_record(self, level: IsolationLevel, number: int, position: int) -> int:
+        """The first offset from `position` on at which there may be a record."""
         none = self.without_records[level].get(number)
-        return none is None or start < none.start or none.end < end
+        return position if none is None or position < none.start else max(position, none.end)
 
     def record_log_ends(self, level: IsolationLevel, requested_s: float, interval_s: float) -> None:
         """Add the latest offsets, requested at `requested_s`, to the history, at most once in

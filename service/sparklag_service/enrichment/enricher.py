@@ -133,8 +133,10 @@ class Enricher:
             ranges = offsets.without_records[topic.isolation_level]
             for partition in topic.partitions:
                 position, end = partition.processed_offset, ends.get(partition.partition)
-                if partition.readable_lag == 0 and position is not None and end is not None:
-                    ranges[partition.partition] = NoRecords(position, end, at_s - SETTLED_S)
+                unread = partition.readable_lag
+                if unread is not None and position is not None and end is not None:
+                    none = NoRecords(position, end - unread, at_s - SETTLED_S)
+                    ranges[partition.partition] = none
 
     def release(self, query_id: str) -> None:
         """Stop measuring a query. Its results in flight are discarded."""

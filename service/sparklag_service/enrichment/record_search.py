@@ -113,7 +113,7 @@ class Lagging(Struct, frozen=True, gc=False):  # thousands of instances
 def lagging_partitions(source: TrackedSource, offsets: ClusterOffsets) -> Iterator[Lagging | None]:
     """The lagging partitions of a source, and None for each other partition.
 
-    Deleted records do not count, nor does a log end in which there is no record.
+    Deleted records do not count, nor do offsets without a record.
     """
     level = source.isolation_level
     for name in source.watched_topics():
@@ -129,12 +129,9 @@ def lagging_partitions(source: TrackedSource, offsets: ClusterOffsets) -> Iterat
                 position = earliest
             elif position is not None and earliest is not None:
                 position = max(position, earliest)
-            if (
-                latest is None
-                or position is None
-                or latest.offset <= position
-                or not topic.has_records(level, number, position, latest.offset)
-            ):
+            if position is not None:
+                position = topic.first_record(level, number, position)
+            if latest is None or position is None or latest.offset <= position:
                 yield None
                 continue
             partition = TopicPartition(name, number)

@@ -251,18 +251,18 @@ class TopicMeasure:
         read = self._latest.get(number)
         if not lag or end is None or read is None:
             return partition
-        unread = lag - (partition.lost_records or 0)
-        start = end - unread
-        if not self._offsets.has_records(self._source.isolation_level, number, start, end):
-            since_s = self._without_records[number].since_s
-            unread = 0 if self._measure_time.now_s - since_s >= SETTLED_S else unread
+        start = end - lag + (partition.lost_records or 0)
+        none = self._without_records.get(number)
+        if none is not None and self._measure_time.now_s - none.since_s >= SETTLED_S:
+            start = self._offsets.first_record(self._source.isolation_level, number, start)
+        unread = max(0, end - start)
         if unread == lag:
             return partition
         if not unread:
             return replace(
                 partition, readable_lag=0, time_lag_s=None, time_lag_method=None, headroom_s=None
             )
-        was_start = (old.latest_offset or 0) - (old.readable_lag or 0) if old is not None else None
+        was_start = (old.latest_offset or 0) - (old.unread or 0) if old is not None else None
         age_s, method = self._ages.age(number, start, read, old if was_start == start else None)
         return replace(partition, readable_lag=unread, time_lag_s=age_s, time_lag_method=method)
 
