@@ -27,6 +27,7 @@ from sparklag_service.evaluation.query_history import (
     QueryHistory,
     SourceTopic,
     advance_history,
+    moved_history,
     start_history,
 )
 from sparklag_service.evaluation.rates import catch_up, headroom_of, rates_of
@@ -90,6 +91,8 @@ class Evaluator:
         if thresholds is None or last is None or last.query != state.query:
             thresholds = self.thresholds_of(state.query, state.query_id)
         before = previous.history if previous is not None else start_history(state, measure_time)
+        if last is not None and _is_moved(state, last):
+            before = moved_history(before, state, measure_time)
         since_s = max(0.0, measure_time.now_s - before.at_s)
         measured = measure_query(state, offsets, measure_time, self.latest_max_age_s, last, since_s)
         lag = _query_lag(measured.topics)
@@ -208,6 +211,12 @@ class Evaluator:
         if previous is not None:
             window = previous.window or inherited_window(previous.event, measure_time)
         return window.after(state, topics, measure_time, thresholds.window)
+
+
+def _is_moved(state: QueryState, last: LagEvent) -> bool:
+    """Returns whether, without a driver, another copy of the checkpoint is read now."""
+    locations = state.checkpoint_location, last.checkpoint_location
+    return state.run_id is None and None not in locations and locations[0] != locations[1]
 
 
 class _QueryLag(NamedTuple):

@@ -169,6 +169,15 @@ def start_history(state: QueryState, measure_time: MeasureTime) -> QueryHistory:
     )
 
 
+def moved_history(
+    history: QueryHistory, state: QueryState, measure_time: MeasureTime
+) -> QueryHistory:
+    """The history of a query whose checkpoint is read at another location now: its last commit
+    there was not made now."""
+    history = replace(history, commit_key=_commit_key(state))
+    return _with_last_commit(history, measure_time, state.processed_at, _duration_s(state.batch))
+
+
 def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
     """The history of a query that another instance measured, as far as its last event contains it.
 

@@ -381,7 +381,8 @@ def without_evidence(evidence: Evidence) -> Verdict | None:
     if history.has_evidence:
         since_s = history.stalled_since_s()
     elif history.commits:
-        since_s = history.commits[-1].at_s
+        last_s = history.commits[-1].at_s
+        since_s = max(last_s, history.idle_s or last_s)
     if since_s is not None:
         batch_s = (state.batch.duration_ms or 0) / 1000 if state.batch is not None else 0.0
         usual_s = max(batch_s, state.trigger_interval_s or 0.0)

@@ -63,6 +63,8 @@ class CheckpointIntake:
         self._watched: dict[str, WatchedCheckpoint] = {}
         self._matches: dict[str, list[str]] = {}
         """Locations by pattern."""
+        self._unread = {pattern for pattern, _ in self._patterns}
+        """Patterns and locations without a first result: a query may have a later copy there."""
         self._failed_patterns: set[str] = set()
         """Patterns whose search failed. Failed polls of a location do not count here."""
         self._holders: dict[str, dict[str, WatchedCheckpoint]] = {}
@@ -90,10 +92,12 @@ class CheckpointIntake:
         if not finding.done():
             self._failed_patterns.add(pattern)
             self._fail(pattern, str(self._poller.timed_out(pattern)))
+            self._read(pattern)
         locations = await finding
         if isinstance(locations, CheckpointError):
             self._failed_patterns.add(pattern)
             self._fail(pattern, str(locations))
+            self._read(pattern)
             return
         if pattern in self._failed_patterns:
             self._failed_patterns.discard(pattern)
@@ -103,6 +107,15 @@ class CheckpointIntake:
         self._matches[pattern] = locations
         for location in locations:
             self._watch(location, cluster, fixed_prefix(pattern), configured=True)
+        self._read(pattern)
+
+    def _read(self, source: str) -> None:
+        """A pattern or location had its first result, or was dropped."""
+        if source in self._unread:
+            self._unread.remove(source)
+            for checkpoint in list(self._watched.values()) if not self._unread else ():
+                if checkpoint.put_s is None:
+                    self._update(checkpoint, None)
 
     async def _follow_regularly(self) -> None:
         while True:
@@ -130,6 +143,7 @@ class CheckpointIntake:
         if checkpoint is None:
             checkpoint = WatchedCheckpoint(location, cluster, below, configured)
             self._watched[location] = checkpoint
+            self._unread.add(location)
             # The first polls are spread over a second.
             after_s = random.uniform(0, min(1.0, self._settings.interval_s))
             self._poller.schedule(checkpoint, after_s)
@@ -141,6 +155,7 @@ class CheckpointIntake:
         if checkpoint is not None:
             self._release(checkpoint)
             self._recover(location)
+            self._read(location)
 
     def _next_reader(self, checkpoint: WatchedCheckpoint) -> CheckpointReader | None:
         query_id = checkpoint.query_id
@@ -164,6 +179,7 @@ class CheckpointIntake:
             self._fail_poll(checkpoint, error)
         else:
             self._update(checkpoint, result)
+        self._read(checkpoint.location)
         interval_s = self._settings.interval_s * random.uniform(_LEAST_OF_INTERVAL, 1.0)
         return float(interval_s * _BACKOFF[min(checkpoint.failures, len(_BACKOFF) - 1)])
 
@@ -199,6 +215,8 @@ class CheckpointIntake:
         heartbeat_s = self._context.settings.heartbeat_s
         if not self._context.watches(query_id):
             self._release(checkpoint)
+        elif checkpoint.put_s is None and self._unread:
+            return
         elif changed is not None or checkpoint.put_s is None:
             self._put(checkpoint, checkpoint.position, "checkpoint")
         elif self._repeats(checkpoint) and time.monotonic() - checkpoint.put_s >= heartbeat_s:

@@ -177,7 +177,8 @@ class TrackedQueries(Mapping[str, QueryState]):
             restored(event), sum(len(topic.partitions) for topic in event.topics)
         )
         record.received_s = now_s
-        record.is_silent = event.measured_by == "embedded" or event.status == "STOP"
+        was_silent = event.status == "STOP" and event.run_id is not None
+        record.is_silent = event.measured_by == "embedded" or was_silent
 
     def release(self, query_id: str) -> None:
         """Stop tracking a query, and drop its pending delivery."""

@@ -180,6 +180,21 @@ def test_a_checkpoint_that_was_dead_when_first_seen_is_of_a_query_that_stopped(
     assert trace.status == "OK"
 
 
+def test_a_dead_checkpoint_beside_an_older_copy_of_it_stops_all_the_same() -> None:
+    trace = Trace(origin="checkpoint", run_id=None, ends=[500])
+    trace.batch_id, trace.processed_at = 4, trace.now_ms - 4_800_000
+    trace.say("checkpoint", checkpoint_location="/live.bak")
+    trace.pass_time(1)
+    trace.batch_id, trace.processed_at = 5, trace.now_ms - 3_600_000
+    trace.say("checkpoint", checkpoint_location="/live")
+    assert (trace.status, trace.event.usual_interval_s) == ("UNKNOWN", None)
+    trace.pass_time(302)
+    assert trace.status == "STOP"
+    trace.processed_at = trace.now_ms
+    trace.say("checkpoint", checkpoint_location="/restored", batch_id=6)
+    assert trace.status != "STOP", "the copy goes on"
+
+
 def test_an_old_checkpoint_without_lag_is_ok() -> None:
     trace = Trace(origin="checkpoint", run_id=None)
     trace.batch_id, trace.processed_at = 7, trace.now_ms - 2_400_000
@@ -195,6 +210,8 @@ def test_a_driver_with_an_old_batch_is_unknown_until_it_completes_another() -> N
     trace.say("refresh")
     trace.pass_time(1_200)
     assert trace.status == "UNKNOWN"
+    trace.idle()
+    assert trace.status == "OK", "it waits for more records"
     trace.batch()
     assert trace.status == "OK"
 
