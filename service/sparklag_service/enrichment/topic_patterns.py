@@ -17,10 +17,13 @@ _TIMEOUT_S: Final = 2.0
 _TOPICS_PER_PAUSE: Final = 100
 _NOT_COUNTED: Final = "topics that match its subscribePattern and are not read yet are not counted"
 # Spark reads each topic in whose name the pattern occurs.
-_MATCH: Final = """
+_MATCH: Final = r"""
 import json, re, sys
 try:
     pattern, topics = json.load(sys.stdin)
+    # Java takes these in another way: a set in a set, an octal character.
+    if re.search(r"(?<!\\)\[(\\.|[^]\\[])*\[|\\0", pattern):
+        raise ValueError("a set in a set, or \\0")
     json.dump(list(filter(re.compile(pattern).search, topics)), sys.stdout)
 except Exception as error:
     sys.exit(str(error))

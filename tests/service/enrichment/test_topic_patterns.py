@@ -19,6 +19,7 @@ _TOPICS = ["orders", "orders-eu", "new-orders", "a" * 40]
         ("^orders$", {"orders"}),
         ("^(?!new-).*orders", {"orders", "orders-eu"}),
         ("(?i)EU", {"orders-eu"}),
+        (r"[-\[.]e[a-u]", {"orders-eu"}),
         ("returns", set()),
     ],
 )
@@ -30,7 +31,9 @@ def test_a_pattern_matches_as_in_spark(pattern: str, matched: set[str]) -> None:
     ("pattern", "reason"),
     [
         (r"\p{Alpha}+", "bad escape"),
-        ("[a-z&&[^b]]", "Possible set"),
+        ("[a-z&&[^b]]", "a set in a set"),
+        ("[ab[x-z]]+", "a set in a set"),
+        (r"\0141", r"\0"),
         ("(" * 5_000 + ")" * 5_000, "recursion"),
         ("(a+)+b$", "it takes longer than 2 s"),
     ],
