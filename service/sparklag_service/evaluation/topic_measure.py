@@ -93,6 +93,12 @@ class TopicMeasure:
         self._measure_time = measure_time
         self._max_age_s = max_age_s
         self._obstacle = _obstacle(source, name, topic, self._topic_id)
+        is_new = all(partition.latest_offset is None for partition in self._previous)
+        if self._obstacle is None and is_new and topic.numbers:
+            missing = self._processed.keys() - topic.numbers - self._latest.keys()
+            if missing:
+                reason = f"topic {name} has no partition {min(missing)}: the position is of another"
+                self._obstacle = Verdict("UNKNOWN", reason)
         self.arrived = 0
         """Records that arrived since the previous measurement."""
         self.moved = 0

@@ -229,7 +229,7 @@ def test_two_runs_name_each_other() -> None:
 
 def test_the_worst_partition_names_the_state_of_the_query() -> None:
     query = state(source({"orders": {0: 5, 1: 5, 2: 5, 3: 5}}))
-    offsets = offsets_at({0: 70, 1: 70}, {0: 30}, unknown={1: NO_LEADER, 2: "x"}, partitions=3)
+    offsets = offsets_at({0: 70, 1: 70}, {0: 30}, unknown={1: NO_LEADER, 2: "x"}, partitions=4)
     result = evaluated(query, offsets)
     assert statuses(result) == ["DATA_LOSS", "OK", "UNKNOWN", "UNKNOWN"]
     assert result.status == "DATA_LOSS"

@@ -138,10 +138,12 @@ def test_a_topic_that_is_gone_needs_no_words_to_be_reported() -> None:
     assert only(evaluated(state(), {"default": gone})).reason == "topic orders does not exist"
 
 
-def test_a_partition_that_never_was_is_not_gone() -> None:
-    query = state(source({"orders": {0: 5, 1: 5}}))
-    result = evaluated(query, offsets_at({0: 70}))
-    assert (lags(result), statuses(result)) == ([65, None], ["OK", "UNKNOWN"])
+def test_a_position_in_a_partition_that_never_was_is_of_another_cluster() -> None:
+    query = followed(offsets_at({0: 70}), at(5, 5))
+    for _ in range(2):
+        result = query.measure(offsets_at({0: 70}))
+        assert (lags(result), statuses(result)) == ([None, None], ["UNKNOWN", "UNKNOWN"])
+        query.restart()
 
 
 def test_a_partition_that_is_gone_is_reported_beside_those_that_are_there() -> None:
