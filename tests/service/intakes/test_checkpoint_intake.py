@@ -339,6 +339,7 @@ async def test_of_two_that_hold_one_query_the_one_that_committed_later_is_watche
         line = await watching.fails(f"{bak.folder}: a copy", orders.query_id)
         assert line.endswith(f"is watched at {orders.folder}")
         await watching.reports(orders, 6, 60)
+        assert {one.batch_id for one in watching.observed} == {6}, "whichever was read first"
         # The copy was restored, and goes on.
         bak.completes(7, 70)
         assert (await watching.reports(orders, 7, 70)).checkpoint_location == str(bak.folder)
