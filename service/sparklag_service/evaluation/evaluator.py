@@ -157,7 +157,9 @@ class Evaluator:
         behind_since_s = history.stalled_since_s()
         max_time_lag_s = lag.max_time_s
         if measured.unassigned:
-            lag = _query_lag(topics)
+            lag, of_members = _query_lag(topics), lag
+            if lag.total != of_members.total:
+                catch_up_s, catch_up_reason = None, "no member reads all of it"
         event = LagEvent(
             **fields,
             event_id=event_id,

@@ -92,13 +92,7 @@ class TopicMeasure:
         self._ages = TopicAges(topic_offsets, source.isolation_level, measure_time, since_s)
         self._measure_time = measure_time
         self._max_age_s = max_age_s
-        self._obstacle = _obstacle(source, name, topic, self._topic_id)
-        is_new = all(partition.latest_offset is None for partition in self._previous)
-        if self._obstacle is None and is_new and topic.numbers:
-            missing = self._processed.keys() - topic.numbers - self._latest.keys()
-            if missing:
-                reason = f"topic {name} has no partition {min(missing)}: the position is of another"
-                self._obstacle = Verdict("UNKNOWN", reason)
+        self._obstacle = _obstacle(source, name, topic, self._topic_id) or self._misfit()
         self.arrived = 0
         """Records that arrived since the previous measurement."""
         self.moved = 0
@@ -356,6 +350,21 @@ class TopicMeasure:
             return _Measure("REWIND", reason, read.offset, lag, measured_at_ms)
         return _Measure("OK", problem, read.offset, lag, measured_at_ms)
 
+    def _misfit(self) -> Verdict | None:
+        """Why the position is probably of a topic of another cluster: it does not fit in one
+        partition, and no partition ever had a lag. Where others fit, it is by chance."""
+        if any(map(_was_inside, self._previous)):
+            return None
+        for number, processed in self._processed.items():
+            read = self._latest.get(number)
+            if read is None:
+                if self._topic.numbers and number not in self._topic.numbers:
+                    return Verdict("UNKNOWN", f"topic {self._name} never had partition {number}")
+            elif read.offset < processed and read.requested_s >= self._measure_time.requested_s:
+                reason = self._short(processed, read.offset, None, None).reason
+                return Verdict("UNKNOWN", f"partition {number}: {reason}")
+        return None
+
     def _start(self, number: int, earliest: int | None) -> int | None:
         """The first offset that the query reads of a partition without a position. None: not
         known."""
@@ -380,8 +389,7 @@ class TopicMeasure:
             reason = f"latest offset {latest} was read before the query reached {processed}"
             return _Measure("UNKNOWN", reason, latest, measured_at_ms=measured_at_ms)
         reason = f"the log ends at {latest}, before the processed offset {processed}"
-        was_inside = old is not None and (old.lag is not None or old.status in _WAS_INSIDE)
-        if self._topic_id is None and was_inside:
+        if self._topic_id is None and old is not None and _was_inside(old):
             return _Measure("RECREATED", f"{reason}: the topic was recreated", latest)
         reason += ": its leader lost records or has not caught up, or it is of another cluster"
         return _Measure("UNKNOWN", reason, latest)
@@ -415,6 +423,11 @@ def _is_unmoved(before: TopicLag, processed: Mapping[int, int]) -> bool:
                 return False
             count += 1
     return count == len(processed)
+
+
+def _was_inside(partition: PartitionLag) -> bool:
+    """Returns whether the position was inside the log at some time."""
+    return partition.lag is not None or partition.status in _WAS_INSIDE
 
 
 def _was_recreated(topic: TopicLag) -> bool:

@@ -34,6 +34,7 @@ def test_a_partition_that_no_member_reads_counts_as_lag_and_raises_no_alarm(burr
     assert {event.status for event in group.events[2:]} <= {"OK", "UNKNOWN"}
     assert group.one(1).reason == "no member reads this partition"
     assert (group.event.total_lag or 0) > (group.one(1).unread or 0) > 5_000
+    assert group.event.catch_up_reason == "no member reads all of it"
     assert group.event.lost_records == 0
     assert (group.event.max_time_lag_s or 0) < 30
     # A member reads it again.
