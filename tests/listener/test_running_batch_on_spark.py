@@ -16,6 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sparklag_listener.classic import queries as queries_module
 from sparklag_listener.classic.queries import ClassicQueries
 from sparklag_schemas import RunningBatch
+from tests.listener.conftest import Driver
+from tests.listener.drivers import read_kafka
 from tests.waiting import DEADLINE_S, wait_for
 
 pytestmark = pytest.mark.spark
@@ -63,6 +65,23 @@ def until(
 
     wait_for(keeps, "the batch is so")
     return kept[0]
+
+
+@pytest.mark.kafka
+def test_what_a_batch_in_real_time_mode_has_read_is_known_while_it_runs(driver: Driver) -> None:
+    topic, out = (driver.client.create(f"{driver.topic}-{name}") for name in ("in", "out"))
+    frame = read_kafka(driver.spark, driver.servers, subscribe=topic)
+    sink = {"kafka.bootstrap.servers": driver.servers, "topic": out}
+    sink["checkpointLocation"] = str(driver.checkpoints / "real-time")
+    writer = frame.writeStream.format("kafka").options(**sink).outputMode("update")
+    query = writer.trigger(realTime="10 minutes").start()
+    try:
+        queries = ClassicQueries(driver.spark)
+        until(queries, query, lambda batch: batch.tasks_running == 1)
+        driver.send(1_200, topic)
+        until(queries, query, lambda batch: batch.rows_read == 1_200)
+    finally:
+        query.stop()
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -86,6 +86,25 @@ class Stage(Struct, frozen=True, rename="camel"):
         )
 
 
+class _Execution(Struct, frozen=True, rename="camel"):
+    """Spark's SQLExecutionUIData. `jobs`: their states by id."""
+
+    execution_id: int
+    jobs: dict[int, str]
+
+
+class _Metric(Struct, frozen=True, rename="camel"):
+    name: str
+    accumulator_id: int
+
+
+class _PlanNode(Struct, frozen=True):
+    """Spark's SparkPlanGraphNode: an operator of a plan."""
+
+    name: str
+    metrics: list[_Metric]
+
+
 FindOldestTask = Callable[[Stage, int], Straggler | None]
 """Takes a stage and the time in epoch milliseconds. Returns the running task of the stage that was
 launched first, whether it is a straggler or not."""
@@ -112,9 +131,10 @@ class BatchTasks:
         oldest_task: FindOldestTask,
         now_ms: int,
         newest_job: int = -1,
+        rows_read: int | None = None,
     ) -> RunningBatch:
         """`jobs`: the active ones of this run. `stages`: the active ones of all runs. `newest_job`:
-        the id of this run's last job, active or ended."""
+        the id of this run's last job, active or ended. `rows_read`: see RunningScans."""
         if not self._job_tasks and jobs:
             submitted = [job.submission_time for job in jobs if job.submission_time is not None]
             self.started_at_ms = min([self.started_at_ms, *submitted])
@@ -131,6 +151,7 @@ class BatchTasks:
             *(stage.num_complete_tasks for stage in stages),
             sum(stage.input_records + stage.output_records for stage in stages),
             sum(stage.shuffle_read_records + stage.shuffle_write_records for stage in stages),
+            rows_read or 0,
         )
         if counts != self._counts:
             self._counts, self.progressed_at_ms = counts, now_ms
@@ -146,7 +167,7 @@ class BatchTasks:
             tasks_done=done,
             tasks_running=sum(max(0, job.num_active_tasks) for job in jobs),
             tasks_failed=sum(job.num_failed_tasks for job in jobs),
-            rows_read=sum(stage.input_records for stage in stages) if stages else None,
+            rows_read=rows_read,
             mean_task_s=bounded_s(max(means_s, default=None)),
             remaining_s=None if straggler is not None else _remaining_s(jobs, stages, now_ms),
             straggler=straggler,
@@ -181,8 +202,20 @@ _IGNORED: Final = (
     *("executorSummary", "peakExecutorMetrics", "killedTasksSummary", "schedulingPool"),
     *("taskMetricsDistributions", "executorMetricsDistributions", "speculationSummary"),
 )
+_API: Final = ("status.api.v1.JobData", "status.api.v1.StageData")
+_IGNORED_OF_SQL: Final = {
+    "sql.execution.ui.SQLExecutionUIData": (
+        *("description", "details", "physicalPlanDescription", "modifiedConfigs", "metrics"),
+        *("stages", "metricValues", "errorMessage", "jobTags"),
+    ),
+    "sql.execution.ui.SparkPlanGraphNode": ("desc",),
+}
+_ROWS: Final = "number of output rows"
 _jobs = msgspec.json.Decoder(list[Job])
 _stages = msgspec.json.Decoder(list[Stage])
+_executions = msgspec.json.Decoder(list[_Execution])
+_nodes = msgspec.json.Decoder(list[_PlanNode])
+_values = msgspec.json.Decoder(dict[int, str])
 
 
 class ActiveJobs:
@@ -195,7 +228,7 @@ class ActiveJobs:
         self._stream = jvm.java.util.Arrays.stream
         self._running = jvm.java.util.List.of(jvm.org.apache.spark.JobExecutionStatus.RUNNING)
         self._ordering = getattr(getattr(jvm.scala.math, "Ordering$Long$"), "MODULE$")
-        self._json = _mapper(jvm).writeValueAsString
+        self._json = _mapper(jvm, dict.fromkeys(_API, _IGNORED))
 
     def read(self) -> tuple[list[Job], list[Stage]]:
         """4 Py4J commands. Not read in chunks: above 8 KiB, about ten stages, this thread waits 40
@@ -228,17 +261,43 @@ class ActiveJobs:
             return None
 
 
-def _mapper(jvm: Any) -> Any:
+class RunningScans:
+    """Reads what the scans of running jobs have returned. Raises what ActiveJobs raises."""
+
+    def __init__(self, jvm: Any, session: Any) -> None:
+        self._store = session.sharedState().statusStore()
+        self._json = _mapper(jvm, _IGNORED_OF_SQL)
+
+    def rows(self, jobs: Sequence[Job]) -> int | None:
+        """The sum over all scans, as executors report it every 10 s. 8 Py4J commands. None: not
+        known. In real-time mode Spark counts no input of running tasks otherwise."""
+        ids = {job.job_id for job in jobs}
+        for execution in _executions.decode(self._json(self._store.executionsList())):
+            if not ids.isdisjoint(execution.jobs):
+                graph = self._store.planGraph(execution.execution_id)
+                metrics = self._store.executionMetrics(execution.execution_id)
+                rows = _values.decode(self._json(metrics))
+                scans = [
+                    metric.accumulator_id
+                    for node in _nodes.decode(self._json(graph.allNodes()))
+                    for metric in node.metrics
+                    if "Scan" in node.name and metric.name == _ROWS
+                ]
+                return sum(int(rows[each].replace(",", "")) for each in scans if each in rows)
+        return None
+
+
+def _mapper(jvm: Any, ignored_of: Mapping[str, Collection[str]]) -> Any:
+    """Writes Java's objects as JSON, without the ignored parts of each class."""
     jackson = jvm.com.fasterxml.jackson
     mapper = jackson.databind.ObjectMapper()
     scala_module = getattr(jackson.module.scala, "DefaultScalaModule$")
     mapper.registerModule(getattr(scala_module, "MODULE$"))
-    ignored = jvm.java.util.HashSet()
-    for name in _IGNORED:
-        ignored.add(name)
     properties = getattr(jackson.annotation, "JsonIgnoreProperties$Value")
-    api = "org.apache.spark.status.api.v1"
-    for kind in ("JobData", "StageData"):
-        config = mapper.configOverride(jvm.java.lang.Class.forName(f"{api}.{kind}"))
+    for kind, names in ignored_of.items():
+        ignored = jvm.java.util.HashSet()
+        for name in names:
+            ignored.add(name)
+        config = mapper.configOverride(jvm.java.lang.Class.forName(f"org.apache.spark.{kind}"))
         config.setIgnorals(properties.forIgnoredProperties(ignored))
-    return mapper
+    return mapper.writeValueAsString

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import structs
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from sparklag_listener.classic.active_jobs import ActiveJobs, BatchTasks, Job, Stage
+from sparklag_listener.classic.active_jobs import ActiveJobs, BatchTasks, Job, RunningScans, Stage
 from sparklag_listener.classic.listener import STOPPED, UNAVAILABLE, ProgressReader, brief
 from sparklag_listener.events.event_queue import (
     MAX_EXCEPTION_CHARS,
@@ -72,6 +72,7 @@ class _Run:
     batch_id: int | None = None
     """The last completed batch, by that progress."""
     tasks: BatchTasks | None = None
+    mode: Mode | None = None
 
 
 class ClassicQueries:
@@ -94,6 +95,7 @@ class ClassicQueries:
         """Java's array, as of the last call, and the run of each query in it."""
         self._active_runs: list[_Run] = []
         self._active_jobs: ActiveJobs | None = None
+        self._scans: RunningScans | None = None
         self._are_tasks_unknown = False
 
     def list_active(
@@ -241,7 +243,18 @@ class ClassicQueries:
         of_run = [job for job in jobs if job.job_group == run_id]
         # Many short jobs may all begin and end between two requests.
         newest = max(job.job_id for job in of_run) if of_run else active.newest_job(run_id)
-        return tasks.observe(of_run, stages, active.oldest_task, now_ms, newest)
+        if run.mode is None:
+            run.mode = _trigger_of(run.java.streamingQuery())[0]
+        rows_read = self._rows_read(of_run) if run.mode == "real-time" else None
+        return tasks.observe(of_run, stages, active.oldest_task, now_ms, newest, rows_read)
+
+    def _rows_read(self, jobs: Sequence[Job]) -> int | None:
+        # PySpark has its own types for Java's errors.
+        with suppress(Exception):
+            if self._scans is None:
+                self._scans = RunningScans(self._jvm, self._session)
+            return self._scans.rows(jobs)
+        return None
 
     def _track(self, query: Any) -> _Run:
         run_id = str(query.runId().toString())

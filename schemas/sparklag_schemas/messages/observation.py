@@ -144,8 +144,8 @@ class RunningBatch(Struct, frozen=True, kw_only=True):
     tasks_failed: Count = 0
     """Failed task attempts of the running jobs."""
     rows_read: Count | None = None
-    """Records that the tasks of its running stages have read, as reported every 10 s. Null: not
-    reported."""
+    """Records that it has read, in real-time mode, as Spark's executors report every 10 s. Null:
+    another mode, or not reported."""
     mean_task_s: DurationS | None = None
     """Mean run time of the completed tasks of a running stage, seconds: the longest mean of all
     running stages. Null: no task is completed."""
