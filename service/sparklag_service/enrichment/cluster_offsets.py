@@ -28,6 +28,7 @@ class RecordTime(Struct, frozen=True, gc=False):
 
     offset: int
     timestamp_ms: int
+    level: IsolationLevel = "read_uncommitted"
 
 
 class NoRecords(NamedTuple):

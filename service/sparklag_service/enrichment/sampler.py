@@ -37,7 +37,8 @@ _MAX_PARTITIONS: Final = 500
 _CHUNK: Final = 25
 """Partitions read before other tasks run: decoding their batches takes some milliseconds."""
 _POSTPONED_S: Final[dict[Outcome, float]] = {
-    "sampled": 600.0,
+    # A compaction may remove the record, and leave the marker of its transaction.
+    "sampled": 60.0,
     "unusable": 600.0,
     "out_of_range": 60.0,
 }
@@ -143,12 +144,8 @@ class Sampler:
 
     def _is_due(self, lagging: Lagging) -> bool:
         partition, now_s = lagging.partition, self._clock()
-        topic = self._offsets.get(partition.topic)
-        sampled = topic.record_times.get(partition.partition) if topic is not None else None
-        return (sampled is None or sampled.offset != lagging.position) and not any(
-            self._postponed.contains(key, now_s)
-            for key in (partition.topic, partition, lagging.key)
-        )
+        keys = (partition.topic, partition, lagging.key)
+        return not any(self._postponed.contains(key, now_s) for key in keys)
 
     async def _read_from(self, leader: _Leader) -> None:
         try:
@@ -228,7 +225,7 @@ class Sampler:
         if outcome == "sampled":
             self._logged.discard((topic, "forbidden"))
             if offsets is not None:
-                record_time = RecordTime(lagging.position, search.timestamp_ms)
+                record_time = RecordTime(lagging.position, search.timestamp_ms, lagging.level)
                 offsets.record_times[partition.partition] = record_time
                 self._postponed.add(partition, now_s + _SHOWN_S)
         elif outcome == "nothing_there" and offsets is not None:

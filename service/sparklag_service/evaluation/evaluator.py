@@ -174,7 +174,7 @@ class Evaluator:
             in_flight=None if is_gone else _in_flight(state, partitions),
             unread_estimate=None if is_gone else _unread_estimate(state, lag.total),
             unknown_partitions=len(partitions) - lag.partitions,
-            lost_records=bounded(sum(partition.lost_records or 0 for partition in partitions)),
+            lost_records=bounded(sum([p.lost_records for p in partitions if p.lost_records])),
             skew=lag.skew,
             processed_rate=_rounded(rates.processed),
             input_rate=_rounded(rates.input),

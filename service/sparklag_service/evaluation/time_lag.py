@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sparklag_schemas import IsolationLevel, PartitionLag, TimeLagMethod
-from sparklag_service.enrichment.cluster_offsets import MeasureTime, TopicOffsets
+from sparklag_service.enrichment.cluster_offsets import MeasureTime, RecordTime, TopicOffsets
 from sparklag_service.enrichment.log_end_history import Bracket, LatestOffset, LogEndHistory
 
 _OLDER_THAN_ITS_ARRIVAL_S: Final = 86_400.0
@@ -38,6 +38,7 @@ class TopicAges:
         """`since_s`: seconds since the previous measurement."""
         self._times = offsets.log_ends.get(level, _NO_TIMES)
         self._sampled = offsets.record_times
+        self._level = level
         self._measure_time = measure_time
         self._now_s = now_s = measure_time.now_s
         self._since_s = since_s
@@ -57,7 +58,7 @@ class TopicAges:
             if previous == "sampled" or (
                 previous is not None
                 and (previous != "floor" or not self._refines)
-                and not (self._sampled and self._is_sampled(number, offset))
+                and not (self._sampled and self._sample(number, offset))
             ):
                 return _in_ms(unmoved.time_lag_s + self._since_s), previous
         bracket = self._bracket
@@ -74,15 +75,17 @@ class TopicAges:
                 at_s, method = sampled_s, "sampled"
         return _in_ms(self._now_s - at_s), method
 
-    def _is_sampled(self, number: int, offset: int) -> bool:
-        """Returns whether the record's own timestamp was read."""
+    def _sample(self, number: int, offset: int) -> RecordTime | None:
+        """The record's own timestamp. None: not read."""
         sampled = self._sampled.get(number)
-        return sampled is not None and sampled.offset == offset
+        if sampled is None or sampled.offset != offset or sampled.level != self._level:
+            return None
+        return sampled
 
     def _sampled_s(self, number: int, offset: int, bracket: Bracket) -> float | None:
         """When the record arrived by its timestamp. None: no timestamp, or an implausible one."""
-        sampled = self._sampled.get(number)
-        if sampled is None or sampled.offset != offset:
+        sampled = self._sample(number, offset)
+        if sampled is None:
             return None
         at_s = self._measure_time.monotonic_s(sampled.timestamp_ms)
         if bracket.older_s is not None:

@@ -406,6 +406,8 @@ def unread_records(partitions: Iterable[PartitionLag]) -> list[int]:
 
 def _topic_id(topic: Topic, processed: Mapping[int, int], before: TopicLag | None) -> str | None:
     """The id of the topic that the position belongs to."""
+    if before is not None and before.topic_id is not None and before.topic_id == topic.topic_id:
+        return topic.topic_id
     if before is not None and processed and _is_unmoved(before, processed):
         # An unmoved position still belongs to the topic in which it was reached.
         return before.topic_id or topic.topic_id
