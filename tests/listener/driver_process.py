@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from sparklag_jobs.broker.child_process import ChildProcess
+from sparklag_jobs.broker.maven import spark_kafka_jars
 from sparklag_schemas import Observation
 from tests import samples
 from tests.listener.offsets_topic import OffsetsTopic
@@ -31,6 +34,18 @@ OUR_NOISE = (
 )
 
 
+_ROOT: Final = Path(__file__).parents[2]
+PYTHON: Final = (sys.executable, "-m", "tests.listener.drivers.ending")
+PROMPT: Final = (sys.executable, "-i", *PYTHON[1:])
+
+
+def spark_submit() -> tuple[str, ...]:
+    """`spark-submit`, whose JVM is the parent of the driver."""
+    program = Path(sys.executable).with_name("spark-submit")
+    jars = ",".join(map(str, spark_kafka_jars()))
+    return str(program), "--jars", jars, str(_ROOT / "tests/listener/drivers/ending.py")
+
+
 class DriverProcess:
     """`drivers/ending.py`, killed with its JVM in the end."""
 
@@ -40,10 +55,10 @@ class DriverProcess:
         action: str,
         folder: Path,
         servers: str | None = None,
-        interpreter: Sequence[str] = (),
+        program: Sequence[str] = PYTHON,
         offsets_topic: str | None = None,
     ) -> None:
-        """`interpreter`: options of Python; its input is at its end."""
+        """`program`: what runs the driver; its input is at its end."""
         self.topic = client.create(f"orders-{uuid.uuid4().hex[:8]}", 2)
         client.produce(self.topic, [b"%d" % number for number in range(20)])
         self.published = OffsetsTopic(client, offsets_topic or f"{self.topic}-offsets")
@@ -51,12 +66,13 @@ class DriverProcess:
         self._process = ChildProcess(
             f"the driver that {action}",
             [
-                *(sys.executable, *interpreter, "-m", "tests.listener.drivers.ending"),
+                *program,
                 *(action, servers or client.bootstrap_servers, self.topic),
                 *(self.published.name, str(self.checkpoint), client.bootstrap_servers),
             ],
             log_path=folder / "driver.log",
-            directory=Path(__file__).parents[2],
+            environment={**os.environ, "PYTHONPATH": str(_ROOT), "PYSPARK_PYTHON": sys.executable},
+            directory=_ROOT,
         )
 
     def __enter__(self) -> DriverProcess:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end import Topics, answer, service
-from tests.listener.driver_process import DriverProcess
+from tests.listener.driver_process import PROMPT, PYTHON, DriverProcess, spark_submit
 from tests.listener.offsets_topic import in_order
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
@@ -35,7 +35,7 @@ class End:
     """The allowed causes of the last observation, where the driver has read all."""
     is_quiet: bool = True
     """Nothing of ours is in the driver's log."""
-    interpreter: tuple[str, ...] = ()
+    program: Callable[[], Sequence[str]] = lambda: PYTHON
 
 
 POSITION = ("progress", "idle", "refresh")
@@ -52,7 +52,7 @@ ENDS = [
 ]
 OTHERS = [
     # Its input ends, as a prompt's does at Ctrl-D.
-    End("returns", 0, "FINISHED", EXITED, interpreter=("-i",)),
+    End("returns", 0, "FINISHED", EXITED, program=lambda: PROMPT),
     # The last events are on their way to the listener when the driver ends.
     End(
         *("returns_where_no_thread_can_be_started_any_more", 0, "FINISHED"), "the query was stopped"
@@ -81,6 +81,11 @@ OTHERS = [
     ),
     End("cancels_all_jobs", 0, "FINISHED", INTERRUPTED, prints="failed", is_quiet=False),
     End("loses_its_jvm_to_sigterm", 1, "FINISHED", INTERRUPTED),
+    End(
+        *("waits_for_a_signal", 128 + signal.SIGTERM, "FINISHED", INTERRUPTED, signal.SIGTERM),
+        is_quiet=False,
+        program=spark_submit,
+    ),
     End("loses_its_jvm_and_returns", 0, "STOP", GONE, causes=POSITION),
     End("waits_for_a_signal", -signal.SIGKILL, "STOP", GONE, signal.SIGKILL, causes=POSITION),
 ]
@@ -110,7 +115,7 @@ def test_its_end_is_as_it_would_be_and_shown_for_what_it_is(
     offsets_topic = topics.environment["SPARKLAG_OFFSETS_TOPIC"]
     with DriverProcess(
         *(second_client, end.action, tmp_path),
-        interpreter=end.interpreter,
+        program=end.program(),
         offsets_topic=offsets_topic,
     ) as process:
 

@@ -74,7 +74,8 @@ def test_what_a_batch_in_real_time_mode_has_read_is_known_while_it_runs(driver: 
     sink = {"kafka.bootstrap.servers": driver.servers, "topic": out}
     sink["checkpointLocation"] = str(driver.checkpoints / "real-time")
     writer = frame.writeStream.format("kafka").options(**sink).outputMode("update")
-    query = writer.trigger(realTime="10 minutes").start()
+    real_time: dict[str, Any] = {"realTime": "10 minutes"}
+    query = writer.trigger(**real_time).start()
     try:
         queries = ClassicQueries(driver.spark)
         until(queries, query, lambda batch: batch.tasks_running == 1)

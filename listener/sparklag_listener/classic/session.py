@@ -7,7 +7,7 @@ import re
 import socket
 from contextlib import suppress
 from signal import SIGINT, SIGTERM
-from typing import Any
+from typing import Any, ClassVar
 
 from py4j.protocol import Py4JError
 
@@ -31,6 +31,22 @@ _TERMINATED = {code for number in (SIGINT, SIGTERM) for code in (-number, 128 + 
 """The exit codes of a JVM that SIGINT or SIGTERM ended."""
 
 
+class JvmShutdown:
+    """What the JVM of `spark-submit` runs when it exits, also by SIGINT or SIGTERM; not when it is
+    killed."""
+
+    began = False
+
+    def run(self) -> None:
+        """Java's Runnable."""
+        self.began = True
+
+    class Java:
+        """What Py4J reads."""
+
+        implements: ClassVar = ["java.lang.Runnable"]
+
+
 class ClassicSession:
     """A session whose listener Spark does not drop. See ObservedSession."""
 
@@ -40,6 +56,7 @@ class ClassicSession:
     def __init__(self, spark: Any) -> None:
         self._spark = spark
         self._wrapper: Any = None
+        self._shutdown = JvmShutdown()
         self.queries = ClassicQueries(spark)
 
     @property
@@ -49,9 +66,9 @@ class ClassicSession:
 
     def program_end(self) -> tuple[DriverEnd, str | None]:
         end, exception = program_end()
-        # Below `spark-submit` the JVM is the parent of this process.
-        jvm = getattr(self._spark.sparkContext._gateway, "proc", None)
-        if exception is not None and jvm is not None and jvm.poll() in _TERMINATED:
+        jvm = _started_jvm(self._spark)
+        has_exited = self._shutdown.began if jvm is None else jvm.poll() in _TERMINATED
+        if exception is not None and has_exited:
             return "interrupted", None
         return end, exception
 
@@ -81,6 +98,10 @@ class ClassicSession:
             raise NoListener(f"listeners need Spark 3.4 or newer, this is {self._spark.version}")
         listener = Py4jListener(self._spark._jvm, on_event, on_error)
         self._wrapper = add_listener(self._spark, listener)
+        if _started_jvm(self._spark) is None:
+            with suppress(*UNAVAILABLE):
+                lang = self._spark._jvm.java.lang
+                lang.Runtime.getRuntime().addShutdownHook(lang.Thread(self._shutdown))
 
     def stop_listening(self, timeout_s: float) -> None:
         if self._wrapper is None:
@@ -90,6 +111,12 @@ class ClassicSession:
         # The session or the JVM may be gone, or stop() may have cleared pyspark's state.
         with suppress(*UNAVAILABLE):
             self._spark._jsparkSession.streams().removeListener(self._wrapper)
+
+
+def _started_jvm(spark: Any) -> Any:
+    """The JVM that PySpark started, as a Popen. None: below `spark-submit` the JVM is the parent of
+    this process, and its exit code is not known."""
+    return getattr(spark.sparkContext._gateway, "proc", None)
 
 
 def require_classic_session(spark: Any) -> None:

@@ -5,6 +5,7 @@ What they have in common is here.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,15 +23,18 @@ def build_session(
 ) -> SparkSession:
     """A small local Spark with the Kafka connector, quick to start and to say it is idle.
 
-    `jars` are the connector's, where they are not those that belong to this Spark.
+    `jars` are the connector's, where they are not those that belong to this Spark. Below
+    `spark-submit` its command line names them.
     """
-    connector = spark_kafka_jars() if jars is None else jars
+    options = {}
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        options = connector_options(spark_kafka_jars() if jars is None else jars)
     builder = (
         SparkSession.builder.master("local[1]")
         .appName("sparklag-tests")
         .config("spark.sql.streaming.noDataProgressEventInterval", "300")
     )
-    for name, value in {**connector_options(connector), **(config or {})}.items():
+    for name, value in {**options, **(config or {})}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
