@@ -299,7 +299,7 @@ def _with_commit(
     if not earlier or now_s - earlier_s > 2 * RECENT_S:
         earlier = {key: of.last for key, of in history.trends.items() if of.last}
         earlier_s = before_s
-    commits = (*history.commits, commit)[-thresholds.window :]
+    commits = _with_commits(history, commit)[-thresholds.window :]
     is_resumed = history.is_resumed and len(commits) <= _EVIDENT_INTERVALS
     return replace(
         history,
@@ -315,6 +315,22 @@ def _with_commit(
         # A first position may be of an old batch.
         has_evidence=history.has_evidence or history.commit_key != _NO_COMMIT,
     )
+
+
+def _with_commits(history: QueryHistory, commit: CommitSample) -> tuple[CommitSample, ...]:
+    """The commits with one more. Those made while nobody measured are observed all at once after a
+    hand-over, and count as one: their number is what is usual for that time."""
+    commits, usual_s = history.commits, history.usual.interval_s
+    if history.is_resumed and len(commits) > 1 and usual_s:
+        last = commits[-1]
+        merged = commit._replace(
+            waited_s=(commit.waited_s or 0.0) + (last.waited_s or 0.0),
+            batches=commit.batches + last.batches,
+        )
+        usually = 1 + (commit.at_s - commits[-2].at_s) / usual_s
+        if commit.at_s - last.at_s < usual_s / 2 and merged.batches <= usually:
+            return (*commits[:-1], merged)
+    return (*commits, commit)
 
 
 def _age_s(state: QueryState) -> float:

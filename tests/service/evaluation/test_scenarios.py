@@ -180,6 +180,38 @@ def test_a_checkpoint_that_was_dead_when_first_seen_is_of_a_query_that_stopped(
     assert trace.status == "OK"
 
 
+def test_batches_that_are_read_at_once_after_a_hand_over_end_no_trend() -> None:
+    trace = Trace(produce=lambda _: [10])
+    trace.steady(60, most=70)
+    assert trace.status == "WARN"
+    last_ms = trace.now_ms
+    trace.change_hands()
+    trace.now_s += 120
+    trace.ends[0] += 1_200
+    for late in range(12):
+        trace.at[0] += 70
+        trace.batch_id += 1
+        trace.processed_at = at_ms = last_ms + 10_000 * (late + 1)
+        batch = Batch(started_at=at_ms - 2_000, rows=70, duration_ms=2_000, rate_limited=True)
+        trace.say("progress", observed_at=at_ms, batch=batch)
+        trace.now_s += 0.05
+    for _ in range(12):
+        trace.steady(1, most=70)
+        assert trace.status == "WARN"
+        assert (trace.event.processed_rate or 0) < 8
+    # The query is faster now.
+    trace.steady(12, every_s=2, duration_s=1, most=70)
+    assert (trace.status, trace.event.usual_interval_s) == ("OK", 2.0)
+
+
+def test_a_query_that_is_faster_after_a_hand_over_has_another_usual_interval() -> None:
+    trace = Trace(produce=lambda _: [10])
+    trace.steady(20, every_s=60)
+    trace.change_hands()
+    trace.steady(6, every_s=5)
+    assert trace.event.usual_interval_s == 5.0
+
+
 def test_a_dead_checkpoint_beside_an_older_copy_of_it_stops_all_the_same() -> None:
     trace = Trace(origin="checkpoint", run_id=None, ends=[500])
     trace.batch_id, trace.processed_at = 4, trace.now_ms - 4_800_000
