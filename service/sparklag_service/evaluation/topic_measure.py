@@ -75,12 +75,12 @@ class TopicMeasure:
         self._starting: Mapping[int, int] | None = None
         if source.starting is not None and unread == NO_BATCH:
             self._starting = source.starting.get(name, {})
-        self._topic_id = _topic_id(topic, self._processed, before)
+        self._latest = topic_offsets.latest[source.isolation_level]
+        self._topic_id = _topic_id(topic, self._processed, before, self._latest)
         self._previous: Sequence[PartitionLag] = ()
         if before is not None and before.topic_id in (self._topic_id, None):
             self._previous = before.partitions
         self._offsets = topic_offsets
-        self._latest = topic_offsets.latest[source.isolation_level]
         self._without_records = topic_offsets.without_records[source.isolation_level]
         self._waits = source.isolation_level == "read_committed"
         has_waited = before is not None and before.isolation_level == "read_committed"
@@ -404,16 +404,28 @@ def unread_records(partitions: Iterable[PartitionLag]) -> list[int]:
     ]
 
 
-def _topic_id(topic: Topic, processed: Mapping[int, int], before: TopicLag | None) -> str | None:
+def _topic_id(
+    topic: Topic,
+    processed: Mapping[int, int],
+    before: TopicLag | None,
+    latest: Mapping[int, LatestOffset],
+) -> str | None:
     """The id of the topic that the position belongs to."""
     if before is not None and before.topic_id is not None and before.topic_id == topic.topic_id:
         return topic.topic_id
-    if before is not None and processed and _is_unmoved(before, processed):
-        # An unmoved position still belongs to the topic in which it was reached.
+    # An unmoved position still belongs to the topic in which it was reached, and so does the end of
+    # a batch that began there.
+    if before and processed and (_is_unmoved(before, processed) or _is_beyond(processed, latest)):
         return before.topic_id or topic.topic_id
     if topic.topic_id is None and before is not None and not _was_recreated(before):
         return before.topic_id
     return topic.topic_id
+
+
+def _is_beyond(processed: Mapping[int, int], latest: Mapping[int, LatestOffset]) -> bool:
+    """Returns whether the log of some partition ends before the position."""
+    reads = ((latest.get(number), at) for number, at in processed.items())
+    return any(read is not None and read.offset < at for read, at in reads)
 
 
 def _is_unmoved(before: TopicLag, processed: Mapping[int, int]) -> bool:

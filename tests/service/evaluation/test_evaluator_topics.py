@@ -80,6 +80,17 @@ def test_a_topic_created_anew_is_reported_through_a_restart_without_data() -> No
     assert query.measure(offsets_at({0: 900}, topic_id="id-b")).status == "RECREATED"
 
 
+def test_the_end_of_a_batch_that_began_in_the_old_topic_is_no_position_in_the_new_one() -> None:
+    query = followed(offsets_at({0: 70}))
+    anew = offsets_at({0: 3}, topic_id="id-b")
+    query.measure(anew)
+    query.hear(at(70))
+    assert query.measure(anew).status == "RECREATED"
+    query.hear(at(3))
+    result = query.measure(anew)
+    assert (result.status, result.total_lag, only(result).rewound_from) == ("OK", 0, None)
+
+
 def test_where_the_id_is_not_known_for_a_while_it_is_remembered() -> None:
     query = followed(offsets_at({0: 70}))
     assert query.measure({}).topics[0].topic_id == "id-a"
