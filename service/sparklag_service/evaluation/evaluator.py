@@ -102,9 +102,10 @@ class Evaluator:
         rates = rates_of(history, overdue)
         alarm_age_s = history.alarm_age_s()
         catch_up_s, _ = catch_up(lag.total, rates, state.batch, "OK")
-        gets_better = history.has_rates() and (
-            rates.lag_falls or (catch_up_s is not None and catch_up_s <= alarm_age_s)
-        )
+        gets_better = rates.lag_falls or (catch_up_s is not None and catch_up_s <= alarm_age_s)
+        if not history.has_rates():
+            # After a hand-over, the predecessor's rates are why a rise was no alarm.
+            gets_better = history.is_resumed and last is not None and last.status == "OK"
         window = self._window(state, measured.topics, measure_time, thresholds, previous)
         if window is None:
             is_commit = history.trends is not before.trends

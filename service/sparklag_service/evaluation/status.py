@@ -73,7 +73,8 @@ class Evidence:
     transactions: Sequence[OpenTransaction]
     """Those that the query's partitions wait for."""
     gets_better: bool
-    """True: the lag falls, or will be gone before its records are old."""
+    """True: the lag falls, or will be gone before its records are old, or may be so: after a
+    hand-over rates are not known yet."""
     silent: bool
     """See `Evaluator.evaluate`."""
     home: str
@@ -162,8 +163,10 @@ def finished(evidence: Evidence) -> Verdict | None:
         for rule in (run_overdue, short_headroom, beyond_max_lag, beyond_max_time_lag):
             if (over := rule(evidence)) is not None:
                 return over
-    ended = _DRIVER_ENDS.get(state.driver_end or "", traits_of(state.origin).ended_reason)
-    return Verdict("FINISHED", ended)
+    ended = traits_of(state.origin).ended_reason
+    if state.ends_by_itself:
+        ended = "the query ended by itself, or was stopped"
+    return Verdict("FINISHED", _DRIVER_ENDS.get(state.driver_end or "", ended))
 
 
 def run_overdue(evidence: Evidence) -> Verdict | None:

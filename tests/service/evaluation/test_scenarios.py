@@ -204,6 +204,18 @@ def test_batches_that_are_read_at_once_after_a_hand_over_end_no_trend() -> None:
     assert (trace.status, trace.event.usual_interval_s) == ("OK", 2.0)
 
 
+def test_a_rise_that_was_no_alarm_is_none_after_a_hand_over() -> None:
+    trace = Trace(produce=lambda _: [10])
+    for number in range(20):
+        trace.pass_time(10)
+        trace.at[0], trace.batch_id, trace.processed_at = 70 * number, number, trace.now_ms
+        trace.say("progress", batch=Batch(started_at=trace.now_ms, rows=70, duration_ms=2_000))
+        assert trace.status == "OK"
+        if number == 15:
+            assert (trace.event.max_time_lag_s or 0) > 30, "the trend of ten batches"
+            trace.change_hands()
+
+
 def test_a_query_that_is_faster_after_a_hand_over_has_another_usual_interval() -> None:
     trace = Trace(produce=lambda _: [10])
     trace.steady(20, every_s=60)
