@@ -61,14 +61,14 @@ class Rules:
         self._checks = [getattr(self, f"_{name}") for name in names]
         self._last_alarms: dict[tuple[str, tuple[str, int] | None], _Alarm] = {}
         self._measured_s: dict[str, tuple[float, float]] = {}
-        """Times of a query's last event, and of the first after a gap."""
+        """Times of a query's last event without an unknown lag, and of the first after a gap."""
 
     def problem(self, event: LagEvent, writer: Process) -> str | None:
         """What is wrong with the event."""
         now_s, query = self._kafka.loop.now_s, self._queries[event.query_id]
-        last_s, since_s = self._measured_s.get(event.query_id, (now_s, now_s))
+        last_s, since_s = self._measured_s.get(event.query_id, (-inf, now_s))
         since_s = now_s if now_s - last_s > _SLACK_S else since_s
-        self._measured_s[event.query_id] = now_s, since_s
+        self._measured_s[event.query_id] = last_s if event.unknown_partitions else now_s, since_s
         problems = (text for check in self._checks for text in check(event, query, writer))
         return next(problems, None)
 
