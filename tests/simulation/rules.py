@@ -184,7 +184,9 @@ class Rules:
         """Runs that came back and stay away are missed."""
         away_s = self._kafka.loop.now_s - query.runs[-1][1]
         is_away = query.is_recurring and away_s > 3 * (query.interval_s or 0.0) + _SLACK_S
-        if is_away and event.total_lag and event.status == "FINISHED":
+        # While messages are read again an event may be of an earlier run.
+        is_last = event.run_id == query.run_id and event.status == "FINISHED"
+        if is_away and is_last and event.total_lag:
             yield f"FINISHED, and its runs stay away for {away_s:.0f} s"
 
 
