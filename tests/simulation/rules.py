@@ -214,6 +214,7 @@ def _is_over(
     if not alarm.is_handed_over or is_another_run or not now.lag or has_fallen:
         return True
     if alarm.status == "STALL":
-        has_moved = now.position != alarm.position or query.completed_s > alarm.at_s
+        before = alarm.event.batch_id
+        has_moved = now.position != alarm.position if key else now.event.batch_id != before
         return has_moved or now.lag < alarm.lag
     return False
