@@ -166,17 +166,18 @@ class Rules:
 
     def _transactions(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
         """Records behind an open transaction are told, where the query reads committed ones."""
+        now_s = self._kafka.loop.now_s
+        then_s = now_s - _SLACK_S
+        if self._measured_s[event.query_id][1] > then_s:
+            return
         for topic in event.topics:
-            if topic.isolation_level != "read_committed":
-                continue
             for p in topic.partitions:
-                log, now_s = self._log(topic, p), self._kafka.loop.now_s
-                if log is None:
+                log = self._log(topic, p)
+                if log is None or topic.isolation_level != "read_committed" or p.open_transaction:
                     continue
-                first = log.stable_end(now_s - _SLACK_S)
-                is_old = first < log.end_at(now_s - _SLACK_S)
-                is_open = is_old and first == log.stable_end(now_s) < log.end
-                if is_open and p.lag == 0 and getattr(p, "open_transaction", None) is None:
+                first = log.stable_end(then_s)
+                is_open = first < log.end_at(then_s) and first == log.stable_end(now_s) < log.end
+                if is_open and p.lag is not None:
                     waiting = log.end - first
                     yield f"{topic.topic}[{p.partition}]: {waiting} records wait, and it is silent"
 
