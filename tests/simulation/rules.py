@@ -218,4 +218,14 @@ def _is_over(
         before = alarm.event.batch_id
         has_moved = now.position != alarm.position if key else now.event.batch_id != before
         return has_moved or now.lag < alarm.lag
-    return False
+    return bool(_stable_ends(alarm.event) - _stable_ends(now.event))
+
+
+def _stable_ends(event: LagEvent) -> set[tuple[str, int, int | None]]:
+    """Where records wait for a transaction."""
+    return {
+        (topic.topic, p.partition, p.latest_offset)
+        for topic in event.topics
+        for p in topic.partitions
+        if p.open_transaction is not None
+    }
