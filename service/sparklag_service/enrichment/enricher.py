@@ -21,6 +21,7 @@ from sparklag_schemas.runtime.tasks import run_together
 from sparklag_schemas.text.printable import first_few
 from sparklag_service.enrichment.cluster_offsets import (
     SETTLED_S,
+    Advances,
     ClusterMetadata,
     MeasureTime,
     NoRecords,
@@ -107,7 +108,8 @@ class Enricher:
 
     def adopt(self, event: LagEvent, at: MeasureTime) -> None:
         """Add the latest offsets in another instance's event to the history, the position whose
-        record is the oldest: the log ended there when it arrived; and log ends without records."""
+        record is the oldest: the log ended there when it arrived; log ends without records; and how
+        fast records are deleted."""
         at_s, oldest_s = at.monotonic_s(event.measured_at), event.max_time_lag_s
         for topic in event.topics:
             cluster = self._cluster_of(topic.cluster)
@@ -135,6 +137,12 @@ class Enricher:
                 position, end = partition.processed_offset, ends.get(partition.partition)
                 if partition.readable_lag == 0 and position is not None and end is not None:
                     ranges[partition.partition] = NoRecords(position, end, at_s - SETTLED_S)
+                first, left_s = partition.earliest_offset, partition.headroom_s
+                if position is not None and first is not None and left_s is not None:
+                    # The rate of deletion, by the time that it takes to the position.
+                    before = at_s - max(1.0, left_s), first - max(1, position - first)
+                    advances = Advances((before, (at_s, first)))
+                    offsets.advances.setdefault(partition.partition, advances)
 
     def release(self, query_id: str) -> None:
         """Stop measuring a query. Its results in flight are discarded."""
