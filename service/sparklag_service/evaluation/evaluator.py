@@ -270,6 +270,7 @@ def _with_trends(
     that are OK and have old enough records; no WARN if the lag of the query `gets_better`.
 
     A minimum age is no evidence against the verdict in the `last` event: its records may be older.
+    Nor is a lag that cannot be measured.
     """
     were = {
         (topic.source, topic.topic, partition.partition): partition.status
@@ -282,20 +283,16 @@ def _with_trends(
         number = partition.partition
         rise, flag = of_topic.rises.get(number), of_topic.flags.get(number)
         since_ms = None if rise is None else rise.since_ms
-        if (
-            flag is not None
-            and partition.status == "OK"
-            and not (gets_better and flag.status == "WARN")
-            and (
-                (partition.time_lag_s or 0) > alarm_age_s
-                or (
-                    partition.time_lag_method == "floor"
-                    and were.get((topic.source, topic.topic, number)) == flag.status
-                )
-            )
-        ):
+        if flag is not None and not (gets_better and flag.status == "WARN"):
             status, reason = flag
-            return replace(partition, status=status, reason=reason, rising_since=since_ms)
+            was_same = were.get((topic.source, topic.topic, number)) == status
+            is_floor = partition.time_lag_method == "floor"
+            if partition.status == "UNKNOWN" and was_same:
+                reason = f"{reason}; {partition.reason}"
+                return replace(partition, status=status, reason=reason, rising_since=since_ms)
+            is_old = (partition.time_lag_s or 0) > alarm_age_s or (is_floor and was_same)
+            if partition.status == "OK" and is_old:
+                return replace(partition, status=status, reason=reason, rising_since=since_ms)
         if since_ms != partition.rising_since:
             return replace(partition, rising_since=since_ms)
         return partition
