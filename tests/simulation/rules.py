@@ -37,7 +37,6 @@ class _Alarm:
     """The last status of a query or a partition that was an alarm."""
 
     status: str
-    at_s: float
     event: LagEvent
     position: int | None
     lag: int
@@ -108,7 +107,7 @@ class Rules:
         for key, status, position, lag in _judged(event):
             last = self._last_alarms.get((event.query_id, key))
             owner = writer, writer.assignments
-            alarm = _Alarm(status, self._kafka.loop.now_s, event, position, lag, owner)
+            alarm = _Alarm(status, event, position, lag, owner)
             if last is not None:
                 is_passed_on = owner != last.owner
                 if is_passed_on and status == last.status:
@@ -210,13 +209,13 @@ def _is_over(
     if alarm.status in _OF_AN_END:
         last = alarm.event.observation_offset or -1
         return any(at > last and at not in query.written_again for at, _ in query.arrived)
-    has_fallen = query.fell_s.get(key, -inf) > alarm.at_s
+    before, after = ((-1 if e.batch_id is None else e.batch_id) for e in (alarm.event, now.event))
+    has_fallen = any(before < batch_id <= after for batch_id in query.fell.get(key, ()))
     is_another_run = now.event.run_id != alarm.event.run_id
     if not alarm.is_handed_over or is_another_run or not now.lag or has_fallen:
         return True
     if alarm.status == "STALL":
-        before = alarm.event.batch_id
-        has_moved = now.position != alarm.position if key else now.event.batch_id != before
+        has_moved = now.position != alarm.position if key else before < after
         return has_moved or now.lag < alarm.lag
     return bool(_stable_ends(alarm.event) - _stable_ends(now.event))
 
