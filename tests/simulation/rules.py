@@ -61,6 +61,9 @@ class Rules:
         self._last_alarms: dict[tuple[str, tuple[str, int] | None], _Alarm] = {}
         self._measured_s: dict[str, tuple[float, float]] = {}
         """Times of a query's last event without an unknown lag, and of the first after a gap."""
+        self._owners: dict[str, tuple[Process, int]] = {}
+        self._pauses: dict[str, list[tuple[float, float]]] = {}
+        """When a query got another owner, and for how long it had no event."""
 
     def problem(self, event: LagEvent, writer: Process) -> str | None:
         """What is wrong with the event."""
@@ -68,16 +71,22 @@ class Rules:
         last_s, since_s = self._measured_s.get(event.query_id, (-inf, now_s))
         since_s = now_s if now_s - last_s > _SLACK_S else since_s
         self._measured_s[event.query_id] = last_s if event.unknown_partitions else now_s, since_s
+        owner = writer, writer.assignments
+        if self._owners.setdefault(event.query_id, owner) != owner:
+            self._owners[event.query_id] = owner
+            self._pauses.setdefault(event.query_id, []).append((now_s, now_s - last_s))
         problems = (text for check in self._checks for text in check(event, query, writer))
         return next(problems, None)
 
     def _evidence(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
-        """OK: nothing is left to read, or that was so recently, or a batch completed recently."""
+        """OK: nothing is left to read, or that was so recently, or a batch completed recently. The
+        time from an owner's last event to the next one's first does not count."""
         if event.status != "OK" or not event.total_lag:
             return
         usual_s = max(event.usual_interval_s or 0.0, event.usual_batch_s or 0.0)
         allowed_s = max(_STALL_FACTOR * usual_s, _STALL_AFTER_S) + _SLACK_S
         since_s = max(query.completed_s, query.runs[-1][0], self._measured_s[event.query_id][1])
+        allowed_s += sum(s for at_s, s in self._pauses.get(event.query_id, ()) if at_s > since_s)
         if (now_s := self._kafka.loop.now_s) - since_s <= allowed_s:
             return
         behind_s = [s for t in event.topics for p in t.partitions for s in self._behind_s(t, p)]
@@ -90,10 +99,13 @@ class Rules:
         if log is not None and partition.lag and partition.processed_offset is not None:
             position = partition.processed_offset
             open_until_s = [end_s for first, end_s in log.transactions if first <= position]
-            for at_s, end in log.ends:
-                if position < end <= log.end - log.markers:
-                    yield max(at_s, *open_until_s, 0.0)
-                    return
+            since_s = None
+            for at_s, end in reversed(log.ends):
+                if end <= position:
+                    break
+                since_s = at_s if end <= log.end - log.markers else since_s
+            if since_s is not None:
+                yield max(since_s, *open_until_s, 0.0)
 
     def _log(self, topic: TopicLag, partition: PartitionLag) -> Log | None:
         described = self._kafka.topics_by_id.get(topic.topic_id or "")
