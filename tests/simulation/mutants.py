@@ -236,12 +236,44 @@ MUTANTS: Final = (
     ),
     _mutant(
         "that a topic was created anew is not asked",
-        39,
+        69,
         (
             "enrichment.offset_table:OffsetTable.take_latest",
             "and last.offset < _MAX_RATE * (now_s - last.requested_s)",
             "and False",
         ),
+    ),
+    _mutant(
+        "a topic is gone after a single answer of one broker",
+        21,
+        (
+            "enrichment.offset_table:OffsetTable._is_confirmed",
+            "is_long and len(brokers) >= min(2, len(self.brokers))",
+            "True",
+        ),
+    ),
+    _mutant(
+        "a query is hidden by one that ran beside it",
+        23,
+        (
+            "view.view:follows",
+            "event.runs.first_at < reported_at - _LATE_END_MS",
+            "False",
+        ),
+    ),
+    _mutant(
+        "runs that stay away are not missed",
+        5,
+        (
+            "evaluation.status:run_overdue",
+            "away_s <= max(_OVERDUE_PAUSES * pause_s, _MIN_OVERDUE_S)",
+            "True",
+        ),
+    ),
+    _mutant(
+        "an open transaction is not told",
+        21,
+        ("evaluation.topic_measure:TopicMeasure._open_transaction", "waiting is None or", "True or"),
     ),
     _mutant(
         "a lag counts one record too many",
