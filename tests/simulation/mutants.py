@@ -163,7 +163,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a version falls with the driver's clock",
-        5,
+        17,
         (
             "tracking.tracker:Tracker._merged",
             "observed_at=max(state.observed_at, current.observed_at + 1)",

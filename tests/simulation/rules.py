@@ -69,8 +69,9 @@ class Rules:
         since_s = now_s if now_s - last_s > _SLACK_S else since_s
         self._measured_s[event.query_id] = last_s if event.unknown_partitions else now_s, since_s
         owner = writer, writer.assignments
-        if self._owners.setdefault(event.query_id, owner) != owner:
-            self._owners[event.query_id] = owner
+        self._is_new_owner = self._owners.get(event.query_id, owner) != owner
+        self._owners[event.query_id] = owner
+        if self._is_new_owner:
             self._pauses.setdefault(event.query_id, []).append((now_s, now_s - last_s))
         problems = (text for check in self._checks for text in check(event, query, writer))
         return next(problems, None)
@@ -121,8 +122,27 @@ class Rules:
                     self.hand_overs.add((event.query_id, writer, writer.assignments))
             elif last is not None and now.status in ("UNKNOWN", "CONFLICT"):
                 self._alarmed[event.query_id, now.key] = last
-            elif last is not None and now.status == "OK" and not _is_over(last, now, query):
+            elif last is not None and now.status == "OK" and not self._is_over(last, now, query):
                 yield f"{now.key or 'query'}: {last.status} became OK without evidence"
+
+    def _is_over(self, alarm: _Verdict, now: _Verdict, query: SimulatedQuery) -> bool:
+        """Whether there is evidence against the alarm."""
+        if alarm.status in _OF_AN_END:
+            last = alarm.event.observation_offset or -1
+            return any(at > last and at not in query.written_again for at, _ in query.arrived)
+        before, after = (
+            (-1 if e.batch_id is None else e.batch_id) for e in (alarm.event, now.event)
+        )
+        has_fallen = any(before < batch_id <= after for batch_id in query.fell.get(now.key, ()))
+        if now.event.run_id != alarm.event.run_id or not now.lag or has_fallen:
+            return True
+        if alarm.status == "STALL":
+            has_moved = now.position != alarm.position if now.key else before < after
+            return has_moved or now.lag < alarm.lag
+        if alarm.event.loss_expected_at is not None and not self._is_new_owner:
+            return True  # Retention may pause.
+        # It waited for a transaction that has ended.
+        return bool(_stable_ends(alarm.event) - _stable_ends(now.event))
 
     def _sentences(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
         """No field contradicts the status."""
@@ -201,22 +221,6 @@ def _verdicts(event: LagEvent) -> Iterator[_Verdict]:
             yield _Verdict(event, key, p.status, p.processed_offset, p.lag or 0)
     if is_own:
         yield _Verdict(event, None, event.status, None, event.total_lag or 0)
-
-
-def _is_over(alarm: _Verdict, now: _Verdict, query: SimulatedQuery) -> bool:
-    """Whether there is evidence against the alarm."""
-    if alarm.status in _OF_AN_END:
-        last = alarm.event.observation_offset or -1
-        return any(at > last and at not in query.written_again for at, _ in query.arrived)
-    before, after = ((-1 if e.batch_id is None else e.batch_id) for e in (alarm.event, now.event))
-    has_fallen = any(before < batch_id <= after for batch_id in query.fell.get(now.key, ()))
-    if now.event.run_id != alarm.event.run_id or not now.lag or has_fallen:
-        return True
-    if alarm.status == "STALL":
-        has_moved = now.position != alarm.position if now.key else before < after
-        return has_moved or now.lag < alarm.lag
-    # Or it waited for a transaction that has ended.
-    return bool(_stable_ends(alarm.event) - _stable_ends(now.event))
 
 
 def _stable_ends(event: LagEvent) -> set[tuple[str, int, int | None]]:
