@@ -204,7 +204,7 @@ class Rules:
     def _recurrence(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
         """Runs that came back and stay away are missed."""
         away_s = self._kafka.loop.now_s - query.runs[-1][1]
-        is_away = query.is_recurring and away_s > 3 * (query.interval_s or 0.0) + _SLACK_S
+        is_away = query.is_recurring and away_s > 3 * (query.interval_s or 0.0) + _CLOCKS_DIFFER_S
         # While messages are read again an event may be of an earlier run.
         is_last = event.run_id == query.run_id and event.status == "FINISHED"
         if is_away and is_last and event.total_lag:

@@ -138,11 +138,12 @@ class Enricher:
                 if partition.readable_lag == 0 and position is not None and end is not None:
                     ranges[partition.partition] = NoRecords(position, end, at_s - SETTLED_S)
                 first, left_s = partition.earliest_offset, partition.headroom_s
-                if position is not None and first is not None and left_s is not None:
-                    # The rate of deletion, by the time that it takes to the position.
-                    before = at_s - max(1.0, left_s), first - max(1, position - first)
+                if position is not None and first is not None and left_s:
+                    # At its rate as many records were deleted in the time that is left.
+                    before = at_s - left_s, first - (position - first)
                     advances = Advances((before, (at_s, first)))
                     offsets.advances.setdefault(partition.partition, advances)
+                    offsets.earliest.setdefault(partition.partition, first)
 
     def release(self, query_id: str) -> None:
         """Stop measuring a query. Its results in flight are discarded."""
