@@ -99,9 +99,10 @@ class Evaluator:
         rates = rates_of(history, overdue)
         alarm_age_s = history.alarm_age_s()
         catch_up_s, _ = catch_up(lag.total, rates, state.batch, "OK")
-        gets_better = history.has_rates() and (
-            rates.lag_falls or (catch_up_s is not None and catch_up_s <= alarm_age_s)
-        )
+        # An estimate ends no warning.
+        is_soon = catch_up_s is not None and catch_up_s <= alarm_age_s
+        is_warned = last is not None and last.status == "WARN"
+        gets_better = history.has_rates() and (rates.lag_falls or (is_soon and not is_warned))
         window = self._window(state, measured.topics, measure_time, thresholds, previous)
         if window is None:
             is_commit = history.trends is not before.trends
