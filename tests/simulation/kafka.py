@@ -430,6 +430,7 @@ def _resolve(future: asyncio.Future[Any], result: Any) -> None:
 def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
+        future.exception()  # Whoever waited may be dead, or its response lost.
 
 
 def topic_id_text(topic_id: bytes) -> str:

@@ -86,11 +86,7 @@ MUTANTS: Final = (
     _mutant(
         "a failed write loses its observation",
         16,
-        (
-            "publishing.stage:Publishing._publish",
-            "tracked.put_back(covered)",
-            "tracked.settle(covered)",
-        ),
+        ("publishing.stage:Publishing._publish", "tracked.put_back", "tracked.settle"),
     ),
     _mutant(
         "what a revocation drops counts as done",
@@ -104,20 +100,12 @@ MUTANTS: Final = (
     _mutant(
         "an event settles an observation that is newer",
         1,
-        (
-            "tracking.tracked_queries:TrackedQuery.covered",
-            "self.state is state",
-            "True",
-        ),
+        ("tracking.tracked_queries:TrackedQuery.covered", "self.state is state", "True"),
     ),
     _mutant(
         "an observation that a newer one covers is never done",
         25,
-        (
-            "tracking.tracked_queries:TrackedQueries.add_pending",
-            "self.settle(older)",
-            "self.drop(older)",
-        ),
+        ("tracking.tracked_queries:TrackedQueries.add_pending", "settle(older)", "drop(older)"),
     ),
     _mutant(
         "the newest offset done is committed, whatever is open before it",
@@ -157,11 +145,7 @@ MUTANTS: Final = (
     _mutant(
         "only the last minutes are read, though an outage was before them",
         3,
-        (
-            "sparklag_kafka.clients.consumer:RecentRecords.seek",
-            "range(_STEPS_BACK)",
-            "range(1)",
-        ),
+        ("sparklag_kafka.clients.consumer:RecentRecords.seek", "range(_STEPS_BACK)", "range(1)"),
         (
             "sparklag_kafka.clients.consumer:RecentRecords.seek",
             "back_ms // _HEARTBEATS_READ_BACK",
@@ -171,7 +155,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a version falls with the driver's clock",
-        5,
+        17,
         (
             "tracking.tracker:Tracker._merged",
             "observed_at=max(state.observed_at, current.observed_at + 1)",
@@ -205,29 +189,17 @@ MUTANTS: Final = (
     _mutant(
         "a driver that speaks again stays dead",
         16,
-        (
-            "tracking.tracked_queries:TrackedQuery.received",
-            "self.received_s, self.is_silent = at_s, False",
-            "self.received_s = at_s",
-        ),
+        ("tracking.tracked_queries:TrackedQuery.received", "at_s, False", "at_s, self.is_silent"),
     ),
     _mutant(
         "a dead query lives again under its next owner",
         4,
-        (
-            "tracking.tracked_queries:TrackedQueries.adopt",
-            'event.measured_by == "embedded" or event.status == "STOP"',
-            'event.measured_by == "embedded"',
-        ),
+        ("tracking.tracked_queries:TrackedQueries.adopt", ' or event.status == "STOP"', ""),
     ),
     _mutant(
         "a query that nothing changes is published no more",
         4,
-        (
-            "publishing.published_query:Cadence.due",
-            "since_s >= settings.heartbeat_s",
-            "False",
-        ),
+        ("publishing.published_query:Cadence.due", "since_s >= settings.heartbeat_s", "False"),
     ),
     _mutant(
         "two events of a query are in flight",
@@ -236,12 +208,32 @@ MUTANTS: Final = (
     ),
     _mutant(
         "that a topic was created anew is not asked",
-        39,
+        69,
+        ("enrichment.offset_table:OffsetTable.take_latest", "< _MAX_RATE", "< 0"),
+    ),
+    _mutant(
+        "a topic is gone after a single answer of one broker",
+        21,
         (
-            "enrichment.offset_table:OffsetTable.take_latest",
-            "and last.offset < _MAX_RATE * (now_s - last.requested_s)",
-            "and False",
+            "enrichment.offset_table:OffsetTable._is_confirmed",
+            "return is_long and",
+            "return True or",
         ),
+    ),
+    _mutant(
+        "a query is hidden by one that ran beside it",
+        23,
+        ("view.view:follows", "if event.runs.first_at", "if False and event.runs.first_at"),
+    ),
+    _mutant(
+        "runs that stay away are not missed",
+        5,
+        ("evaluation.status:run_overdue", "if away_s", "if True or away_s"),
+    ),
+    _mutant(
+        "an open transaction is not told",
+        21,
+        ("evaluation.topic_measure:TopicMeasure._open_transaction", "waiting is None", "True"),
     ),
     _mutant(
         "a lag counts one record too many",
@@ -262,19 +254,11 @@ MUTANTS: Final = (
     ),
     _of_hand_overs(
         "a change of owner forgets how the lag of partitions has changed",
-        (
-            "evaluation.query_history:resume_trends",
-            "rises=rises, unmoved=unmoved, flags=flags",
-            "",
-        ),
+        ("evaluation.query_history:resume_trends", "rises=rises, unmoved=unmoved, flags=flags", ""),
     ),
     _of_hand_overs(
         "a batch of a dead driver runs",
-        (
-            "evaluation.evaluator:Evaluator.evaluate",
-            "fields.update(running_batch=None, activity=None)",
-            "pass",
-        ),
+        ("evaluation.evaluator:Evaluator.evaluate", "running_batch=None, activity=None", ""),
     ),
     _of_hand_overs(
         "a batch is never overdue",

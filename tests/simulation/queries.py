@@ -48,8 +48,8 @@ class SimulatedQuery:
         """When each run began and ended, seconds."""
         self.completed_s = -inf
         """When its last batch completed."""
-        self.fell_s: dict[tuple[str, int] | None, float] = {}
-        """When a partition's lag, or (None) the query's, was last lower after a batch than it had
+        self.fell: dict[tuple[str, int] | None, list[int]] = {}
+        """The batches after which a partition's lag, or (None) the query's, was lower than it had
         been since the batch before."""
         self.interval_s: float | None = None
         """From run to run, where they end by themselves."""
@@ -121,10 +121,10 @@ class SimulatedQuery:
                     done[number] = min(at, end) + int(share * max(0, end - at))
                 lags[name, number] = log.end_at(now_s) - at, log.end - done.get(number, at)
         total = [sum(lag) for lag in zip(*lags.values(), strict=True)] or (0, 0)
+        self._batch_id = 0 if self._batch_id is None else self._batch_id + 1
         for key, (before, after) in (*lags.items(), (None, total)):
             if after < before:
-                self.fell_s[key] = now_s
-        self._batch_id = 0 if self._batch_id is None else self._batch_id + 1
+                self.fell.setdefault(key, []).append(self._batch_id)
         self.completed_s, self.batch_began_s = now_s, None
         self._processed_at_ms = epoch_ms(self.completed_s) + self._clock_ahead_ms
         self._write("progress")

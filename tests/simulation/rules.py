@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from tests.simulation.clock import Process
@@ -32,17 +31,14 @@ _OF_A_WINDOW: Final = ("WARN", "STALL")
 _OF_AN_END: Final = ("STOP", "FAILED")
 
 
-@dataclass
-class _Alarm:
-    """The last status of a query or a partition that was an alarm."""
+class _Verdict(NamedTuple):
+    """On a query, or on a partition."""
 
-    status: str
-    at_s: float
     event: LagEvent
+    key: tuple[str, int] | None
+    status: str
     position: int | None
     lag: int
-    owner: tuple[Process, int]
-    is_handed_over: bool = False
 
 
 class Rules:
@@ -55,71 +51,98 @@ class Rules:
         names: Collection[str] = RULES,
     ) -> None:
         self.hand_overs: set[tuple[str, Process, int]] = set()
-        """Queries with an alarm, and owners that took them over: a process, by its assignment."""
+        """Queries with an alarm, and owners that kept it: a process, by its assignment."""
         self._kafka = kafka
         self._queries = queries
         self._checks = [getattr(self, f"_{name}") for name in names]
-        self._last_alarms: dict[tuple[str, tuple[str, int] | None], _Alarm] = {}
+        self._alarmed: dict[tuple[str, tuple[str, int] | None], _Verdict] = {}
         self._measured_s: dict[str, tuple[float, float]] = {}
-        """Times of a query's last event, and of the first after a gap."""
+        """Times of a query's last event without an unknown lag, and of the first after a gap."""
+        self._owners: dict[str, tuple[Process, int]] = {}
+        self._pauses: dict[str, list[tuple[float, float]]] = {}
+        """When a query got another owner, and for how long it had no event."""
 
     def problem(self, event: LagEvent, writer: Process) -> str | None:
         """What is wrong with the event."""
         now_s, query = self._kafka.loop.now_s, self._queries[event.query_id]
-        last_s, since_s = self._measured_s.get(event.query_id, (now_s, now_s))
+        last_s, since_s = self._measured_s.get(event.query_id, (-inf, now_s))
         since_s = now_s if now_s - last_s > _SLACK_S else since_s
-        self._measured_s[event.query_id] = now_s, since_s
+        self._measured_s[event.query_id] = last_s if event.unknown_partitions else now_s, since_s
+        owner = writer, writer.assignments
+        self._is_new_owner = self._owners.get(event.query_id, owner) != owner
+        self._owners[event.query_id] = owner
+        if self._is_new_owner:
+            self._pauses.setdefault(event.query_id, []).append((now_s, now_s - last_s))
         problems = (text for check in self._checks for text in check(event, query, writer))
         return next(problems, None)
 
     def _evidence(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
-        """OK: nothing is left to read, or that was so recently, or a batch completed recently."""
+        """OK: nothing is left to read, or that was so recently, or a batch completed recently. The
+        time from an owner's last event to the next one's first does not count."""
         if event.status != "OK" or not event.total_lag:
             return
         usual_s = max(event.usual_interval_s or 0.0, event.usual_batch_s or 0.0)
         allowed_s = max(_STALL_FACTOR * usual_s, _STALL_AFTER_S) + _SLACK_S
         since_s = max(query.completed_s, query.runs[-1][0], self._measured_s[event.query_id][1])
+        allowed_s += sum(s for at_s, s in self._pauses.get(event.query_id, ()) if at_s > since_s)
         if (now_s := self._kafka.loop.now_s) - since_s <= allowed_s:
             return
-        behind_s = [s for t in event.topics for p in t.partitions for s in self._behind_s(t, p)]
-        if behind_s and now_s - max(since_s, min(behind_s)) > allowed_s:
+        behind_s = min(self._behind_s(event), default=inf)
+        if now_s - max(since_s, behind_s) > allowed_s:
             yield f"OK, and it completed nothing for {now_s - since_s:.0f} s"
 
-    def _behind_s(self, topic: TopicLag, partition: PartitionLag) -> Iterator[float]:
-        """Since when records wait in the partition that can be read."""
-        log = self._log(topic, partition)
-        if log is not None and partition.lag and partition.processed_offset is not None:
-            position = partition.processed_offset
-            open_until_s = [end_s for first, end_s in log.transactions if first <= position]
-            for at_s, end in log.ends:
-                if position < end <= log.end - log.markers:
-                    yield max(at_s, *open_until_s, 0.0)
-                    return
+    def _behind_s(self, event: LagEvent) -> Iterator[float]:
+        """Since when records wait in partitions that can be read."""
+        for _, p, log in self._logs(event):
+            position, since_s = p.processed_offset, inf
+            if position is None or not p.lag:
+                continue
+            for at_s, end in reversed(log.ends):
+                if end <= position:
+                    break
+                since_s = at_s if end <= log.end - log.markers else since_s
+            open_until_s = (end_s for first, end_s in log.transactions if first <= position)
+            yield max(since_s, max(open_until_s, default=0.0))
 
-    def _log(self, topic: TopicLag, partition: PartitionLag) -> Log | None:
-        described = self._kafka.topics_by_id.get(topic.topic_id or "")
-        if described is None or partition.partition >= len(described.logs):
-            return None
-        return described.logs[partition.partition]
+    def _logs(self, event: LagEvent) -> Iterator[tuple[TopicLag, PartitionLag, Log]]:
+        for topic in event.topics:
+            described = self._kafka.topics_by_id.get(topic.topic_id or "")
+            for p in topic.partitions:
+                if described is not None and p.partition < len(described.logs):
+                    yield topic, p, described.logs[p.partition]
 
     def _alarms(self, event: LagEvent, query: SimulatedQuery, writer: Process) -> Iterator[str]:
-        """An alarm that another owner takes over is left by contrary evidence alone. So is the end
-        of a run, by a message that it has written since."""
-        for key, status, position, lag in _judged(event):
-            last = self._last_alarms.get((event.query_id, key))
-            owner = writer, writer.assignments
-            alarm = _Alarm(status, self._kafka.loop.now_s, event, position, lag, owner)
-            if last is not None:
-                is_passed_on = owner != last.owner
-                if is_passed_on and status == last.status:
-                    self.hand_overs.add((event.query_id, *owner))
-                last.is_handed_over = alarm.is_handed_over = last.is_handed_over or is_passed_on
-            if status in (*_OF_A_WINDOW, *_OF_AN_END):
-                self._last_alarms[event.query_id, key] = alarm
-            elif last is not None and status not in ("UNKNOWN", "CONFLICT"):
-                del self._last_alarms[event.query_id, key]
-                if status == "OK" and not _is_over(last, alarm, query, key):
-                    yield f"{key or 'query'}: {last.status} became OK without evidence"
+        """An alarm is left by contrary evidence alone; the end of a run, by a message that it has
+        written since."""
+        for now in _verdicts(event):
+            last = self._alarmed.pop((event.query_id, now.key), None)
+            if now.status in (*_OF_A_WINDOW, *_OF_AN_END):
+                self._alarmed[event.query_id, now.key] = now
+                if last is not None and last.status == now.status:
+                    self.hand_overs.add((event.query_id, writer, writer.assignments))
+            elif last is not None and now.status in ("UNKNOWN", "CONFLICT"):
+                self._alarmed[event.query_id, now.key] = last
+            elif last is not None and now.status == "OK" and not self._is_over(last, now, query):
+                yield f"{now.key or 'query'}: {last.status} became OK without evidence"
+
+    def _is_over(self, alarm: _Verdict, now: _Verdict, query: SimulatedQuery) -> bool:
+        """Whether there is evidence against the alarm."""
+        if alarm.status in _OF_AN_END:
+            last = alarm.event.observation_offset or -1
+            return any(at > last and at not in query.written_again for at, _ in query.arrived)
+        before, after = (
+            (-1 if e.batch_id is None else e.batch_id) for e in (alarm.event, now.event)
+        )
+        has_fallen = any(before < batch_id <= after for batch_id in query.fell.get(now.key, ()))
+        if now.event.run_id != alarm.event.run_id or not now.lag or has_fallen:
+            return True
+        if alarm.status == "STALL":
+            has_moved = now.position != alarm.position if now.key else before < after
+            return has_moved or now.lag < alarm.lag
+        if alarm.event.loss_expected_at is not None and not self._is_new_owner:
+            return True  # Retention may pause.
+        # It waited for a transaction that has ended.
+        return bool(_stable_ends(alarm.event) - _stable_ends(now.event))
 
     def _sentences(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
         """No field contradicts the status."""
@@ -133,7 +156,7 @@ class Rules:
             runs_s = (batch.observed_at - batch.started_at) / 1000
             if runs_s > max(_STALL_FACTOR * usual_s, _OVERDUE_S):
                 yield f"a batch is overdue, and it catches up in {event.catch_up_s:.0f} s"
-        if event.status == "OK" and any(s in _OF_A_WINDOW for _, s, _, _ in _judged(event)):
+        if event.status == "OK" and any(v.status in _OF_A_WINDOW for v in _verdicts(event)):
             yield "OK, and a partition is not"
 
     def _successors(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
@@ -166,52 +189,40 @@ class Rules:
 
     def _transactions(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
         """Records behind an open transaction are told, where the query reads committed ones."""
-        for topic in event.topics:
-            if topic.isolation_level != "read_committed":
-                continue
-            for p in topic.partitions:
-                log, now_s = self._log(topic, p), self._kafka.loop.now_s
-                if log is None:
-                    continue
-                first = log.stable_end(now_s - _SLACK_S)
-                is_old = first < log.end_at(now_s - _SLACK_S)
-                is_open = is_old and first == log.stable_end(now_s) < log.end
-                if is_open and p.lag == 0 and getattr(p, "open_transaction", None) is None:
-                    waiting = log.end - first
-                    yield f"{topic.topic}[{p.partition}]: {waiting} records wait, and it is silent"
+        now_s = self._kafka.loop.now_s
+        then_s = now_s - _SLACK_S
+        if self._measured_s[event.query_id][1] > then_s:
+            return
+        for topic, p, log in self._logs(event):
+            first = log.stable_end(then_s)
+            is_open = first < log.end_at(then_s) and first == log.stable_end(now_s) < log.end
+            is_told = topic.isolation_level != "read_committed" or p.open_transaction is not None
+            if is_open and not is_told and p.lag is not None:
+                waiting = log.end - first
+                yield f"{topic.topic}[{p.partition}]: {waiting} records wait, and it is silent"
 
     def _recurrence(self, event: LagEvent, query: SimulatedQuery, _: Process) -> Iterator[str]:
         """Runs that came back and stay away are missed."""
         away_s = self._kafka.loop.now_s - query.runs[-1][1]
-        is_away = query.is_recurring and away_s > 3 * (query.interval_s or 0.0) + _SLACK_S
-        if is_away and event.total_lag and event.status == "FINISHED":
+        is_away = query.is_recurring and away_s > 3 * (query.interval_s or 0.0) + _CLOCKS_DIFFER_S
+        # While messages are read again an event may be of an earlier run.
+        is_last = event.run_id == query.run_id and event.status == "FINISHED"
+        if is_away and is_last and event.total_lag:
             yield f"FINISHED, and its runs stay away for {away_s:.0f} s"
 
 
-def _judged(event: LagEvent) -> Iterator[tuple[tuple[str, int] | None, str, int | None, int]]:
-    """Key, status, position and lag of each partition; and of the query, where its status is not
-    that of a partition."""
+def _verdicts(event: LagEvent) -> Iterator[_Verdict]:
+    """On each partition; and on the query, where its status is not that of a partition."""
     is_own = True
     for topic in event.topics:
         for p in topic.partitions:
             is_own = is_own and p.status not in _OF_A_WINDOW
-            yield (topic.topic, p.partition), p.status, p.processed_offset, p.lag or 0
+            key = topic.topic, p.partition
+            yield _Verdict(event, key, p.status, p.processed_offset, p.lag or 0)
     if is_own:
-        yield None, event.status, None, event.total_lag or 0
+        yield _Verdict(event, None, event.status, None, event.total_lag or 0)
 
 
-def _is_over(
-    alarm: _Alarm, now: _Alarm, query: SimulatedQuery, key: tuple[str, int] | None
-) -> bool:
-    """Whether there is evidence against the alarm."""
-    if alarm.status in _OF_AN_END:
-        last = alarm.event.observation_offset or -1
-        return any(at > last and at not in query.written_again for at, _ in query.arrived)
-    has_fallen = query.fell_s.get(key, -inf) > alarm.at_s
-    is_another_run = now.event.run_id != alarm.event.run_id
-    if not alarm.is_handed_over or is_another_run or not now.lag or has_fallen:
-        return True
-    if alarm.status == "STALL":
-        has_moved = now.position != alarm.position or query.completed_s > alarm.at_s
-        return has_moved or now.lag < alarm.lag
-    return False
+def _stable_ends(event: LagEvent) -> set[tuple[str, int, int | None]]:
+    partitions = ((topic.topic, p) for topic in event.topics for p in topic.partitions)
+    return {(name, p.partition, p.latest_offset) for name, p in partitions if p.open_transaction}

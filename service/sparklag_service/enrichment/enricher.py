@@ -21,6 +21,7 @@ from sparklag_schemas.runtime.tasks import run_together
 from sparklag_schemas.text.printable import first_few
 from sparklag_service.enrichment.cluster_offsets import (
     SETTLED_S,
+    Advances,
     ClusterMetadata,
     MeasureTime,
     NoRecords,
@@ -107,7 +108,8 @@ class Enricher:
 
     def adopt(self, event: LagEvent, at: MeasureTime) -> None:
         """Add the latest offsets in another instance's event to the history, the position whose
-        record is the oldest: the log ended there when it arrived; and log ends without records."""
+        record is the oldest: the log ended there when it arrived; log ends without records; and how
+        fast records are deleted."""
         at_s, oldest_s = at.monotonic_s(event.measured_at), event.max_time_lag_s
         for topic in event.topics:
             cluster = self._cluster_of(topic.cluster)
@@ -137,6 +139,13 @@ class Enricher:
                 if unread is not None and position is not None and end is not None:
                     none = NoRecords(position, end - unread, at_s - SETTLED_S)
                     ranges[partition.partition] = none
+                first, left_s = partition.earliest_offset, partition.headroom_s
+                if position is not None and first is not None and left_s:
+                    # At its rate as many records were deleted in the time that is left.
+                    before = at_s - left_s, first - (position - first)
+                    advances = Advances((before, (at_s, first)))
+                    offsets.advances.setdefault(partition.partition, advances)
+                    offsets.earliest.setdefault(partition.partition, first)
 
     def release(self, query_id: str) -> None:
         """Stop measuring a query. Its results in flight are discarded."""

@@ -102,10 +102,13 @@ class Evaluator:
         rates = rates_of(history, overdue)
         alarm_age_s = history.alarm_age_s()
         catch_up_s, _ = catch_up(lag.total, rates, state.batch, "OK")
-        gets_better = rates.lag_falls or (catch_up_s is not None and catch_up_s <= alarm_age_s)
+        # An estimate ends no warning. After a hand-over, the predecessor's rates are why a rise was
+        # no alarm.
+        was = last.status if last is not None else None
+        is_soon = catch_up_s is not None and catch_up_s <= alarm_age_s
+        gets_better = rates.lag_falls or (is_soon and was != "WARN")
         if not history.has_rates():
-            # After a hand-over, the predecessor's rates are why a rise was no alarm.
-            gets_better = history.is_resumed and last is not None and last.status == "OK"
+            gets_better = history.is_resumed and was == "OK"
         window = self._window(state, measured.topics, measure_time, thresholds, previous)
         if window is None:
             is_commit = history.trends is not before.trends
@@ -282,6 +285,7 @@ def _with_trends(
     that are OK and have old enough records; no WARN if the lag of the query `gets_better`.
 
     A minimum age is no evidence against the verdict in the `last` event: its records may be older.
+    Nor is a lag that cannot be measured.
     """
     were = {
         (topic.source, topic.topic, partition.partition): partition.status
@@ -294,20 +298,16 @@ def _with_trends(
         number = partition.partition
         rise, flag = of_topic.rises.get(number), of_topic.flags.get(number)
         since_ms = None if rise is None else rise.since_ms
-        if (
-            flag is not None
-            and partition.status == "OK"
-            and not (gets_better and flag.status == "WARN")
-            and (
-                (partition.time_lag_s or 0) > alarm_age_s
-                or (
-                    partition.time_lag_method == "floor"
-                    and were.get((topic.source, topic.topic, number)) == flag.status
-                )
-            )
-        ):
+        if flag is not None and not (gets_better and flag.status == "WARN"):
             status, reason = flag
-            return replace(partition, status=status, reason=reason, rising_since=since_ms)
+            was_same = were.get((topic.source, topic.topic, number)) == status
+            is_floor = partition.time_lag_method == "floor"
+            if partition.status == "UNKNOWN" and was_same:
+                reason = f"{reason}; {partition.reason}"
+                return replace(partition, status=status, reason=reason, rising_since=since_ms)
+            is_old = (partition.time_lag_s or 0) > alarm_age_s or (is_floor and was_same)
+            if partition.status == "OK" and is_old:
+                return replace(partition, status=status, reason=reason, rising_since=since_ms)
         if since_ms != partition.rising_since:
             return replace(partition, rising_since=since_ms)
         return partition

@@ -216,7 +216,11 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
         has_evidence=event.status != "UNKNOWN",
         usual=UsualTimes(event.usual_batch_s, event.usual_interval_s),
     )
-    return _with_last_commit(history, measure_time, event.processed_at, _duration_s(event.batch))
+    processed_at = event.processed_at
+    if processed_at is not None and event.behind_since is not None:
+        # The driver's clock may be ahead.
+        processed_at = min(processed_at, event.behind_since)
+    return _with_last_commit(history, measure_time, processed_at, _duration_s(event.batch))
 
 
 def advance_history(

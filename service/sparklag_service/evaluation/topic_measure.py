@@ -273,9 +273,12 @@ class TopicMeasure:
         instance may have published, until a read shows that nothing waits."""
         number, end = partition.partition, partition.latest_offset
         read, mark = self._latest.get(number), self._offsets.latest["read_uncommitted"].get(number)
+        before = old.open_transaction if old is not None and self._obstacle is None else None
         if end is None or read is None:
-            return None
-        before = old.open_transaction if old is not None and old.latest_offset == end else None
+            return before
+        # Without a last stable offset before: a query that has read up to it shows that it stayed.
+        if old is not None and end not in (old.latest_offset, old.processed_offset):
+            before = None
         if mark is None or mark.offset <= end:
             return before if mark is None else None
         if before is not None:

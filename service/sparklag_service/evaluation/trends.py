@@ -200,11 +200,13 @@ def resume_trends(topic: TopicLag, event: LagEvent, at: MeasureTime) -> TopicTre
     for partition in topic.partitions:
         number, status, since_ms = partition.partition, partition.status, partition.advanced_at
         if status in FLAGS:
-            flags[number] = Verdict(status, partition.reason)
+            # Without the reason why its lag was not known.
+            flags[number] = Verdict(status, (partition.reason or "").partition("; ")[0])
         rise = resume_rise(partition.rising_since, partition.unread, status, event)
         if rise is not None:
             rises[number] = rise
-        if partition.unread and since_ms is not None and since_ms < (event.processed_at or 0):
+        lags = bool(partition.unread) or status == "STALL"
+        if lags and since_ms is not None and since_ms < (event.processed_at or 0):
             commits = _SURELY if status == "STALL" else 1 + _commits_since(since_ms, event)
             unmoved[number] = Unmoved(commits, at.monotonic_s(since_ms), None)
     return TopicTrends(topic, rises=rises, unmoved=unmoved, flags=flags)

@@ -123,6 +123,8 @@ def test_the_next_instance_knows_since_when_it_is_open() -> None:
     told = only(before).open_transaction
     event = at(401.0, transactional(5, None), before)
     assert (only(event).open_transaction, event.status) == (told, "WARN"), "not read yet"
+    event = at(401.5, {}, event)
+    assert (only(event).status, only(event).open_transaction) == ("UNKNOWN", told)
     event = at(402.0, transactional(5, 71, Waiting(5, 402.0)), event)
     assert told is not None
     assert only(event).open_transaction == OpenTransaction(records=66, since=told.since)

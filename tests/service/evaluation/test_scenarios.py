@@ -490,7 +490,10 @@ def test_a_stalled_partition_stays_so_through_changes_of_hands() -> None:
     assert [trace.one(number).status for number in range(2)] == ["OK", "STALL"]
     at = len(trace.events)
     for _ in range(4):
+        trace.unread = {1}
+        trace.pass_time(100)
         trace.change_hands()
+        trace.unread = set()
         without_the_second()
     assert {event.topics[0].partitions[1].status for event in trace.events[at:]} == {"STALL"}
     assert trace.one(1).advanced_at == advanced_at

@@ -166,8 +166,8 @@ class Trace:
         self._follower.restart()
         self._offsets = TopicOffsets(self._offsets.description, 0.0)
         times = self._offsets.log_ends_of("read_uncommitted")
-        ends = {one.partition: one.latest_offset or 0 for one in self.event.topics[0].partitions}
-        times.insert(self.now_s, ends)
+        ends = {p.partition: p.latest_offset for p in self.event.topics[0].partitions}
+        times.insert(self.now_s, {number: end for number, end in ends.items() if end is not None})
         oldest_s = self.event.max_time_lag_s
         if oldest_s:
             times.insert(
