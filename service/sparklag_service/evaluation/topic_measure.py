@@ -311,9 +311,10 @@ class TopicMeasure:
         old: PartitionLag | None,
         rewound_from: int | None,
     ) -> _Measure:
-        if self._obstacle is not None:
-            return _Measure(*self._obstacle)
         fresh = read is not None and read.requested_s >= self._measure_time.requested_s
+        if self._obstacle is not None:
+            has_latest = read is not None and fresh and self._obstacle.status == "UNKNOWN"
+            return _Measure(*self._obstacle, read.offset if read and has_latest else None)
         if self._topic.numbers and number not in self._topic.numbers and not fresh:
             reason = f"topic {self._name} has no partition {number}"
             if old is not None and (old.latest_offset is not None or old.status == "GONE"):
