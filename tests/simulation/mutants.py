@@ -90,7 +90,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what a revocation drops counts as done",
-        2,
+        4,
         (
             "tracking.tracked_queries:TrackedQueries.drop",
             "self._queue.task_done()",
@@ -164,7 +164,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what is read again is tracked again",
-        11,
+        32,
         ("tracking.tracker:_is_old", "offset <= current.observation_offset", "False"),
     ),
     _mutant(
@@ -194,7 +194,7 @@ MUTANTS: Final = (
     _mutant(
         "a dead query lives again under its next owner",
         4,
-        ("tracking.tracked_queries:TrackedQueries.adopt", ' or event.status == "STOP"', ""),
+        ("tracking.tracked_queries:TrackedQueries.adopt", " or was_silent", ""),
     ),
     _mutant(
         "a query that nothing changes is published no more",

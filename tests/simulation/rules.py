@@ -117,8 +117,11 @@ class Rules:
         for now in _verdicts(event):
             last = self._alarmed.pop((event.query_id, now.key), None)
             if now.status in (*_OF_A_WINDOW, *_OF_AN_END):
-                self._alarmed[event.query_id, now.key] = now
-                if last is not None and last.status == now.status:
+                is_same = last is not None and last.status == now.status
+                # A lag that is not known shows no evidence yet.
+                kept = last if last is not None and is_same and not now.lag else now
+                self._alarmed[event.query_id, now.key] = kept
+                if is_same:
                     self.hand_overs.add((event.query_id, writer, writer.assignments))
             elif last is not None and now.status in ("UNKNOWN", "CONFLICT"):
                 self._alarmed[event.query_id, now.key] = last

@@ -140,11 +140,12 @@ class Enricher:
                     none = NoRecords(position, end - unread, at_s - SETTLED_S)
                     ranges[partition.partition] = none
                 first, left_s = partition.earliest_offset, partition.headroom_s
-                if position is not None and first is not None and left_s:
+                if position is not None and first is not None and left_s is not None:
                     # At its rate as many records were deleted in the time that is left.
-                    before = at_s - left_s, first - (position - first)
-                    advances = Advances((before, (at_s, first)))
-                    offsets.advances.setdefault(partition.partition, advances)
+                    before = at_s - (left_s or 1.0), first - max(1, position - first)
+                    known = offsets.advances.get(partition.partition)
+                    if known is None or len(known.steps) < 2:
+                        offsets.advances[partition.partition] = Advances((before, (at_s, first)))
                     offsets.earliest.setdefault(partition.partition, first)
 
     def release(self, query_id: str) -> None:

@@ -118,7 +118,9 @@ class Evaluator:
                 # Between two commits each partition keeps its `rising_since`.
                 if of_topic.flags or (is_commit and (of_topic.rises or of_topic.had_rises))
             }
-            topics = _with_trends(measured.topics, trends, alarm_age_s, last, gets_better)
+            topics = _with_trends(
+                measured.topics, trends, alarm_age_s, last, measure_time, gets_better=gets_better
+            )
         else:
             usual_s = (thresholds.window - 1) * (history.usual.interval_s or 0.0)
             least_s = max(patience_s(state, history.usual, thresholds), usual_s)
@@ -279,6 +281,8 @@ def _with_trends(
     trends: Mapping[SourceTopic, TopicTrends],
     alarm_age_s: float,
     last: LagEvent | None,
+    measure_time: MeasureTime,
+    *,
     gets_better: bool,
 ) -> list[TopicLag]:
     """Topics with `rising_since`, and the verdicts on the past of their partitions: for partitions
@@ -296,17 +300,17 @@ def _with_trends(
 
     def with_trend(topic: TopicLag, partition: PartitionLag, of_topic: TopicTrends) -> PartitionLag:
         number = partition.partition
-        rise, flag = of_topic.rises.get(number), of_topic.flags.get(number)
+        rise, status = of_topic.rises.get(number), of_topic.flags.get(number)
         since_ms = None if rise is None else rise.since_ms
-        if flag is not None and not (gets_better and flag.status == "WARN"):
-            status, reason = flag
+        if status is not None and not (gets_better and status == "WARN"):
             was_same = were.get((topic.source, topic.topic, number)) == status
             is_floor = partition.time_lag_method == "floor"
-            if partition.status == "UNKNOWN" and was_same:
-                reason = f"{reason}; {partition.reason}"
-                return replace(partition, status=status, reason=reason, rising_since=since_ms)
             is_old = (partition.time_lag_s or 0) > alarm_age_s or (is_floor and was_same)
-            if partition.status == "OK" and is_old:
+            is_unknown = partition.status == "UNKNOWN" and was_same
+            if is_unknown or (partition.status == "OK" and is_old):
+                reason = of_topic.reason(number, partition.unread, measure_time)
+                if is_unknown:
+                    reason = f"{reason}; {partition.reason}"
                 return replace(partition, status=status, reason=reason, rising_since=since_ms)
         if since_ms != partition.rising_since:
             return replace(partition, rising_since=since_ms)

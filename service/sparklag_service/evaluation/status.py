@@ -371,7 +371,7 @@ def lag_grows(evidence: Evidence) -> Verdict | None:
     old_enough = (evidence.max_time_lag_s or 0) > evidence.history.alarm_age_s()
     if not old_enough or not rise.is_trend(evidence.thresholds):
         return None
-    return rise.verdict(lag, evidence.measure_time.now_ms)
+    return Verdict("WARN", rise.reason(lag, evidence.measure_time.now_ms))
 
 
 def without_evidence(evidence: Evidence) -> Verdict | None:

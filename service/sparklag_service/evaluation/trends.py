@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from sparklag_schemas import LagEvent, PartitionLag, Status, Thresholds, TopicLag
+from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.text.formatting import span
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 
@@ -40,10 +41,11 @@ class LagRise(Struct, frozen=True, gc=False):  # up to one for each partition
         which is the lag of a query that keeps up."""
         return self.times >= thresholds.window - 1
 
-    def verdict(self, lag: int, now_ms: int) -> Verdict:
-        """WARN, with the figures."""
+    def reason(self, lag: int | None, now_ms: int) -> str:
+        """Why it is an alarm, with the figures."""
         rose_s = max(0, now_ms - self.since_ms) / 1000
-        return Verdict("WARN", f"lag has grown for {span(rose_s)} and not fallen: {lag:,} records")
+        records = "" if lag is None else f": {lag:,} records"
+        return f"lag has grown for {span(rose_s)} and not fallen{records}"
 
 
 def extended(
@@ -91,10 +93,20 @@ class TopicTrends:
     """Partitions that lag and that the last commits did not move."""
     pauses_s: Mapping[int, float] = field(default_factory=dict)
     """How long partitions of a group recently lagged without a commit of their own."""
-    flags: Mapping[int, Verdict] = field(default_factory=dict)
+    flags: Mapping[int, Status] = field(default_factory=dict)
     """The verdicts: Burrow's rules 5 (STALL) and 6 (WARN)."""
+    of_group: bool = False
     had_rises: bool = False
     """True: some lag had risen up to the commit before."""
+
+    def reason(self, number: int, lag: int | None, at: MeasureTime) -> str | None:
+        """Why a partition has its flag, in figures of the time `at`."""
+        unmoved, rise = self.unmoved.get(number), self.rises.get(number)
+        if self.flags[number] == "WARN" or unmoved is None:
+            return None if rise is None else rise.reason(lag, at.now_ms)
+        others = "other partitions are committed" if self.of_group else "batches complete"
+        records = "" if lag is None else f", lag is {lag:,} records"
+        return f"no progress for {span(at.now_s - unmoved.since_s)} while {others}{records}"
 
     def after(
         self,
@@ -117,7 +129,7 @@ class TopicTrends:
         rises: dict[int, LagRise] = {}
         unmoved: dict[int, Unmoved] = {}
         pauses_s = dict(self.pauses_s)
-        flags: dict[int, Verdict] = {}
+        flags: dict[int, Status] = {}
         at_s, before_ms = at.now_s, at.epoch_ms(before_s)
         allowed_lag, were_rising, were_unmoved = thresholds.allowed_lag, self.rises, self.unmoved
         numbers = [partition.partition for partition in topic.partitions]
@@ -139,8 +151,9 @@ class TopicTrends:
                     rises[number] = rise
                 if was_unmoved is not None and is_unmoved:
                     unmoved[number] = was_unmoved
-                if number in self.flags:
-                    flags[number] = self.flags[number]
+                flag = self.flags.get(number)
+                if flag == "WARN" or (flag == "STALL" and is_unmoved):
+                    flags[number] = flag
                 continue
             if lag <= allowed_lag or (lag_before is not None and lag_before <= allowed_lag):
                 continue
@@ -154,7 +167,7 @@ class TopicTrends:
             if rise is not None:
                 rises[number] = rise
                 if rise.is_trend(thresholds):
-                    flags[number] = rise.verdict(lag, at.now_ms)
+                    flags[number] = "WARN"
             if is_unmoved:
                 now_unmoved = unmoved[number] = (
                     Unmoved(2, before_s, before.unread)
@@ -167,9 +180,7 @@ class TopicTrends:
                     patience_s = max(usual_s, thresholds.stall_after_s)
                 unmoved_s = at_s - now_unmoved.since_s
                 if now_unmoved.commits >= thresholds.window and unmoved_s >= patience_s:
-                    others = "other partitions are committed" if of_group else "batches complete"
-                    reason = f"no progress for {span(unmoved_s)} while {others}"
-                    flags[number] = Verdict("STALL", f"{reason}, lag is {lag:,} records")
+                    flags[number] = "STALL"
         return TopicTrends(
             topic,
             rises=rises,
@@ -177,6 +188,7 @@ class TopicTrends:
             pauses_s=pauses_s,
             flags=flags,
             had_rises=bool(were_rising),
+            of_group=of_group,
         )
 
 
@@ -200,8 +212,7 @@ def resume_trends(topic: TopicLag, event: LagEvent, at: MeasureTime) -> TopicTre
     for partition in topic.partitions:
         number, status, since_ms = partition.partition, partition.status, partition.advanced_at
         if status in FLAGS:
-            # Without the reason why its lag was not known.
-            flags[number] = Verdict(status, (partition.reason or "").partition("; ")[0])
+            flags[number] = status
         rise = resume_rise(partition.rising_since, partition.unread, status, event)
         if rise is not None:
             rises[number] = rise
@@ -209,7 +220,8 @@ def resume_trends(topic: TopicLag, event: LagEvent, at: MeasureTime) -> TopicTre
         if lags and since_ms is not None and since_ms < (event.processed_at or 0):
             commits = _SURELY if status == "STALL" else 1 + _commits_since(since_ms, event)
             unmoved[number] = Unmoved(commits, at.monotonic_s(since_ms), None)
-    return TopicTrends(topic, rises=rises, unmoved=unmoved, flags=flags)
+    of_group = traits_of(event.origin).commits_offsets
+    return TopicTrends(topic, rises=rises, unmoved=unmoved, flags=flags, of_group=of_group)
 
 
 def _commits_since(since_ms: int, event: LagEvent) -> int:
