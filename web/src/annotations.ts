@@ -16,7 +16,7 @@ export interface Annotation {
 const STARTED = "▶";
 const SHOWN: Record<string, [glyph: string, text: string]> = {
   FAILED: ["✖", "failed"],
-  STOP: ["■", "stopped: its driver does not report"],
+  STOP: ["■", "its driver stopped reporting"],
   FINISHED: ["◼", "finished"],
   REWIND: ["↶", "went back"],
   DATA_LOSS: ["▼", "lost data"],

@@ -62,6 +62,7 @@ export function trend(rate: number | null | undefined): string {
 export function catchUp(seconds: number | null | undefined, reason: string | null | undefined): string {
   if (seconds != null) return seconds > 0 ? span(seconds) : "";
   if (reason?.startsWith("overdue")) return "overdue";
+  if (reason === "the query is not running") return "not running";
   const atTheseRates = reason != null && /^(never at these rates|it keeps pace but does not catch up)/.test(reason);
   return atTheseRates ? "never" : UNKNOWN;
 }

@@ -67,9 +67,11 @@ class ClassicSession:
     def program_end(self) -> tuple[DriverEnd, str | None]:
         end, exception = program_end()
         jvm = _started_jvm(self._spark)
-        has_exited = self._shutdown.began if jvm is None else jvm.poll() in _TERMINATED
-        if exception is not None and has_exited:
+        code = jvm.poll() if jvm is not None else None
+        if exception is not None and (self._shutdown.began or code in _TERMINATED):
             return "interrupted", None
+        if exception is not None and code is not None:
+            exception = f"its JVM ended with exit code {code} ({exception})"
         return end, exception
 
     def is_same(self, spark: Any) -> bool:

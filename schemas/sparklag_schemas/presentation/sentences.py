@@ -145,7 +145,11 @@ def _pace(event: LagEvent) -> str:
     if not event.total_lag:
         return text
     if event.catch_up_s is not None:
-        return f"{text}; caught up in {span(event.catch_up_s)}"
+        text += f"; caught up in {span(event.catch_up_s)}"
+        if (event.lag_trend or 0) > 0 and event.batch_rate is not None:
+            # While it waits between two batches, the lag grows.
+            text += f" at {per_second(event.batch_rate, ' records')}"
+        return text
     why = event.catch_up_reason or ""
     if not why.startswith(OVERDUE):
         # The reason continues with rates that are already in this line.
@@ -200,7 +204,7 @@ def _group(event: LagEvent) -> str:
         return ""
     text = group.state
     if group.members is not None:
-        text += f", {group.members:,} members"
+        text += f", {group.members:,} {'member' if group.members == 1 else 'members'}"
     if group.members_without_partitions:
         text += f", {group.members_without_partitions:,} of them without partitions"
     return text if group.coordinator is None else f"{text}, coordinator {group.coordinator}"

@@ -9,6 +9,7 @@ KEEPS_PACE: Final = "it keeps pace but does not catch up"
 NEVER: Final = "never at these rates"
 """The beginning of a `catch_up_reason` where the lag never ends."""
 OVERDUE: Final = "overdue"
+NOT_RUNNING: Final = "the query is not running"
 """The beginning of a `catch_up_reason` where the next batch takes far longer than usual."""
 
 
@@ -77,6 +78,8 @@ def catch_up(seconds: float | None, reason: str | None) -> str:
         return span(seconds) if seconds > 0 else ""
     if reason is not None and reason.startswith(OVERDUE):
         return OVERDUE
+    if reason == NOT_RUNNING:
+        return "not running"
     at_these_rates = reason is not None and reason.startswith((NEVER, KEEPS_PACE))
     return "never" if at_these_rates else "unknown"
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from sparklag_schemas import Batch, PartitionLag, Status, TopicLag
 from sparklag_schemas.messages.bounds import MAX_EPOCH_MS
-from sparklag_schemas.text.formatting import KEEPS_PACE, NEVER
+from sparklag_schemas.text.formatting import KEEPS_PACE, NEVER, NOT_RUNNING
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.query_history import RECENT_S, QueryHistory
 
@@ -103,12 +103,14 @@ def catch_up(
         return 0.0, None
     if status == "STALL":
         return None, "the query is stalled"
+    if status == "STOP":
+        return None, "nothing shows that the query runs"
     if status in (*_ENDED, "GONE"):
-        return None, "the query is not running"
+        return None, NOT_RUNNING
     if rates.overdue is not None:
         return None, rates.overdue
     if rates.input is None or rates.processed is None:
-        return None, "fewer than two batches observed"
+        return None, "its pace is not known yet"
     limited = batch is not None and batch.rate_limited
     capacity = rates.processed if limited or rates.batch is None else rates.batch
     capacity = max(capacity, rates.processed)

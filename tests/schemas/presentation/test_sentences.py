@@ -205,6 +205,7 @@ def test_numbers_are_as_long_as_they_say_something() -> None:
 def test_a_lag_that_is_never_caught_up_is_reported_from_one_of_which_that_is_not_known() -> None:
     assert catch_up(None, "never at these rates: …") == "never"
     assert catch_up(None, "it keeps pace but does not catch up: …") == "never"
-    assert catch_up(None, "fewer than two batches observed") == "unknown"
+    assert catch_up(None, "its pace is not known yet") == "unknown"
+    assert catch_up(None, "the query is not running") == "not running"
     assert catch_up(0.0, None) == ""
     assert catch_up(90.0, None) == "90 s"
