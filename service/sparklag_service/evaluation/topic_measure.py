@@ -14,11 +14,19 @@ from sparklag_service.enrichment.cluster_offsets import (
     ClusterOffsets,
     MeasureTime,
     OffsetsByCluster,
-    Topic,
     TopicOffsets,
 )
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.evaluation.time_lag import TopicAges
+from sparklag_service.evaluation.topic_identity import (
+    LOST_OR_FOREIGN,
+    ends_before,
+    misfit,
+    obstacle_of,
+    rewound_from_of,
+    topic_id_of,
+    was_inside,
+)
 from sparklag_service.evaluation.trends import FLAGS, Verdict, aligned
 from sparklag_service.tracking.query_state import QueryState, TrackedSource
 
@@ -26,10 +34,7 @@ NO_BATCH: Final = "no batch has completed yet"
 NOT_READ: Final = "not read yet: the completed batches read other sources"
 _ADDED = "added, not planned by Spark yet: lag counts from the earliest offset"
 _FROM_START = f"{NO_BATCH}: lag counts from startingOffsets"
-_RECREATED = "the topic was deleted and recreated: the position belongs to the old topic"
 _NO_OFFSETS: Final = TopicOffsets()
-_WAS_INSIDE: Final = ("RECREATED", "GONE")
-"""Statuses of a position that was once inside its log."""
 _SHORT_TRANSACTION_S: Final = 10.0
 """Records that wait this long behind the last stable offset wait for a transaction in progress."""
 
@@ -76,7 +81,7 @@ class TopicMeasure:
         if source.starting is not None and unread == NO_BATCH:
             self._starting = source.starting.get(name, {})
         self._latest = topic_offsets.latest[source.isolation_level]
-        self._topic_id = _topic_id(topic, self._processed, before, self._latest)
+        self._topic_id = topic_id_of(topic, self._processed, before, self._latest)
         self._previous: Sequence[PartitionLag] = ()
         if before is not None and before.topic_id in (self._topic_id, None):
             self._previous = before.partitions
@@ -92,7 +97,9 @@ class TopicMeasure:
         self._ages = TopicAges(topic_offsets, source.isolation_level, measure_time, since_s)
         self._measure_time = measure_time
         self._max_age_s = max_age_s
-        self._obstacle = _obstacle(source, name, topic, self._topic_id) or self._misfit()
+        self._obstacle = obstacle_of(source, name, topic, self._topic_id) or misfit(
+            name, topic, self._processed, self._latest, self._previous, measure_time.requested_s
+        )
         self.arrived = 0
         """Records that arrived since the previous measurement."""
         self.moved = 0
@@ -177,7 +184,7 @@ class TopicMeasure:
                 )
             ):
                 position = at if at is not None else self._start(number, first)
-                rewound_from = _rewound_from(at, old)
+                rewound_from = rewound_from_of(at, old)
                 measure = self._judge(number, at, read, first, old, rewound_from)
                 status, reason, end, lag, measured_at_ms, lost = measure
                 if lost is not None:
@@ -354,21 +361,6 @@ class TopicMeasure:
             return _Measure("REWIND", reason, read.offset, lag, measured_at_ms)
         return _Measure("OK", problem, read.offset, lag, measured_at_ms)
 
-    def _misfit(self) -> Verdict | None:
-        """Why the position is probably of a topic of another cluster: it does not fit in one
-        partition, and no partition ever had a lag. Where others fit, it is by chance."""
-        if any(map(_was_inside, self._previous)):
-            return None
-        for number, processed in self._processed.items():
-            read = self._latest.get(number)
-            if read is None:
-                if self._topic.numbers and number not in self._topic.numbers:
-                    return Verdict("UNKNOWN", f"topic {self._name} never had partition {number}")
-            elif read.offset < processed and read.requested_s >= self._measure_time.requested_s:
-                reason = self._short(processed, read.offset, None, None).reason
-                return Verdict("UNKNOWN", f"partition {number}: {reason}")
-        return None
-
     def _start(self, number: int, earliest: int | None) -> int | None:
         """The first offset that the query reads of a partition without a position. None: not
         known."""
@@ -392,11 +384,10 @@ class TopicMeasure:
         if measured_at_ms is not None:
             reason = f"latest offset {latest} was read before the query reached {processed}"
             return _Measure("UNKNOWN", reason, latest, measured_at_ms=measured_at_ms)
-        reason = f"the log ends at {latest}, before the processed offset {processed}"
-        if self._topic_id is None and old is not None and _was_inside(old):
-            return _Measure("RECREATED", f"{reason}: the topic was recreated", latest)
-        reason += ": its leader lost records or has not caught up, or it is of another cluster"
-        return _Measure("UNKNOWN", reason, latest)
+        if self._topic_id is None and old is not None and was_inside(old):
+            reason = f"{ends_before(latest, processed)}: the topic was recreated"
+            return _Measure("RECREATED", reason, latest)
+        return _Measure("UNKNOWN", f"{ends_before(latest, processed)}: {LOST_OR_FOREIGN}", latest)
 
 
 def unread_records(partitions: Iterable[PartitionLag]) -> list[int]:
@@ -406,74 +397,6 @@ def unread_records(partitions: Iterable[PartitionLag]) -> list[int]:
         for partition in partitions
         if partition.lag is not None
     ]
-
-
-def _topic_id(
-    topic: Topic,
-    processed: Mapping[int, int],
-    before: TopicLag | None,
-    latest: Mapping[int, LatestOffset],
-) -> str | None:
-    """The id of the topic that the position belongs to."""
-    if before is not None and before.topic_id is not None and before.topic_id == topic.topic_id:
-        return topic.topic_id
-    # An unmoved position still belongs to the topic in which it was reached, and so does the end of
-    # a batch that began there.
-    if before and processed and (_is_unmoved(before, processed) or _is_beyond(processed, latest)):
-        return before.topic_id or topic.topic_id
-    if topic.topic_id is None and before is not None and not _was_recreated(before):
-        return before.topic_id
-    return topic.topic_id
-
-
-def _is_beyond(processed: Mapping[int, int], latest: Mapping[int, LatestOffset]) -> bool:
-    """Returns whether the log of some partition ends before the position."""
-    reads = ((latest.get(number), at) for number, at in processed.items())
-    return any(read is not None and read.offset < at for read, at in reads)
-
-
-def _is_unmoved(before: TopicLag, processed: Mapping[int, int]) -> bool:
-    """Returns whether no partition was moved or added."""
-    count = 0
-    for partition in before.partitions:
-        if partition.processed_offset is not None:
-            if processed.get(partition.partition) != partition.processed_offset:
-                return False
-            count += 1
-    return count == len(processed)
-
-
-def _was_inside(partition: PartitionLag) -> bool:
-    """Returns whether the position was inside the log at some time."""
-    return partition.lag is not None or partition.status in _WAS_INSIDE
-
-
-def _was_recreated(topic: TopicLag) -> bool:
-    return any(partition.status == "RECREATED" for partition in topic.partitions)
-
-
-def _obstacle(
-    source: TrackedSource, name: str, topic: Topic, topic_id: str | None
-) -> Verdict | None:
-    """Why the whole topic cannot be measured. None: no obstacle."""
-    if source.cluster is None:
-        return Verdict("UNKNOWN", "its brokers belong to no configured cluster")
-    if topic.gone:
-        return Verdict("GONE", topic.missing or f"topic {name} does not exist")
-    if topic.topic_id is not None and topic.topic_id != topic_id:
-        return Verdict("RECREATED", _RECREATED)
-    return None
-
-
-def _rewound_from(processed: int | None, old: PartitionLag | None) -> int | None:
-    """The highest offset before the query went back, until it is reached again."""
-    if processed is None or old is None or old.processed_offset is None:
-        return None
-    if old.status == "RECREATED" and processed != old.processed_offset:
-        # A broker without topic ids: this position is the first in the new topic.
-        return None
-    farthest = max(old.processed_offset, old.rewound_from or 0)
-    return farthest if processed < farthest else None
 
 
 def with_partitions(topic: TopicLag, partitions: list[PartitionLag]) -> TopicLag:
