@@ -106,10 +106,8 @@ def test_a_released_version_reads_avro_of_this_one(version: str, message: Messag
     reader = with_open_words(released(version, message, ".avsc"))
     result = resolved(example_value(message), declared(message), reader)
     assert set(result) == {field["name"] for field in reader["fields"]}
-    written = example_value(message)
-    assert msgspec.convert(result, message, str_keys=True) == converted(
-        {name: written[name] for name in result}, message
-    )
+    written = without_later_fields(example_value(message), result)
+    assert msgspec.convert(result, message, str_keys=True) == converted(written, message)
 
 
 @each
