@@ -175,13 +175,13 @@ class BrokerPool:
                     pending[task] = connection.address
                 if not pending:
                     return None
-                done, _ = await asyncio.wait(
+                await asyncio.wait(
                     pending,
                     timeout=None if connection is None else _HEDGE_S,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 responses = []
-                for task in done:
+                for task in [each for each in pending if each.done()]:
                     address = pending.pop(task)
                     error = task.exception()
                     if error is None:
