@@ -254,7 +254,11 @@ MUTANTS: Final = (
     ),
     _of_hand_overs(
         "a change of owner forgets how the lag of partitions has changed",
-        ("evaluation.query_history:resume_trends", "rises=rises, unmoved=unmoved, flags=flags, ", ""),
+        (
+            "evaluation.query_history:resume_trends",
+            "rises=rises, unmoved=unmoved, flags=flags, ",
+            "",
+        ),
     ),
     _of_hand_overs(
         "a batch of a dead driver runs",

@@ -142,7 +142,10 @@ class Rules:
         if alarm.status == "STALL":
             has_moved = now.position != alarm.position if now.key else before < after
             return has_moved or now.lag < alarm.lag
-        if alarm.event.loss_expected_at is not None and not self._is_new_owner:
+        loss_at_ms = alarm.event.loss_expected_at
+        if loss_at_ms is not None and (
+            not self._is_new_owner or loss_at_ms < now.event.measured_at
+        ):
             return True  # Retention may pause.
         # It waited for a transaction that has ended.
         return bool(_stable_ends(alarm.event) - _stable_ends(now.event))

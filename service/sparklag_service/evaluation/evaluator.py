@@ -24,6 +24,7 @@ from sparklag_schemas.messages.query_names import has_ended
 from sparklag_service.enrichment.cluster_offsets import MeasureTime, OffsetsByCluster
 from sparklag_service.evaluation.burrow import CommitWindow, inherited_window
 from sparklag_service.evaluation.query_history import (
+    ALARM_AGE_S,
     QueryHistory,
     SourceTopic,
     advance_history,
@@ -102,11 +103,13 @@ class Evaluator:
         rates = rates_of(history, overdue)
         alarm_age_s = history.alarm_age_s()
         catch_up_s, _ = catch_up(lag.total, rates, state.batch, "OK")
-        # An estimate ends no warning. After a hand-over, the predecessor's rates are why a rise was
+        # An estimate ends no alarm. After a hand-over, the predecessor's rates are why a rise was
         # no alarm.
         was = last.status if last is not None else None
         is_soon = catch_up_s is not None and catch_up_s <= alarm_age_s
-        gets_better = rates.lag_falls or (is_soon and was != "WARN")
+        # Over a minute it may fall, and yet be higher than ever after the last batch.
+        falls = rates.lag_falls and not history.is_at_peak()
+        gets_better = falls or (is_soon and was in (None, "OK", "UNKNOWN"))
         if not history.has_rates():
             gets_better = history.is_resumed and was == "OK"
         window = self._window(state, measured.topics, measure_time, thresholds, previous)
@@ -137,6 +140,8 @@ class Evaluator:
             lag.total,
             lag.max_time_s,
             headroom,
+            # A longer usual interval ends no warning.
+            ALARM_AGE_S if was == "WARN" else alarm_age_s,
             [
                 partition.open_transaction
                 for topic in topics
@@ -305,7 +310,8 @@ def _with_trends(
         if status is not None and not (gets_better and status == "WARN"):
             was_same = were.get((topic.source, topic.topic, number)) == status
             is_floor = partition.time_lag_method == "floor"
-            is_old = (partition.time_lag_s or 0) > alarm_age_s or (is_floor and was_same)
+            least_s = ALARM_AGE_S if was_same else alarm_age_s
+            is_old = (partition.time_lag_s or 0) > least_s or (is_floor and was_same)
             is_unknown = partition.status == "UNKNOWN" and was_same
             if is_unknown or (partition.status == "OK" and is_old):
                 reason = of_topic.reason(number, partition.unread, measure_time)

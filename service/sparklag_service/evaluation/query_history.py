@@ -31,7 +31,7 @@ from sparklag_service.tracking.query_state import QueryState
 RECENT_S: Final = 60.0
 """The period of rates, if it has enough commits."""
 _ARRIVALS_EVERY_S: Final = 5.0
-_ALARM_AGE_S: Final = 30.0
+ALARM_AGE_S: Final = 30.0
 _OVERDUE_S: Final = 30.0
 _EVIDENT_INTERVALS: Final = 3
 _ALARM_INTERVALS: Final = 2
@@ -116,7 +116,11 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
 
     def alarm_age_s(self) -> float:
         """The age that records of the query must have before its past is a reason for an alarm."""
-        return max(_ALARM_AGE_S, _ALARM_INTERVALS * self.usual.longest_s)
+        return max(ALARM_AGE_S, _ALARM_INTERVALS * self.usual.longest_s)
+
+    def is_at_peak(self) -> bool:
+        """Returns whether the last commit left the highest lag of a rise."""
+        return self.rise is not None and self.lag == self.rise.peak
 
     def has_rates(self) -> bool:
         """Returns whether the rates cover enough commits to be evidence against a verdict."""

@@ -70,6 +70,8 @@ class Evidence:
     total_lag: int | None
     max_time_lag_s: float | None
     headroom: Headroom
+    alarm_age_s: float
+    """The age that records must have before a trend is an alarm."""
     transactions: Sequence[OpenTransaction]
     """Those that the query's partitions wait for."""
     gets_better: bool
@@ -368,7 +370,7 @@ def lag_grows(evidence: Evidence) -> Verdict | None:
     rise, lag = evidence.history.rise, evidence.total_lag
     if rise is None or lag is None or evidence.gets_better:
         return None
-    old_enough = (evidence.max_time_lag_s or 0) > evidence.history.alarm_age_s()
+    old_enough = (evidence.max_time_lag_s or 0) > evidence.alarm_age_s
     if not old_enough or not rise.is_trend(evidence.thresholds):
         return None
     return Verdict("WARN", rise.reason(lag, evidence.measure_time.now_ms))
