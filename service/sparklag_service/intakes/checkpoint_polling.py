@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import TypeVar
 
 from sparklag_offsets.checkpoints import CheckpointPosition, CheckpointReader
@@ -42,6 +43,8 @@ class WatchedCheckpoint:
     identified_s: float = 0.0
     """`time.monotonic()` of the last read of the query id."""
     position: CheckpointPosition | None = None
+    advanced_s: float = -inf
+    """`time.monotonic()` of the last read that found another batch than the one before."""
     put_s: float | None = None
     """`time.monotonic()` of the last observation. None: none by this instance."""
     failures: int = 0

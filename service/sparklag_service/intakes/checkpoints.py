@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Collection
 from functools import partial
 from uuid import uuid4
 
@@ -17,7 +18,7 @@ from sparklag_offsets.checkpoints import (
     normal_location,
 )
 from sparklag_offsets.errors import CheckpointError
-from sparklag_schemas import Cause, Observation
+from sparklag_schemas import Cause, Observation, Offsets
 from sparklag_schemas.errors import OutOfBounds
 from sparklag_schemas.messages.bounds import MAX_EPOCH_MS
 from sparklag_schemas.messages.validation import MessageLimits
@@ -43,6 +44,8 @@ _BACKOFF = (1, 2, 4, 8, 12)
 _IDENTIFY_AGAIN = 10
 """Find intervals between polls of another instance's checkpoint, which may hold a new query."""
 _CANCEL_AGAIN_S = 1.0
+_ADVANCING_S = 300.0
+"""A checkpoint that completed a batch so recently belongs to a query that runs."""
 _GENERIC_FOLDERS = {"checkpoint", "checkpoints", "_checkpoint", "_checkpoints", "ckpt", "chk"}
 
 
@@ -201,7 +204,7 @@ class CheckpointIntake:
             return
         holders = self._holders.setdefault(query_id, {})
         holders[location] = checkpoint
-        original = max(holders.values(), key=self._precedence)
+        original = self._original(holders.values())
         if original is not checkpoint:
             checkpoint.put_s = None
             self._fail_poll(
@@ -222,17 +225,29 @@ class CheckpointIntake:
         elif self._repeats(checkpoint) and time.monotonic() - checkpoint.put_s >= heartbeat_s:
             self._put(checkpoint, checkpoint.position, "refresh")
 
-    def _precedence(self, checkpoint: WatchedCheckpoint) -> tuple[bool, int, int, str]:
-        """Rises to the checkpoint that a query uses: the one that its driver names, else the one
-        with the latest commit."""
+    def _original(self, holders: Collection[WatchedCheckpoint]) -> WatchedCheckpoint:
+        best = max(holders, key=self._precedence)
+        # Copies of one commit: `cp` dates the files of a copy anew.
+        alike = [
+            each
+            for each in holders
+            if self._precedence(each)[:3] == self._precedence(best)[:3]
+            and _processed(each) == _processed(best)
+        ]
+        return min(alike, key=self._precedence)
+
+    def _precedence(self, checkpoint: WatchedCheckpoint) -> tuple[bool, bool, int, int, str]:
+        """Rises to the checkpoint that a query uses: the one that its driver names; else one that
+        advances; else the one with the latest batch, and the latest commit."""
         state = self._context.queries.get(checkpoint.query_id or "")
         named, location, position = None, checkpoint.location, checkpoint.position
         if state is not None and state.run_id is not None and not state.ended:
             named = state.checkpoint_location
         is_named = named is not None and normal_location(named) == redact_location(location)
+        advances = time.monotonic() - checkpoint.advanced_s < _ADVANCING_S
         if position is None or position.batch_id is None:
-            return is_named, -1, 0, location
-        return is_named, position.batch_id, position.committed_at_ms or 0, location
+            return is_named, advances, -1, 0, location
+        return is_named, advances, position.batch_id, position.committed_at_ms or 0, location
 
     def _identify(self, checkpoint: WatchedCheckpoint, position: CheckpointPosition) -> None:
         if checkpoint.query_id not in (None, position.query_id):
@@ -243,6 +258,8 @@ class CheckpointIntake:
                 extra=log_fields(position.query_id),
             )
             self._unclaim(checkpoint)
+        elif checkpoint.position and checkpoint.position.batch_id != position.batch_id:
+            checkpoint.advanced_s = time.monotonic()
         checkpoint.query_id = position.query_id
         checkpoint.identified_s = time.monotonic()
         checkpoint.position = position
@@ -307,6 +324,11 @@ def observation_of(
         checkpoint_location=redact_location(location),
         sources=position.kafka_sources(),
     )
+
+
+def _processed(checkpoint: WatchedCheckpoint) -> list[Offsets | None] | None:
+    position = checkpoint.position
+    return None if position is None else [source.processed for source in position.sources]
 
 
 def _folder_name(location: str) -> str | None:

@@ -346,6 +346,31 @@ async def test_of_two_that_hold_one_query_the_one_that_committed_later_is_watche
         await watching.fails(f"{orders.folder}: a copy", orders.query_id)
 
 
+async def test_a_later_copy_of_the_last_batch_is_a_copy(place: Path, orders: Checkpoint) -> None:
+    async with Watching(locations=[f"{place}/*"]).running() as watching:
+        await watching.reports(orders, 0, 10)
+        # `cp -r` dates the files anew.
+        place.joinpath("copying").mkdir()
+        bak = copied(orders, place / "copying/zzz")
+        os.utime(bak.folder / "commits/0")
+        bak.folder = bak.folder.rename(place / "zzz")
+        line = await watching.fails(f"{bak.folder}: a copy", orders.query_id)
+        assert line.endswith(f"is watched at {orders.folder}")
+
+
+async def test_a_copy_of_an_earlier_batch_that_goes_on_is_the_query(
+    place: Path, orders: Checkpoint
+) -> None:
+    restored = copied(orders, place / "restored")
+    for batch_id in range(1, 10):
+        orders.completes(batch_id, 100 * batch_id)
+    async with Watching(locations=[f"{place}/*"]).running() as watching:
+        await watching.fails(f"{restored.folder}: a copy", orders.query_id)
+        restored.completes(1, 50)
+        await watching.reports(orders, 1, 50)
+        await watching.fails(f"{orders.folder}: a copy", orders.query_id)
+
+
 async def test_of_two_that_hold_one_query_the_one_that_its_driver_names_is_watched(
     place: Path, orders: Checkpoint
 ) -> None:
