@@ -106,6 +106,22 @@ def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: 
     watched.reports(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it goes on")
 
 
+def test_one_that_is_run_again_and_again_is_missed(watched: Watched, driver: Driver) -> None:
+    for run in range(3):
+        driver.send()
+        watched.start(trigger={"availableNow": True})
+        watched.query.awaitTermination()
+        ended = watched.reports(lambda e: len(e["runs"]["finished"]) == run + 1, "the run is over")
+        assert (ended["status"], ended["total_lag"]) == ("FINISHED", 0)
+    driver.send(5)
+    missed = watched.reports(lambda event: event["status"] != "FINISHED", "it stays away")
+    assert missed["status"] == "WARN"
+    assert missed["reason"].startswith("has not run for ")
+    assert missed["reason"].endswith("; lag is 5 records")
+    watched.start()
+    watched.reports(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it runs again")
+
+
 @pytest.mark.slow
 def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) -> None:
     watched.gate.is_open.clear()
