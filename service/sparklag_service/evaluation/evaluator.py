@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from sparklag_schemas import (
+    Batch,
     LagEvent,
     MeasuredBy,
     PartitionLag,
@@ -31,7 +32,7 @@ from sparklag_service.evaluation.query_history import (
     moved_history,
     start_history,
 )
-from sparklag_service.evaluation.rates import catch_up, headroom_of, rates_of
+from sparklag_service.evaluation.rates import Rates, catch_up, headroom_of, rates_of
 from sparklag_service.evaluation.status import Evidence, patience_s, query_status
 from sparklag_service.evaluation.topic_measure import (
     measure_query,
@@ -102,16 +103,8 @@ class Evaluator:
         overdue = history.overdue(state, thresholds)
         rates = rates_of(history, overdue)
         alarm_age_s = history.alarm_age_s()
-        catch_up_s, _ = catch_up(lag.total, rates, state.batch, "OK")
-        # An estimate ends no alarm. After a hand-over, the predecessor's rates are why a rise was
-        # no alarm.
         was = last.status if last is not None else None
-        is_soon = catch_up_s is not None and catch_up_s <= alarm_age_s
-        # Over a minute it may fall, and yet be higher than ever after the last batch.
-        falls = rates.lag_falls and not history.is_at_peak()
-        gets_better = falls or (is_soon and was in (None, "OK", "UNKNOWN"))
-        if not history.has_rates():
-            gets_better = history.is_resumed and was == "OK"
+        gets_better = _gets_better(history, rates, lag.total, state.batch, was)
         window = self._window(state, measured.topics, measure_time, thresholds, previous)
         if window is None:
             is_commit = history.trends is not before.trends
@@ -256,6 +249,22 @@ def _query_lag(topics: Sequence[TopicLag]) -> _QueryLag:
     if total != sum(lags):
         lags = [lag for topic in topics for lag in unread_records(topic.partitions)]
     return _QueryLag(total, max(lags, default=None), max(ages, default=None), len(lags))
+
+
+def _gets_better(
+    history: QueryHistory, rates: Rates, lag: int | None, batch: Batch | None, was: str | None
+) -> bool:
+    """Returns whether the lag falls, or will be gone before its records are old. `was`: the last
+    status, which an estimate does not end."""
+    if not history.has_rates():
+        # The predecessor's rates are why a rise was no alarm.
+        return history.is_resumed and was == "OK"
+    # Over a minute it may fall, and yet be higher than ever after the last batch.
+    if rates.lag_falls and not history.is_at_peak():
+        return True
+    catch_up_s, _ = catch_up(lag, rates, batch, "OK")
+    is_soon = catch_up_s is not None and catch_up_s <= history.alarm_age_s()
+    return is_soon and was in (None, "OK", "UNKNOWN")
 
 
 def unknown_event(
