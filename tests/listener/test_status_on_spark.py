@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -106,12 +107,16 @@ def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: 
     watched.reports(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it goes on")
 
 
+def has_run(times: int, event: Event) -> bool:
+    return len(event["runs"]["finished"]) == times
+
+
 def test_one_that_is_run_again_and_again_is_missed(watched: Watched, driver: Driver) -> None:
-    for run in range(3):
+    for runs in (1, 2, 3):
         driver.send()
         watched.start(trigger={"availableNow": True})
         watched.query.awaitTermination()
-        ended = watched.reports(lambda e: len(e["runs"]["finished"]) == run + 1, "the run is over")
+        ended = watched.reports(partial(has_run, runs), "the run is over")
         assert (ended["status"], ended["total_lag"]) == ("FINISHED", 0)
     driver.send(5)
     missed = watched.reports(lambda event: event["status"] != "FINISHED", "it stays away")
