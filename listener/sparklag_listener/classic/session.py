@@ -29,17 +29,23 @@ _OLDEST_WITH_LISTENER = (3, 4)
 _BETWEEN = "\x1e"
 _TERMINATED = {code for number in (SIGINT, SIGTERM) for code in (-number, 128 + number)}
 """The exit codes of a JVM that SIGINT or SIGTERM ended."""
+_SIGNAL_HANDLER = re.compile("SIG(?:INT|TERM) handler")
 
 
 class JvmShutdown:
-    """What the JVM of `spark-submit` runs when it exits, also by SIGINT or SIGTERM; not when it is
-    killed."""
+    """What the JVM of `spark-submit` runs when it exits; not when it is killed."""
 
-    began = False
+    by_signal = False
+    """True: by SIGINT or SIGTERM, not by `System.exit`, as after too many failed executors."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._jvm = jvm
 
     def run(self) -> None:
-        """Java's Runnable."""
-        self.began = True
+        """Java's Runnable. The thread that handles the signal waits for the end of this one."""
+        with suppress(*UNAVAILABLE):
+            threads = self._jvm.java.lang.Thread.getAllStackTraces().keySet().toString()
+            self.by_signal = _SIGNAL_HANDLER.search(threads) is not None
 
     class Java:
         """What Py4J reads."""
@@ -56,7 +62,7 @@ class ClassicSession:
     def __init__(self, spark: Any) -> None:
         self._spark = spark
         self._wrapper: Any = None
-        self._shutdown = JvmShutdown()
+        self._shutdown = JvmShutdown(spark._jvm)
         self.queries = ClassicQueries(spark)
 
     @property
@@ -68,7 +74,7 @@ class ClassicSession:
         end, exception = program_end()
         jvm = _started_jvm(self._spark)
         code = jvm.poll() if jvm is not None else None
-        if exception is not None and (self._shutdown.began or code in _TERMINATED):
+        if exception is not None and (self._shutdown.by_signal or code in _TERMINATED):
             return "interrupted", None
         if exception is not None and code is not None:
             exception = f"its JVM ended with exit code {code} ({exception})"

@@ -212,18 +212,28 @@ class CheckpointIntake:
                 f"{redact_location(location)}: a copy of the checkpoint of query {query_id}, which"
                 f" is watched at {redact_location(original.location)}",
             )
+            if original.put_s is None:
+                self._update(original, None)
             return
         checkpoint.failures = 0
         self._recover(location)
         heartbeat_s = self._context.settings.heartbeat_s
         if not self._context.watches(query_id):
             self._release(checkpoint)
-        elif checkpoint.put_s is None and self._unread:
+        elif checkpoint.put_s is None and (self._unread or self._is_awaited(query_id)):
             return
         elif changed is not None or checkpoint.put_s is None:
             self._put(checkpoint, checkpoint.position, "checkpoint")
         elif self._repeats(checkpoint) and time.monotonic() - checkpoint.put_s >= heartbeat_s:
             self._put(checkpoint, checkpoint.position, "refresh")
+
+    def _is_awaited(self, query_id: str) -> bool:
+        """Returns whether some checkpoint of the query was not read since this instance watches the
+        query, and may be a later copy."""
+        return any(
+            each.query_id == query_id and each.position is None and not each.failures
+            for each in self._watched.values()
+        )
 
     def _original(self, holders: Collection[WatchedCheckpoint]) -> WatchedCheckpoint:
         best = max(holders, key=self._precedence)
@@ -258,11 +268,27 @@ class CheckpointIntake:
                 extra=log_fields(position.query_id),
             )
             self._unclaim(checkpoint)
-        elif checkpoint.position and checkpoint.position.batch_id != position.batch_id:
+        elif (
+            checkpoint.position
+            and checkpoint.position.batch_id != position.batch_id
+            and not self._is_mirrored(position)
+        ):
             checkpoint.advanced_s = time.monotonic()
         checkpoint.query_id = position.query_id
         checkpoint.identified_s = time.monotonic()
         checkpoint.position = position
+
+    def _is_mirrored(self, position: CheckpointPosition) -> bool:
+        """Returns whether another checkpoint came so far before: a copy that is brought up to date
+        now and then does not run."""
+        reached = [source.processed for source in position.sources]
+        since_s = time.monotonic() - _ADVANCING_S
+        return any(
+            each.position is not None
+            and (each.position.batch_id or 0) >= (position.batch_id or 0)
+            and (each.advanced_s > since_s or _processed(each) == reached)
+            for each in self._holders.get(position.query_id, {}).values()
+        )
 
     def _repeats(self, checkpoint: WatchedCheckpoint) -> bool:
         # A followed query without a driver must expire; a configured one must not.
@@ -280,6 +306,7 @@ class CheckpointIntake:
 
     def _release(self, checkpoint: WatchedCheckpoint) -> None:
         checkpoint.reader = checkpoint.position = checkpoint.put_s = None
+        checkpoint.failures = 0
         self._unclaim(checkpoint)
 
     def _unclaim(self, checkpoint: WatchedCheckpoint) -> None:

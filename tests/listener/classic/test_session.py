@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -17,7 +18,11 @@ from sparklag_listener import (
 )
 from sparklag_listener.classic.listener import brief
 from sparklag_listener.classic.queries import _kafka_source
-from sparklag_listener.classic.session import ClassicSession, require_classic_session
+from sparklag_listener.classic.session import (
+    ClassicSession,
+    JvmShutdown,
+    require_classic_session,
+)
 from sparklag_listener.events.kafka_source import reads
 from sparklag_schemas import SettingsError, SourcePosition
 from tests.listener.fakes import (
@@ -167,3 +172,23 @@ def test_an_error_of_the_jvm_is_reported_without_its_frames_and_secrets() -> Non
 
 def test_an_error_without_words_is_reported_by_its_name() -> None:
     assert brief(TimeoutError()) == "TimeoutError"
+
+
+@pytest.mark.parametrize(
+    ("threads", "by_signal"),
+    [
+        ("[Thread[#31,main,5,main], Thread[#32,SIGTERM handler,9,system]]", True),
+        ("[Thread[SIGINT handler,9,system]]", True),
+        ("[Thread[Reference Handler,10,system], Thread[Thread-3,5,main]]", False),
+        (Py4JNetworkError("gone"), False),
+    ],
+)
+def test_a_jvm_that_exits_by_itself_is_not_ended_by_a_signal(
+    threads: str | Exception, by_signal: bool
+) -> None:
+    jvm = MagicMock()
+    listed = jvm.java.lang.Thread.getAllStackTraces.return_value.keySet.return_value
+    listed.toString.side_effect = [threads]
+    shutdown = JvmShutdown(jvm)
+    shutdown.run()
+    assert shutdown.by_signal == by_signal

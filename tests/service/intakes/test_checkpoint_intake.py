@@ -17,7 +17,7 @@ import pytest
 from sparklag_offsets.checkpoints.files import LocalFiles
 from sparklag_schemas import CheckpointSettings, ClusterSettings, Observation, Settings
 from sparklag_service.counters import Counters
-from sparklag_service.intakes import SourceContext, delivery_queue
+from sparklag_service.intakes import SourceContext, checkpoints, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
 from sparklag_service.tracking.query_state import QueryState
 from tests.background_task import background
@@ -356,6 +356,37 @@ async def test_a_later_copy_of_the_last_batch_is_a_copy(place: Path, orders: Che
         bak.folder = bak.folder.rename(place / "zzz")
         line = await watching.fails(f"{bak.folder}: a copy", orders.query_id)
         assert line.endswith(f"is watched at {orders.folder}")
+
+
+async def test_no_copy_is_observed_first_by_an_instance_that_becomes_the_owner(
+    place: Path, orders: Checkpoint
+) -> None:
+    copied(orders, place / "a.bak")
+    orders.completes(6, 60)
+    watching = Watching(locations=[f"{place}/*"])
+    watching.others.add(orders.query_id)
+    async with watching.running():
+        await watching.looked(10)
+        watching.others.clear()
+        await watching.reports(orders, 6, 60)
+        await watching.fails("a.bak: a copy", orders.query_id)
+    assert {one.batch_id for one in watching.observed} == {6}, "whichever was read first"
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.6])
+async def test_a_copy_that_is_brought_up_to_date_does_not_run(
+    place: Path, orders: Checkpoint, after_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_ADVANCING_S", 0.5)
+    bak = copied(orders, place / "zzz")
+    async with Watching(locations=[f"{place}/*"]).running() as watching:
+        await watching.reports(orders, 0, 10)
+        orders.completes(1, 20)
+        await watching.reports(orders, 1, 20)
+        await asyncio.sleep(after_s)
+        bak.completes(1, 20)
+        await watching.looked(12)
+    assert {one.checkpoint_location for one in watching.observed} == {str(orders.folder)}
 
 
 async def test_a_copy_of_an_earlier_batch_that_goes_on_is_the_query(
