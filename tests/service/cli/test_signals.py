@@ -59,8 +59,10 @@ class Start:
             code = self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             pytest.fail(f"{what}: it lives on:\n{self.log()}")
-        # Python's exit code is 1 where it was importing `site`.
-        is_before_main = code in BEFORE_MAIN or "init_import_site" in self.log()
+        # Python's exit code is 1 where it was importing `site`, or `runpy`.
+        is_before_main = code in BEFORE_MAIN or any(
+            words in self.log() for words in ("init_import_site", "Could not import runpy")
+        )
         assert is_before_main or code in DRAINED, f"{what}: exit code {code}:\n{self.log()}"
         if not is_before_main:
             assert "Traceback" not in self.log(), f"{what}:\n{self.log()}"
