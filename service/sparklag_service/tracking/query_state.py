@@ -88,8 +88,8 @@ class QueryState(QueryMessage, frozen=True, kw_only=True):
     run_received_at_ms: int = 0
     """When its last message was received, by this service's clock."""
     recent: tuple[tuple[int, str], ...] = ()
-    """Time and cause of this run's last messages, as written. After the end of the run they
-    identify repeated messages."""
+    """Time and cause of this run's last messages, as written. After the end of the run, or a later
+    batch, they identify repeated messages."""
     run_wrote_once: bool = False
     """True while this run has written one message and follows another run: it may be forged."""
     past_runs: Mapping[str, PastRun] = {}

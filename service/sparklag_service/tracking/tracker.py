@@ -82,10 +82,10 @@ class Tracker:
         written = observation.observed_at, observation.cause
         if now_ms is not None:
             observation = in_time(observation, now_ms)
-        if current is not None and (
-            _is_old(observation, offset, current) or (current.ended and written in current.recent)
-        ):
-            return None
+        if current is not None:
+            is_behind = current.ended or _order(observation.batch_id) < _order(current.batch_id)
+            if _is_old(observation, offset, current) or (is_behind and written in current.recent):
+                return None
         change = self._change(observation, current, now_ms or observation.observed_at, offset)
         if change is None or not change.is_news:
             return change
