@@ -269,8 +269,8 @@ class RunningScans:
         self._json = _mapper(jvm, _IGNORED_OF_SQL)
 
     def rows(self, jobs: Sequence[Job]) -> int | None:
-        """The sum over all scans, as executors report it every 10 s. 8 Py4J commands. None: not
-        known. In real-time mode Spark counts no input of running tasks otherwise."""
+        """The sum over all scans of streams, as executors report it every 10 s. 8 Py4J commands.
+        None: not known. In real-time mode Spark counts no input of running tasks otherwise."""
         ids = {job.job_id for job in jobs}
         for execution in _executions.decode(self._json(self._store.executionsList())):
             if not ids.isdisjoint(execution.jobs):
@@ -281,7 +281,7 @@ class RunningScans:
                     metric.accumulator_id
                     for node in _nodes.decode(self._json(graph.allNodes()))
                     for metric in node.metrics
-                    if "Scan" in node.name and metric.name == _ROWS
+                    if "StreamScan" in node.name and metric.name == _ROWS
                 ]
                 return sum(int(rows[each].replace(",", "")) for each in scans if each in rows)
         return None
