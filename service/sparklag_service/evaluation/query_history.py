@@ -374,7 +374,8 @@ def _with_last_commit(
     if processed_at_ms is None:
         return history
     at_s = min(measure_time.now_s, measure_time.monotonic_s(processed_at_ms))
-    return replace(history, commits=(CommitSample(at_s, None, 1, duration_s, 0, 0),))
+    last = CommitSample(at_s, None, 1, duration_s, history.moved, history.arrived)
+    return replace(history, commits=(last,))
 
 
 def _with_arrivals(

@@ -211,15 +211,18 @@ def resume_trends(topic: TopicLag, event: LagEvent, at: MeasureTime) -> TopicTre
     rises, unmoved, flags = {}, {}, {}
     for partition in topic.partitions:
         number, status, since_ms = partition.partition, partition.status, partition.advanced_at
-        if status in FLAGS:
-            flags[number] = status
         rise = resume_rise(partition.rising_since, partition.unread, status, event)
         if rise is not None:
             rises[number] = rise
-        lags = bool(partition.unread) or status == "STALL"
-        if lags and since_ms is not None and since_ms < (event.processed_at or 0):
-            commits = _SURELY if status == "STALL" else 1 + _commits_since(since_ms, event)
+        if status == "STALL":
+            # It may never have advanced, or at a time of another driver's clock.
+            since_s = at.monotonic_s(since_ms or partition.rising_since or event.measured_at)
+            unmoved[number] = Unmoved(_SURELY, min(at.now_s, since_s), None)
+        elif partition.unread and since_ms is not None and since_ms < (event.processed_at or 0):
+            commits = 1 + _commits_since(since_ms, event)
             unmoved[number] = Unmoved(commits, at.monotonic_s(since_ms), None)
+        if status in FLAGS and (status == "STALL" or rise is not None):
+            flags[number] = status
     of_group = traits_of(event.origin).commits_offsets
     return TopicTrends(topic, rises=rises, unmoved=unmoved, flags=flags, of_group=of_group)
 

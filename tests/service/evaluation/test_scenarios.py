@@ -180,6 +180,41 @@ def test_a_checkpoint_that_was_dead_when_first_seen_is_of_a_query_that_stopped(
     assert trace.status == "OK"
 
 
+def test_a_query_that_goes_on_at_another_location_has_the_rates_of_its_batches() -> None:
+    trace = Trace(origin="checkpoint", run_id=None, produce=lambda _: [100])
+    for location in ("/a/orders", "/b/orders"):
+        trace.say("checkpoint", checkpoint_location=location)
+        for _ in range(20):
+            trace.pass_time(10)
+            trace.at[0], trace.processed_at = trace.ends[0] - 500, trace.now_ms
+            trace.batch_id += 1
+            trace.say("checkpoint", checkpoint_location=location)
+    rates = [event.processed_rate or 0.0 for event in trace.events[20:]]
+    assert max(rates) < 200
+
+
+def test_a_partition_that_stalls_is_known_after_a_hand_over_whatever_a_clock_is() -> None:
+    def reads_one(off_ms: int) -> None:
+        trace.pass_time(10)
+        trace.at[0], trace.processed_at = trace.ends[0], trace.now_ms - off_ms
+        trace.batch_id += 1
+        trace.say("progress")
+
+    trace = Trace(2, produce=lambda _: [50, 50])
+    trace.steady(2)
+    for _ in range(20):
+        reads_one(0)
+    reads_one(600_000)
+    assert trace.one(1).status == "STALL"
+    trace.change_hands()
+    at = len(trace.events)
+    for _ in range(3):
+        reads_one(600_000)
+    assert {event.status for event in trace.events[at:]} == {"STALL"}
+    assert {event.topics[0].partitions[1].status for event in trace.events[at:]} == {"STALL"}
+    assert (trace.one(1).reason or "").startswith("no progress for")
+
+
 def test_batches_that_are_read_at_once_after_a_hand_over_end_no_trend() -> None:
     trace = Trace(produce=lambda _: [10])
     trace.steady(60, most=70)
