@@ -229,8 +229,12 @@ class Sampler:
                 offsets.record_times[partition.partition] = record_time
                 self._postponed.add(partition, now_s + _SHOWN_S)
         elif outcome == "nothing_there" and offsets is not None:
-            ranges = offsets.without_records[lagging.level]
-            ranges[partition.partition] = NoRecords(lagging.position, search.offset, now_s)
+            ranges, start, since_s = offsets.without_records[lagging.level], lagging.position, now_s
+            known = ranges.get(partition.partition)
+            if known is not None and known.start <= start <= known.end:
+                # More of the same: the query is still where it was.
+                start, since_s = known.start, known.since_s
+            ranges[partition.partition] = NoRecords(start, search.offset, since_s)
         elif outcome == "forbidden":
             self._postponed.add(topic, now_s + FORBIDDEN_S)
         if outcome in ("forbidden", "unusable") and (topic, outcome) not in self._logged:
