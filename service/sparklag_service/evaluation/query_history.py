@@ -227,6 +227,8 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
         ),
         has_evidence=event.status != "UNKNOWN",
         usual=UsualTimes(event.usual_batch_s, event.usual_interval_s),
+        # The usual times may have become longer since the alarm began.
+        alarmed_age_s=ALARM_AGE_S if alarms_by_trend(event) else None,
     )
     processed_at = event.processed_at
     if processed_at is not None and event.behind_since is not None:
