@@ -222,13 +222,14 @@ def test_a_query_that_goes_on_at_another_location_has_the_rates_of_its_batches()
 
 
 def test_a_partition_that_stalls_is_known_after_a_hand_over_whatever_a_clock_is() -> None:
+    trace = Trace(2, produce=lambda _: [50, 50])
+
     def reads_one(off_ms: int) -> None:
         trace.pass_time(10)
         trace.at[0], trace.processed_at = trace.ends[0], trace.now_ms - off_ms
         trace.batch_id += 1
         trace.say("progress")
 
-    trace = Trace(2, produce=lambda _: [50, 50])
     trace.steady(2)
     for _ in range(20):
         reads_one(0)
