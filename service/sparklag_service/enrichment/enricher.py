@@ -137,8 +137,10 @@ class Enricher:
                 position, end = partition.processed_offset, ends.get(partition.partition)
                 unread = partition.readable_lag
                 if unread is not None and position is not None and end is not None:
-                    none = NoRecords(position, end - unread, at_s - SETTLED_S)
-                    ranges[partition.partition] = none
+                    none = ranges.get(partition.partition)
+                    if none is None or not none.start <= position <= none.end:
+                        none = NoRecords(position, end - unread, at_s - SETTLED_S)
+                        ranges[partition.partition] = none
                 first, left_s = partition.earliest_offset, partition.headroom_s
                 if position is not None and first is not None and left_s is not None:
                     # At its rate as many records were deleted in the time that is left.

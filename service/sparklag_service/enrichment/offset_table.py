@@ -274,6 +274,11 @@ class OffsetTable:
                 last = latest.get(number)
                 if last is not None and requested_s < last.requested_s:
                     continue  # a new leader responded first
+                if last is None and topic.without_records[level]:
+                    # Another instance has seen them, and the leader may have lost them since.
+                    none = topic.without_records[level].get(number)
+                    if none is not None and offset < none.end:
+                        del topic.without_records[level][number]
                 if error_code or offset < 0:
                     unknown[number] = _leader_text(name, error_code)
                     if is_metadata_stale(error_code) or error_code == TOPIC_FORBIDDEN:

@@ -37,8 +37,7 @@ _MAX_PARTITIONS: Final = 500
 _CHUNK: Final = 25
 """Partitions read before other tasks run: decoding their batches takes some milliseconds."""
 _POSTPONED_S: Final[dict[Outcome, float]] = {
-    # A compaction may remove the record, and leave the marker of its transaction.
-    "sampled": 60.0,
+    "sampled": 600.0,
     "unusable": 600.0,
     "out_of_range": 60.0,
 }
@@ -46,6 +45,10 @@ _POSTPONED_S: Final[dict[Outcome, float]] = {
 sampled again on the next request."""
 FORBIDDEN_S: Final = 600.0
 """How long a topic without the Read right is postponed."""
+_FEW: Final = 1_000
+_FEW_S: Final = 60.0
+"""The same for a sampled position with a lag of a few offsets: a compaction may remove the records,
+and leave the markers of their transactions."""
 _SHOWN_S: Final = 3.0
 """How long a timestamp is not replaced by another position's: each evaluation uses it first."""
 
@@ -216,7 +219,10 @@ class Sampler:
         if outcome != "forbidden" or not self._postponed.contains(topic, now_s):
             setattr(self._counts, outcome, getattr(self._counts, outcome) + 1)
         if outcome in _POSTPONED_S:
-            self._postponed.add(lagging.key, now_s + _POSTPONED_S[outcome])
+            pause_s = _POSTPONED_S[outcome]
+            if outcome == "sampled" and lagging.latest.offset - lagging.position <= _FEW:
+                pause_s = _FEW_S
+            self._postponed.add(lagging.key, now_s + pause_s)
         _log.debug("%s at %s is %s: %s", partition, lagging.position, outcome, search.reason)
         offsets = self._offsets.get(topic)
         # A topic with another id was recreated: the result is not its own.
@@ -229,8 +235,12 @@ class Sampler:
                 offsets.record_times[partition.partition] = record_time
                 self._postponed.add(partition, now_s + _SHOWN_S)
         elif outcome == "nothing_there" and offsets is not None:
-            ranges = offsets.without_records[lagging.level]
-            ranges[partition.partition] = NoRecords(lagging.position, search.offset, now_s)
+            ranges, start, since_s = offsets.without_records[lagging.level], lagging.position, now_s
+            known = ranges.get(partition.partition)
+            if known is not None and known.start <= start <= known.end:
+                # More of the same: the query is still where it was.
+                start, since_s = known.start, known.since_s
+            ranges[partition.partition] = NoRecords(start, search.offset, since_s)
         elif outcome == "forbidden":
             self._postponed.add(topic, now_s + FORBIDDEN_S)
         if outcome in ("forbidden", "unusable") and (topic, outcome) not in self._logged:

@@ -25,7 +25,6 @@ from sparklag_schemas.messages.query_names import has_ended
 from sparklag_service.enrichment.cluster_offsets import MeasureTime, OffsetsByCluster
 from sparklag_service.evaluation.burrow import CommitWindow, inherited_window
 from sparklag_service.evaluation.query_history import (
-    ALARM_AGE_S,
     QueryHistory,
     SourceTopic,
     advance_history,
@@ -39,7 +38,7 @@ from sparklag_service.evaluation.topic_measure import (
     unread_records,
     with_partitions,
 )
-from sparklag_service.evaluation.trends import FLAGS, TopicTrends
+from sparklag_service.evaluation.trends import FLAGS, TopicTrends, alarms_by_trend
 from sparklag_service.tracking.query_state import QueryState, identity, query_fields
 
 
@@ -102,8 +101,17 @@ class Evaluator:
         headroom = headroom_of(measured.topics, history, measure_time)
         overdue = history.overdue(state, thresholds)
         rates = rates_of(history, overdue)
-        alarm_age_s = history.alarm_age_s()
+        is_alarm = last is not None and alarms_by_trend(last)
+        least_age_s = alarm_age_s = history.alarm_age_s()
+        if is_alarm:
+            # A longer usual interval ends no alarm.
+            least_age_s = min(before.alarmed_age_s or before.alarm_age_s(), alarm_age_s)
+        if history.alarmed_age_s != (least_age_s if is_alarm else None):
+            history = replace(history, alarmed_age_s=least_age_s if is_alarm else None)
         was = last.status if last is not None else None
+        if was == "WARN" and not is_alarm:
+            # A limit alone: nothing of a trend to end.
+            was = "OK"
         gets_better = _gets_better(history, rates, lag.total, state.batch, was)
         window = self._window(state, measured.topics, measure_time, thresholds, previous)
         if window is None:
@@ -115,7 +123,12 @@ class Evaluator:
                 if of_topic.flags or (is_commit and (of_topic.rises or of_topic.had_rises))
             }
             topics = _with_trends(
-                measured.topics, trends, alarm_age_s, last, measure_time, gets_better=gets_better
+                measured.topics,
+                trends,
+                (alarm_age_s, least_age_s),
+                last,
+                measure_time,
+                gets_better=gets_better,
             )
         else:
             usual_s = (thresholds.window - 1) * (history.usual.interval_s or 0.0)
@@ -133,8 +146,7 @@ class Evaluator:
             lag.total,
             lag.max_time_s,
             headroom,
-            # A longer usual interval ends no warning.
-            ALARM_AGE_S if was == "WARN" else alarm_age_s,
+            least_age_s,
             [
                 partition.open_transaction
                 for topic in topics
@@ -293,7 +305,7 @@ def without_numbers(event: LagEvent, reason: str) -> LagEvent:
 def _with_trends(
     topics: Sequence[TopicLag],
     trends: Mapping[SourceTopic, TopicTrends],
-    alarm_age_s: float,
+    ages_s: tuple[float, float],
     last: LagEvent | None,
     measure_time: MeasureTime,
     *,
@@ -301,6 +313,7 @@ def _with_trends(
 ) -> list[TopicLag]:
     """Topics with `rising_since`, and the verdicts on the past of their partitions: for partitions
     that are OK and have old enough records; no WARN if the lag of the query `gets_better`.
+    `ages_s`: what is old enough to begin, and to stay.
 
     A minimum age is no evidence against the verdict in the `last` event: its records may be older.
     Nor is a lag that cannot be measured.
@@ -319,8 +332,7 @@ def _with_trends(
         if status is not None and not (gets_better and status == "WARN"):
             was_same = were.get((topic.source, topic.topic, number)) == status
             is_floor = partition.time_lag_method == "floor"
-            least_s = ALARM_AGE_S if was_same else alarm_age_s
-            is_old = (partition.time_lag_s or 0) > least_s or (is_floor and was_same)
+            is_old = (partition.time_lag_s or 0) > ages_s[was_same] or (is_floor and was_same)
             is_unknown = partition.status == "UNKNOWN" and was_same
             if is_unknown or (partition.status == "OK" and is_old):
                 reason = of_topic.reason(number, partition.unread, measure_time)

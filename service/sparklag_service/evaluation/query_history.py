@@ -22,6 +22,7 @@ from sparklag_service.evaluation.topic_measure import MeasuredQuery
 from sparklag_service.evaluation.trends import (
     LagRise,
     TopicTrends,
+    alarms_by_trend,
     extended,
     resume_rise,
     resume_trends,
@@ -113,6 +114,8 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     """True: a commit was observed, or there was nothing to read."""
     usual: UsualTimes = UsualTimes()
     """Measured by this instance or its predecessor."""
+    alarmed_age_s: float | None = None
+    """The lowest `alarm_age_s` since a trend is an alarm. None: none is."""
 
     def alarm_age_s(self) -> float:
         """The age that records of the query must have before its past is a reason for an alarm."""
@@ -216,9 +219,16 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
         },
         lag=event.total_lag,
         is_resumed=True,
-        rise=resume_rise(event.rising_since, event.total_lag, event.status, event),
+        rise=resume_rise(
+            event.rising_since,
+            event.total_lag,
+            event,
+            is_alarm=event.status == "WARN" and alarms_by_trend(event),
+        ),
         has_evidence=event.status != "UNKNOWN",
         usual=UsualTimes(event.usual_batch_s, event.usual_interval_s),
+        # The usual times may have become longer since the alarm began.
+        alarmed_age_s=ALARM_AGE_S if alarms_by_trend(event) else None,
     )
     processed_at = event.processed_at
     if processed_at is not None and event.behind_since is not None:

@@ -17,6 +17,7 @@ _OBSERVED_LATE: Final = 0.05
 """Share of a lag: records that lag are old before they are an alarm, so it is over a second."""
 FLAGS: Final[tuple[Status, ...]] = ("WARN", "STALL")
 """The statuses of a partition that follow from its past alone."""
+_GROWN: Final = "lag has grown"
 
 
 class Verdict(NamedTuple):
@@ -45,7 +46,7 @@ class LagRise(Struct, frozen=True, gc=False):  # up to one for each partition
         """Why it is an alarm, with the figures."""
         rose_s = max(0, now_ms - self.since_ms) / 1000
         records = "" if lag is None else f": {lag:,} records"
-        return f"lag has grown for {span(rose_s)} and not fallen{records}"
+        return f"{_GROWN} for {span(rose_s)} and not fallen{records}"
 
 
 def extended(
@@ -196,13 +197,21 @@ _SURELY: Final = 1_000_000
 """A number of commits beyond each window: the verdict was given before."""
 
 
+def alarms_by_trend(event: LagEvent) -> bool:
+    """Returns whether the past of the query or of a partition is an alarm, not a limit alone."""
+    return event.status != "OK" and (
+        _GROWN in (event.reason or "")
+        or any(p.status in FLAGS for topic in event.topics for p in topic.partitions)
+    )
+
+
 def resume_rise(
-    since_ms: int | None, lag: int | None, status: str, event: LagEvent
+    since_ms: int | None, lag: int | None, event: LagEvent, *, is_alarm: bool
 ) -> LagRise | None:
     """The rise that another instance observed. Its commits follow from the usual interval."""
     if since_ms is None:
         return None
-    times = _SURELY if status == "WARN" else _commits_since(since_ms, event)
+    times = _SURELY if is_alarm else _commits_since(since_ms, event)
     return LagRise(times, since_ms, lag or 0)
 
 
@@ -211,7 +220,9 @@ def resume_trends(topic: TopicLag, event: LagEvent, at: MeasureTime) -> TopicTre
     rises, unmoved, flags = {}, {}, {}
     for partition in topic.partitions:
         number, status, since_ms = partition.partition, partition.status, partition.advanced_at
-        rise = resume_rise(partition.rising_since, partition.unread, status, event)
+        rise = resume_rise(
+            partition.rising_since, partition.unread, event, is_alarm=status == "WARN"
+        )
         if rise is not None:
             rises[number] = rise
         if status == "STALL":

@@ -14,6 +14,7 @@ from sparklag_kafka.brokers.leader_channel import AdaptiveTimeout
 from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest
 from sparklag_kafka.protocol.metadata import MetadataResponse, PartitionReplicas, TopicMetadata
 from sparklag_schemas import PartitionLag, TopicLag
+from sparklag_service.enrichment.cluster_offsets import NoRecords
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.offset_table import OffsetTable
 from tests.service.asking import query
@@ -298,3 +299,14 @@ def test_patience_follows_a_far_leader_and_has_bounds() -> None:
     slow.record(60.0)
     assert slow.seconds == 5.0
     assert AdaptiveTimeout(0.2).seconds == 0.2
+
+
+@pytest.mark.parametrize(("end", "is_kept"), [(20, True), (21, True), (19, False)])
+def test_where_another_instance_saw_no_records_and_the_log_is_shorter_there_may_be_some(
+    end: int, is_kept: bool
+) -> None:
+    made = table()
+    ranges = made.topics["orders"].without_records["read_uncommitted"]
+    ranges[0] = NoRecords(5, 20, 0.0)
+    take(made, offsets_at(end), 10.0)
+    assert bool(ranges) == is_kept

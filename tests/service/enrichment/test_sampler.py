@@ -12,11 +12,11 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.protocol.metadata import Address
 from sparklag_schemas import IsolationLevel
-from sparklag_service.enrichment.cluster_offsets import RecordTime, Topic, TopicOffsets
+from sparklag_service.enrichment.cluster_offsets import NoRecords, RecordTime, Topic, TopicOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.record_search import ByteBudget, Lagging
 from sparklag_service.enrichment.sampler import FORBIDDEN_S, RecordTimeCounts, Sampler
-from tests.kafka.batches import batch
+from tests.kafka.batches import batch, marker
 from tests.logged import logged
 
 T = 1_700_000_000_000
@@ -31,6 +31,8 @@ class PlayedLeader:
     def __init__(self) -> None:
         self.error_code = 0
         self.away = False
+        self.has_markers = False
+        """True: a marker is at the requested offset, and its log ends there."""
         self.offsets: list[int] = []
         """Requested offsets, in order."""
 
@@ -46,7 +48,16 @@ class PlayedLeader:
         for topic, partitions in request.topics:
             self.offsets += [offset for _, offset, _ in partitions]
             fetched: list[Any] = [
-                (n, self.error_code, 100, 100, [], b"" if self.error_code else batch(at, [T + at]))
+                (n, 0, at + 1, at + 1, [], marker(at, 1, commits=True))
+                if self.has_markers
+                else (
+                    n,
+                    self.error_code,
+                    100,
+                    100,
+                    [],
+                    b"" if self.error_code else batch(at, [T + at]),
+                )
                 for n, at, _ in partitions
             ]
             topics.append((topic, fetched))
@@ -159,6 +170,19 @@ async def test_where_there_is_no_record_yet_it_is_read_again_after_a_minute() ->
     cluster.now_s += 60
     assert await cluster.sample(at(5)) == [5]
     assert cluster.counts.out_of_range == 3
+
+
+async def test_a_marker_after_markers_is_known_with_them() -> None:
+    cluster = PlayedCluster()
+    cluster.pool.has_markers = True
+    ranges = cluster.offsets["orders"].without_records["read_uncommitted"]
+    # The second search begins where the first one ended.
+    for position, known in [(5, NoRecords(5, 6, 1_000.0)), (6, NoRecords(5, 7, 1_000.0))]:
+        await cluster.sample(at(position))
+        assert ranges[0] == known
+        cluster.now_s += 10
+    await cluster.sample(at(50))
+    assert ranges[0] == NoRecords(50, 51, 1_020.0)
 
 
 async def test_a_partition_without_a_leader_is_left_out() -> None:

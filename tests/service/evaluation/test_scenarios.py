@@ -180,6 +180,34 @@ def test_a_checkpoint_that_was_dead_when_first_seen_is_of_a_query_that_stopped(
     assert trace.status == "OK"
 
 
+@pytest.mark.parametrize(
+    ("max_lag", "changes_hands"), [(None, False), (5_500, False), (5_500, True)]
+)
+def test_a_batch_that_is_late_once_is_no_alarm_for_longer(
+    max_lag: int | None, changes_hands: bool
+) -> None:
+    """The load of a query that keeps up has grown for ten batches, and stays as it is."""
+    rate = 40.0
+    trace = Trace(
+        produce=lambda now_s: [int(rate * now_s) - int(rate * (now_s - 1))],
+        thresholds=Thresholds(max_lag=max_lag),
+    )
+    trace.steady(12, every_s=60, duration_s=40)
+    for _ in range(15):
+        rate += 0.8
+        trace.steady(1, every_s=60, duration_s=40)
+    assert statuses(trace) == {"OK"}
+    trace.pass_time(35 if max_lag else 60)
+    trace.batch(40)
+    assert "WARN" in statuses(trace)
+    assert trace.event.rising_since is not None
+    if changes_hands:
+        trace.change_hands()
+    at = len(trace.events)
+    trace.steady(10, every_s=60, duration_s=40)
+    assert {event.status for event in trace.events[at:]} == {"OK"}
+
+
 def test_a_query_that_goes_on_at_another_location_has_the_rates_of_its_batches() -> None:
     trace = Trace(origin="checkpoint", run_id=None, produce=lambda _: [100])
     for location in ("/a/orders", "/b/orders"):
