@@ -9,8 +9,9 @@ KEEPS_PACE: Final = "it keeps pace but does not catch up"
 NEVER: Final = "never at these rates"
 """The beginning of a `catch_up_reason` where the lag never ends."""
 OVERDUE: Final = "overdue"
-NOT_RUNNING: Final = "the query is not running"
 """The beginning of a `catch_up_reason` where the next batch takes far longer than usual."""
+NOT_RUNNING: Final = "the query is not running"
+"""The `catch_up_reason` of a query that has ended."""
 
 
 def span(seconds: float) -> str:

@@ -40,6 +40,10 @@ class NoRecords(NamedTuple):
     since_s: float
     """When that was read (`time.monotonic()`)."""
 
+    def is_next_to(self, offset: int) -> bool:
+        """Returns whether `offset` is one of these, or the first after them."""
+        return self.start <= offset <= self.end
+
 
 class Waiting(NamedTuple):
     """Records wait behind the last stable offset `stable` of a partition."""

@@ -138,7 +138,7 @@ class Enricher:
                 unread = partition.readable_lag
                 if unread is not None and position is not None and end is not None:
                     none = ranges.get(partition.partition)
-                    if none is None or not none.start <= position <= none.end:
+                    if none is None or not none.is_next_to(position):
                         none = NoRecords(position, end - unread, at_s - SETTLED_S)
                         ranges[partition.partition] = none
                 first, left_s = partition.earliest_offset, partition.headroom_s

@@ -237,7 +237,7 @@ class Sampler:
         elif outcome == "nothing_there" and offsets is not None:
             ranges, start, since_s = offsets.without_records[lagging.level], lagging.position, now_s
             known = ranges.get(partition.partition)
-            if known is not None and known.start <= start <= known.end:
+            if known is not None and known.is_next_to(start):
                 # More of the same: the query is still where it was.
                 start, since_s = known.start, known.since_s
             ranges[partition.partition] = NoRecords(start, search.offset, since_s)

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Collection
 from functools import partial
+from operator import itemgetter
 from uuid import uuid4
 
 from sparklag_offsets.checkpoints import (
@@ -236,15 +237,17 @@ class CheckpointIntake:
         )
 
     def _original(self, holders: Collection[WatchedCheckpoint]) -> WatchedCheckpoint:
-        best = max(holders, key=self._precedence)
+        # Once for each: it changes with time.
+        ranked = [(self._precedence(each), each) for each in holders]
+        highest, best = max(ranked, key=itemgetter(0))
         # Copies of one commit: `cp` dates the files of a copy anew.
         alike = [
-            each
-            for each in holders
-            if self._precedence(each)[:3] == self._precedence(best)[:3]
-            and _processed(each) == _processed(best)
+            (precedence, each)
+            for precedence, each in ranked
+            if precedence[:3] == highest[:3]
+            and _processed(each.position) == _processed(best.position)
         ]
-        return min(alike, key=self._precedence)
+        return min(alike, key=itemgetter(0))[1]
 
     def _precedence(self, checkpoint: WatchedCheckpoint) -> tuple[bool, bool, int, int, str]:
         """Rises to the checkpoint that a query uses: the one that its driver names; else one that
@@ -281,12 +284,11 @@ class CheckpointIntake:
     def _is_mirrored(self, position: CheckpointPosition) -> bool:
         """Returns whether another checkpoint came so far before: a copy that is brought up to date
         now and then does not run."""
-        reached = [source.processed for source in position.sources]
-        since_s = time.monotonic() - _ADVANCING_S
+        reached, since_s = _processed(position), time.monotonic() - _ADVANCING_S
         return any(
             each.position is not None
             and (each.position.batch_id or 0) >= (position.batch_id or 0)
-            and (each.advanced_s > since_s or _processed(each) == reached)
+            and (each.advanced_s > since_s or _processed(each.position) == reached)
             for each in self._holders.get(position.query_id, {}).values()
         )
 
@@ -353,8 +355,7 @@ def observation_of(
     )
 
 
-def _processed(checkpoint: WatchedCheckpoint) -> list[Offsets | None] | None:
-    position = checkpoint.position
+def _processed(position: CheckpointPosition | None) -> list[Offsets | None] | None:
     return None if position is None else [source.processed for source in position.sources]
 
 
