@@ -139,6 +139,12 @@ class Rules:
         has_fallen = any(before < batch_id <= after for batch_id in query.fell.get(now.key, ()))
         if now.event.run_id != alarm.event.run_id or not now.lag or has_fallen:
             return True
+        if (
+            now.key is None
+            and now.lag < alarm.lag
+            and _topic_ids(now.event) != _topic_ids(alarm.event)
+        ):
+            return True  # A topic was created anew: its records are gone.
         if alarm.status == "STALL":
             has_moved = now.position != alarm.position if now.key else before < after
             return has_moved or now.lag < alarm.lag
@@ -227,6 +233,10 @@ def _verdicts(event: LagEvent) -> Iterator[_Verdict]:
             yield _Verdict(event, key, p.status, p.processed_offset, p.lag or 0)
     if is_own:
         yield _Verdict(event, None, event.status, None, event.total_lag or 0)
+
+
+def _topic_ids(event: LagEvent) -> set[str | None]:
+    return {topic.topic_id for topic in event.topics}
 
 
 def _stable_ends(event: LagEvent) -> set[tuple[str, int, int | None]]:
