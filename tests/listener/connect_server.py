@@ -13,10 +13,10 @@ START_S = 200.0
 
 
 class ConnectServer:
-    def __init__(self, log_path: Path) -> None:
+    def __init__(self, log_path: Path, *properties: str) -> None:
         self._process = ChildProcess(
             "the Spark Connect server",
-            [sys.executable, "-m", "tests.listener.drivers.connect_server"],
+            [sys.executable, "-m", "tests.listener.drivers.connect_server", *properties],
             log_path=log_path,
             directory=Path(__file__).parents[2],
         )
@@ -26,6 +26,10 @@ class ConnectServer:
         """0 until it takes requests."""
         result = re.search(r"^port: (\d+)$", self._process.log_path.read_text(), re.MULTILINE)
         return int(result[1]) if result else 0
+
+    @property
+    def sessions(self) -> int:
+        return int(re.findall(r"^sessions: (\d+)$", self._process.log_path.read_text(), re.M)[-1])
 
     def __enter__(self) -> ConnectServer:
         self._process.start()

@@ -1,8 +1,12 @@
-"""A Spark Connect server with the Kafka connector, until it is killed: `python -m`."""
+"""A Spark Connect server with the Kafka connector, until it is killed: `python -m`.
+
+Arguments: properties, `name=value`. Prints its port, and the number of its sessions each second.
+"""
 
 from __future__ import annotations
 
-import signal
+import sys
+import time
 from typing import Any
 
 from tests.listener.drivers import build_session, tell
@@ -16,12 +20,17 @@ def main() -> None:
             "spark.connect.grpc.binding.port": "0",
             # A query that fails has a stack trace.
             "spark.sql.connect.serverStacktrace.enabled": "true",
+            **dict(each.split("=", 1) for each in sys.argv[1:]),
         }
     )
     jvm: Any = spark._jvm
-    service = getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
-    tell(f"port: {getattr(service, 'MODULE$').localPort()}")
-    signal.pause()
+    service = getattr(
+        getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$"), "MODULE$"
+    )
+    tell(f"port: {service.localPort()}")
+    while True:
+        tell(f"sessions: {service.sessionManager().listActiveSessions().size()}")
+        time.sleep(1)
 
 
 if __name__ == "__main__":
