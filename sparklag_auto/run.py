@@ -44,7 +44,7 @@ def main() -> int:
         return 0 if command else 2
     environ = {**os.environ, "SPARKLAG_AUTO": "1"}
     _warn_without_hook(command, environ)
-    if _name_of(command) == "spark-submit":
+    if PurePath(command[0]).name.removesuffix(".cmd") == "spark-submit":
         command[1:1] = _IN_CLUSTER
     try:
         if os.name == "nt":  # exec would not wait there, and runs no .cmd
@@ -57,13 +57,9 @@ def main() -> int:
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
 
 
-def _name_of(command: Sequence[str]) -> str:
-    return PurePath(command[0]).name.removesuffix(".cmd")
-
-
 def _warn_without_hook(command: Sequence[str], environ: Mapping[str, str]) -> None:
     """Warn where the driver's Python is known and lacks sparklag: nothing would be observed."""
-    name = _name_of(command)
+    name = PurePath(command[0]).name.removesuffix(".cmd")
     if name in ("spark-submit", "pyspark"):
         python = environ.get("PYSPARK_DRIVER_PYTHON") or environ.get("PYSPARK_PYTHON") or "python3"
     elif name.startswith("python"):

@@ -82,8 +82,7 @@ class MissingPackage(SparklagError):
 
 
 def install_command(extra: str) -> str:
-    """How to install an extra: from an index, which pip and uv do not ask for a sparklag that is
-    installed, and from a clone."""
+    """How to install an extra: where sparklag is installed or an index has it, and in a clone."""
     return f"pip install 'sparklag[{extra}]' (in a clone: pip install '.[{extra}]')"
 
 
