@@ -37,11 +37,13 @@ from sparklag_schemas import (
     Origin,
     ResolvedSettings,
     Settings,
+    SettingsError,
 )
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.topics import own_topic_names
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings.clusters import ClusterNames
+from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
 
 _log = logging.getLogger("sparklag")
@@ -331,13 +333,18 @@ class DriverPipeline:
     def _resolve(self, observation: Observation) -> None:
         if self._resolved.done():
             return
+        problem = NO_BROKERS
         for source in observation.sources:
             if source.bootstrap_servers:
-                self._resolved.set_result(self._settings.resolved(source.bootstrap_servers))
-                return
-        if self._stats.last_error != NO_BROKERS:
-            self._stats.fail(NO_BROKERS)
-            _log.warning("sparklag: nothing is published yet: %s", NO_BROKERS)
+                try:
+                    self._resolved.set_result(self._settings.resolved(source.bootstrap_servers))
+                    return
+                except SettingsError as error:
+                    query = printable(observation.query or observation.query_id, 200)
+                    problem = f"option kafka.bootstrap.servers of query {query}: {error}"
+        if self._stats.last_error != problem:
+            self._stats.fail(problem)
+            _log.warning("sparklag: nothing is published yet: %s", problem)
 
     async def _publish(self, sink: Sink) -> None:
         # Shielded: a cancelled `_publish` must not cancel the future.

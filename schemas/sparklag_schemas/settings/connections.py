@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import string
-from typing import Annotated, Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
+from sparklag_schemas.errors import SettingsError
+from sparklag_schemas.settings.addresses import normal_addresses, parse_addresses
 from sparklag_schemas.settings.section import Seconds, Section, check_patterns
 from sparklag_schemas.text.locations import shown_url
 
@@ -103,11 +107,28 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
                 )
 
 
-class ClusterAccess(NamedTuple):
-    """Addresses and credentials of a Kafka cluster."""
+@dataclass(frozen=True)
+class ClusterAccess:
+    """Addresses and credentials of a Kafka cluster. Raises SettingsError as `parse_addresses` does
+    ValueError."""
 
     bootstrap_servers: str
-    kafka: KafkaSettings = KafkaSettings()
+    """host:port with commas, without prefixes."""
+    kafka: KafkaSettings = KafkaSettings()  # noqa: RUF009 (it is frozen)
+
+    def __post_init__(self) -> None:
+        try:
+            normal = normal_addresses(
+                self.bootstrap_servers, security_protocol=self.kafka.security_protocol
+            )
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
+        object.__setattr__(self, "bootstrap_servers", normal)
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of each of the `bootstrap_servers`."""
+        return parse_addresses(self.bootstrap_servers)
 
 
 class CheckpointSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -203,6 +224,13 @@ class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     """Paths or patterns of checkpoints whose queries read from this cluster."""
     groups: GroupSettings = GroupSettings()
     """Consumer groups of this cluster that are measured."""
+
+    def __post_init__(self) -> None:
+        normal = normal_addresses(
+            self.bootstrap_servers, security_protocol=self.kafka.security_protocol
+        )
+        force_setattr(self, "bootstrap_servers", normal)
+        force_setattr(self, "addresses", normal_addresses(self.addresses, "addresses"))
 
     @property
     def access(self) -> ClusterAccess:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal, TypeVar
 
 from msgspec import Meta
-from msgspec.structs import asdict
+from msgspec.structs import asdict, force_setattr
 
 from sparklag_schemas.errors import SettingsError
+from sparklag_schemas.settings.addresses import normal_addresses
 from sparklag_schemas.settings.connections import (
     CheckpointSettings,
     ClusterAccess,
@@ -34,7 +35,6 @@ from sparklag_schemas.settings.section import (
     Port,
     Seconds,
     Section,
-    check_addresses,
     check_patterns,
 )
 from sparklag_schemas.text.locations import shown_url
@@ -202,9 +202,12 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 )
         if "" in self.clusters:
             raise ValueError("clusters: an alias is empty")
-        for cluster in self.clusters.values():
-            check_addresses(cluster.bootstrap_servers, cluster.addresses)
-        check_addresses(self.bootstrap_servers or "", self.addresses)
+        if self.bootstrap_servers is not None:
+            normal = normal_addresses(
+                self.bootstrap_servers, security_protocol=self.kafka.security_protocol
+            )
+            force_setattr(self, "bootstrap_servers", normal)
+        force_setattr(self, "addresses", normal_addresses(self.addresses, "addresses"))
         check_patterns(self.thresholds, "queries (thresholds)")
         check_patterns(self.refresh_intervals, "queries (refresh_intervals)")
         for part in self.log_levels:
@@ -254,7 +257,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def resolved(self, bootstrap_servers: str | None = None) -> ResolvedSettings:
         """These settings with the home cluster's brokers: `bootstrap_servers`, else its own.
 
-        Raises SettingsError where neither is set, or an address has a user.
+        Raises SettingsError where neither is set, and for addresses as `parse_addresses` does.
         """
         bootstrap_servers = bootstrap_servers or self.bootstrap_servers
         if not bootstrap_servers:
