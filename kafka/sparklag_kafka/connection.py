@@ -21,8 +21,10 @@ from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeReques
 from sparklag_kafka.errors import KAFKA_FAILURES
 
 _T = TypeVar("_T")
-_HEDGE_S: Final = 1.0
-"""The delay before an attempt is also made with the next broker or address."""
+_NEXT_BROKER_S: Final = 1.0
+"""The delay before a request is also sent to the next broker."""
+_NEXT_ADDRESS_S: Final = 0.25
+"""The delay before the next address of a name is tried too: as in RFC 8305."""
 _RENEW_AFTER: Final = (0.85, 0.9)
 """The share of a session's lifetime, as in Kafka's clients, which go to 0.95: requests may wait in
 the broker behind a fetch of half a second."""
@@ -31,9 +33,10 @@ _VAGUE: Final = (OSError, ConnectionRefusedError, TimeoutError, asyncio.TimeoutE
 
 async def first_result(
     attempts: Iterable[Callable[[], Coroutine[Any, Any, _T]]],
+    delay_s: float = _NEXT_BROKER_S,
     final: tuple[type[BaseException], ...] = (),
 ) -> _T:
-    """The first result; one more attempt begins each second, and whenever one fails.
+    """The first result; one more attempt begins after each `delay_s`, and whenever one fails.
 
     Raises one of KAFKA_FAILURES where every attempt does, or the first failure in `final`.
     """
@@ -51,7 +54,7 @@ async def first_result(
                 raise [KafkaConnectionError("no broker"), *failures, *specific][-1]
             done, pending = await asyncio.wait(
                 pending,
-                timeout=None if attempt is None else _HEDGE_S,
+                timeout=None if attempt is None else delay_s,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             errors = {task: task.exception() for task in done}
@@ -80,7 +83,7 @@ async def open_connection(
     try:
         # A login that one address refuses is not tried at the next: users may be locked out.
         attempts = [connection.connected_self for connection in connections]
-        winner = await first_result(attempts, final=(BrokerResponseError,))
+        winner = await first_result(attempts, _NEXT_ADDRESS_S, final=(BrokerResponseError,))
         winner._on_close_cb = on_close
         return winner
     finally:

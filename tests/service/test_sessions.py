@@ -1,0 +1,81 @@
+"""SASL sessions that the broker ends (KIP-368) are renewed before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import AsyncExitStack
+
+import pytest
+
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.protocol.metadata import MetadataRequest
+from sparklag_listener.publishing import publish_offsets
+from sparklag_listener.stats import Stats
+from sparklag_schemas import Observation
+from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.timestamps import epoch_ms
+from tests.background_task import background
+from tests.messages import QUERY_ID, observation, position
+from tests.second_client import SecondClient
+from tests.secured_kafka import ExpiringKafka, login
+from tests.service.conftest import running, settings_for
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.mark.parametrize(
+    ("instances", "session_s", "lasts_s"),
+    [
+        (1, 5.0, 30.0),
+        pytest.param(3, 10.0, 600.0, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
+    ],
+)
+async def test_no_session_expires_while_driver_and_service_work(
+    instances: int,
+    session_s: float,
+    lasts_s: float,
+    topic_name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    queue: NewestQueue[Observation] = NewestQueue(10, lambda one: one.query_id)
+    stats, offset, seen = Stats(), 0, set()
+    async with AsyncExitStack() as stack:
+        kafka = stack.enter_context(ExpiringKafka(session_s))
+        internal = SecondClient(kafka.internal_servers)
+        internal.create(topic_name, 1)
+        settings = settings_for(kafka.bootstrap_servers, kafka=login(), topic_partitions=6)
+        services = [
+            await stack.enter_async_context(running(settings, internal)) for _ in range(instances)
+        ]
+        resolved = settings.resolved()
+        await stack.enter_async_context(background(publish_offsets(queue, resolved, stats)))
+        pool = await stack.enter_async_context(BrokerPool(resolved.access))
+        idle = pool.dedicated(pool.connections()[0].address)
+        connection = await idle.connect()
+        logging.getLogger("aiokafka").setLevel(logging.WARNING)
+        for name in ("aiokafka.client", "aiokafka.conn", "aiokafka.cluster"):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+        caplog.clear()
+        end_s = time.monotonic() + lasts_s
+        while time.monotonic() < end_s:
+            offset += 1
+            internal.produce(topic_name, [b"x"])
+            both = position({topic_name: {0: offset}})
+            queue.put_nowait(observation(observed_at=epoch_ms(), sources=[both]))
+            await asyncio.sleep(0.5)
+            for service in services:
+                seen |= set(service.state.not_ready().items() | service.state.degraded().items())
+                entry = service.pipeline.view.get(QUERY_ID)
+                for topic in entry.event.topics if entry is not None else ():
+                    seen |= {(p.status, p.reason) for p in topic.partitions if p.reason}
+        # The same connection, long after its first session has ended.
+        await idle.send(MetadataRequest([]))
+        assert await idle.connect() is connection
+        await asyncio.wait_for(queue.join(), session_s * 10)
+        await idle.aclose()
+        assert [record.getMessage() for record in caplog.records] == []
+        assert seen == set()
+        assert (stats.published, stats.dropped, stats.last_error) == (offset, 0, None)
+        assert kafka.expired_sessions() == 0
