@@ -43,7 +43,6 @@ from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.topics import own_topic_names
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings.clusters import ClusterNames
-from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
 
 _log = logging.getLogger("sparklag")
@@ -129,6 +128,8 @@ class DriverPipeline:
         loop = asyncio.get_running_loop()
         self._resolved: asyncio.Future[ResolvedSettings] = loop.create_future()
         """Done once the brokers are known."""
+        self._unresolved: set[str] = set()
+        """Why they are not, as logged."""
         if settings.bootstrap_servers:
             self._resolved.set_result(settings.resolved())
 
@@ -340,9 +341,9 @@ class DriverPipeline:
                     self._resolved.set_result(self._settings.resolved(source.bootstrap_servers))
                     return
                 except SettingsError as error:
-                    query = printable(observation.query or observation.query_id, 200)
-                    problem = f"option kafka.bootstrap.servers of query {query}: {error}"
-        if self._stats.last_error != problem:
+                    problem = f"option kafka.bootstrap.servers of a query: {error}"
+        if problem not in self._unresolved:
+            self._unresolved.add(problem)
             self._stats.fail(problem)
             _log.warning("sparklag: nothing is published yet: %s", problem)
 
