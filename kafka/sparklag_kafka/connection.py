@@ -124,7 +124,7 @@ class KafkaConnection(AIOKafkaConnection):  # type: ignore[misc]  # aiokafka has
             self._address,
             self._port,
             ssl=self._ssl_context if is_tls else None,
-            server_hostname=self._host if is_tls else None,
+            server_hostname=self._host.partition("%")[0] if is_tls else None,
         )
         transport, _ = await asyncio.wait_for(connecting, self._request_timeout)
         self._reader, self._protocol = reader, protocol

@@ -215,7 +215,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     """A Kafka cluster that queries read from, other than the one that carries sparklag's topics."""
 
     bootstrap_servers: str
-    """Its brokers, as host:port with commas."""
+    """Its brokers, host:port with commas, with or without a prefix as in SASL_SSL://."""
     kafka: KafkaSettings = KafkaSettings()
     """How to connect to it."""
     addresses: str = ""

@@ -71,7 +71,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings. Durations are seconds."""
 
     bootstrap_servers: str | None = None
-    """Brokers that carry sparklag's topics. None, in a driver: those the query reads from."""
+    """Brokers that carry sparklag's topics, host:port with commas, with or without a prefix as in
+    SASL_SSL://. None, in a driver: those the query reads from."""
     kafka: KafkaSettings = KafkaSettings()
     addresses: str = ""
     """Other names of those brokers, host:port with commas: as drivers see them, behind a proxy."""
