@@ -32,16 +32,11 @@ class ScramKafka(LocalKafka):
 
 
 class ExpiringKafka(ScramKafka):
-    """Ends SASL sessions that are older than `session_s`, and logs each one. User `sparklag` may do
-    all."""
+    """Ends sessions that are older than `session_s`, and logs it. User `sparklag` may do all."""
 
     def __init__(self, session_s: float) -> None:
-        super().__init__(
-            **{
-                "connections.max.reauth.ms": str(round(session_s * 1000)),
-                "super.users": "User:ANONYMOUS;User:sparklag",
-            }
-        )
+        lifetime = {"connections.max.reauth.ms": str(round(session_s * 1000))}
+        super().__init__(**lifetime, **{"super.users": "User:ANONYMOUS;User:sparklag"})
 
     def expired_sessions(self) -> int:
         return self.log_path.read_text().count("Disconnecting expired channel")
@@ -49,8 +44,7 @@ class ExpiringKafka(ScramKafka):
     def _write_configuration(self) -> Path:
         path = super()._write_configuration()
         with (self.directory / "log4j2.properties").open("a") as file:
-            file.write("logger.network.name = kafka.network.Processor\n")
-            file.write("logger.network.level = DEBUG\n")
+            file.write("logger.a.name = kafka.network.Processor\nlogger.a.level = DEBUG\n")
         return path
 
 

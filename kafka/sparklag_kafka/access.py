@@ -13,7 +13,7 @@ from aiokafka.errors import SaslAuthenticationFailed, UnsupportedSaslMechanismEr
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.metadata import MetadataRequest
 
-from sparklag_kafka.connection import open_connection, use_own_connections
+from sparklag_kafka.connection import OwnClientId, open_connection
 from sparklag_kafka.errors import KAFKA_FAILURES, UntrustedBroker, error_text
 from sparklag_schemas.errors import RegistryError, SettingsError
 from sparklag_schemas.settings import ClusterAccess, KafkaSettings
@@ -53,8 +53,7 @@ class TrustedBrokers:
             )
 
     def guard(self, client: AIOKafkaClient) -> None:
-        """Keep `client` from connecting to other brokers; it connects by `open_connection`."""
-        use_own_connections(client)
+        """Keep `client` from connecting to other brokers."""
         connect = client._get_conn
         reported: set[str] = set()
 
@@ -76,16 +75,16 @@ class TrustedBrokers:
 def client_options(access: ClusterAccess) -> dict[str, Any]:
     """Keyword arguments for any aiokafka client.
 
-    Raises SettingsError for unusable TLS files.
+    Raises SettingsError for malformed addresses, and for unusable TLS files.
     """
-    return {"bootstrap_servers": access.bootstrap_servers, **connection_options(access)}
+    return {"bootstrap_servers": joined(access.addresses), **connection_options(access)}
 
 
 def connection_options(access: ClusterAccess) -> dict[str, Any]:
     """The options of `client_options` without the addresses: for `open_connection`."""
     kafka = access.kafka
     options: dict[str, Any] = {
-        "client_id": kafka.client_id,
+        "client_id": OwnClientId(kafka.client_id),
         "request_timeout_ms": int(kafka.request_timeout_s * 1000),
         "security_protocol": kafka.security_protocol,
     }
@@ -131,7 +130,7 @@ async def connection_problem(access: ClusterAccess) -> str | None:
             finally:
                 connection.close()
         except KAFKA_FAILURES as error:
-            causes.append(f"{joined(address)}: {_cause(error, access.kafka)}")
+            causes.append(f"{joined([address])}: {_cause(error, access.kafka)}")
         else:
             return None
     return "; ".join(causes)

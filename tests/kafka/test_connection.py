@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,62 +14,37 @@ from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.connection import KafkaConnection, open_connection
 from sparklag_kafka.errors import KAFKA_FAILURES
-from sparklag_schemas import ClusterAccess, KafkaSettings, Settings
+from sparklag_schemas import KafkaSettings, Settings
 from tests.local_kafka import LocalKafka
 from tests.waiting import DEADLINE_S
 
-pytestmark = pytest.mark.kafka
-BROKER, HOLE = "127.0.0.1", "127.0.0.2"
-Resolve = Callable[..., None]
+BROKER, SILENT = "127.0.0.1", "127.0.0.2"
 
 
 @pytest.fixture
-def resolve(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolve]:
-    """Sets the addresses of kafka.test. At HOLE, connections are accepted and nothing is sent."""
-    addresses: list[str] = []
+def addresses(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Those of kafka.test. SILENT takes connections, and sends nothing."""
+    listed: list[str] = []
     getaddrinfo = socket.getaddrinfo
 
     def resolved(host: str, *values: Any, **options: Any) -> list[Any]:
-        hosts = addresses if host == "kafka.test" else [host]
-        return [info for each in hosts for info in getaddrinfo(each, *values, **options)]
-
-    def to(*hosts: str) -> None:
-        addresses[:] = hosts
+        hosts = listed if host == "kafka.test" else [host]
+        return [each for name in hosts for each in getaddrinfo(name, *values, **options)]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
-    with socket.create_server((HOLE, kafka.ports.client)):
-        yield to
+    with socket.create_server((SILENT, kafka.ports.client)):
+        yield listed
 
 
-async def test_a_silent_address_delays_a_connection_less_than_its_timeout(
-    kafka: LocalKafka, resolve: Resolve
+@pytest.mark.kafka
+async def test_a_silent_address_delays_sparklags_clients_less_than_its_timeout(
+    kafka: LocalKafka, addresses: list[str], topic_name: str
 ) -> None:
-    resolve(HOLE, BROKER)
-    servers = f"kafka.test:{kafka.ports.client}"
-    async with BrokerPool(ClusterAccess(servers), timeout_s=2 * DEADLINE_S) as pool:
+    addresses[:] = [SILENT, BROKER]
+    patient = KafkaSettings(request_timeout_s=2 * DEADLINE_S)
+    settings = Settings(kafka=patient).resolved(f"kafka.test:{kafka.ports.client}")
+    async with BrokerPool(settings.access) as pool:
         assert await asyncio.wait_for(pool.refresh(), DEADLINE_S) is not None
-
-
-async def test_a_name_is_resolved_again_after_a_connection_failed(
-    kafka: LocalKafka, resolve: Resolve
-) -> None:
-    options: dict[str, Any] = {"client_id": "sparklag", "request_timeout_ms": 500}
-    resolve(HOLE)
-    with pytest.raises(KAFKA_FAILURES):
-        await open_connection("kafka.test", kafka.ports.client, **options)
-    resolve(BROKER)
-    options["request_timeout_ms"] = int(DEADLINE_S * 1000)
-    connection = await open_connection("kafka.test", kafka.ports.client, **options)
-    await connection.close()
-
-
-async def test_only_sparklags_own_clients_have_these_connections(
-    kafka: LocalKafka, resolve: Resolve, topic_name: str
-) -> None:
-    resolve(HOLE, BROKER)
-    settings = Settings(kafka=KafkaSettings(request_timeout_s=2 * DEADLINE_S)).resolved(
-        f"kafka.test:{kafka.ports.client}"
-    )
     consumer = ContractConsumer(settings, lambda *_: None, group_id=topic_name)
     other = AIOKafkaClient(bootstrap_servers=kafka.bootstrap_servers)
     try:
@@ -82,3 +57,17 @@ async def test_only_sparklags_own_clients_have_these_connections(
     finally:
         await consumer.stop()
         await other.close()
+
+
+@pytest.mark.kafka
+async def test_a_name_is_resolved_again_after_a_connection_failed(
+    kafka: LocalKafka, addresses: list[str]
+) -> None:
+    options = {"client_id": "sparklag", "request_timeout_ms": 500}
+    addresses[:] = [SILENT]
+    with pytest.raises(KAFKA_FAILURES):
+        await open_connection("kafka.test", kafka.ports.client, **options)
+    addresses[:] = [BROKER]
+    options["request_timeout_ms"] = int(DEADLINE_S * 1000)
+    connection = await open_connection("kafka.test", kafka.ports.client, **options)
+    await connection.close()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -22,16 +23,11 @@ from tests.second_client import SecondClient
 from tests.secured_kafka import ExpiringKafka, login
 from tests.service.conftest import running, settings_for
 
-pytestmark = pytest.mark.kafka
+LONG = pytest.param(3, 10.0, 600.0, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])
 
 
-@pytest.mark.parametrize(
-    ("instances", "session_s", "lasts_s"),
-    [
-        (1, 5.0, 30.0),
-        pytest.param(3, 10.0, 600.0, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
-    ],
-)
+@pytest.mark.kafka
+@pytest.mark.parametrize(("instances", "session_s", "lasts_s"), [(1, 5.0, 30.0), LONG])
 async def test_no_session_expires_while_driver_and_service_work(
     instances: int,
     session_s: float,
@@ -40,42 +36,39 @@ async def test_no_session_expires_while_driver_and_service_work(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     queue: NewestQueue[Observation] = NewestQueue(10, lambda one: one.query_id)
-    stats, offset, seen = Stats(), 0, set()
-    async with AsyncExitStack() as stack:
-        kafka = stack.enter_context(ExpiringKafka(session_s))
-        internal = SecondClient(kafka.internal_servers)
-        internal.create(topic_name, 1)
-        settings = settings_for(kafka.bootstrap_servers, kafka=login(), topic_partitions=6)
-        services = [
-            await stack.enter_async_context(running(settings, internal)) for _ in range(instances)
-        ]
-        resolved = settings.resolved()
-        await stack.enter_async_context(background(publish_offsets(queue, resolved, stats)))
-        pool = await stack.enter_async_context(BrokerPool(resolved.access))
-        idle = pool.dedicated(pool.connections()[0].address)
-        connection = await idle.connect()
-        logging.getLogger("aiokafka").setLevel(logging.WARNING)
-        for name in ("aiokafka.client", "aiokafka.conn", "aiokafka.cluster"):
-            logging.getLogger(name).setLevel(logging.NOTSET)
-        caplog.clear()
-        end_s = time.monotonic() + lasts_s
-        while time.monotonic() < end_s:
-            offset += 1
-            internal.produce(topic_name, [b"x"])
-            both = position({topic_name: {0: offset}})
-            queue.put_nowait(observation(observed_at=epoch_ms(), sources=[both]))
-            await asyncio.sleep(0.5)
-            for service in services:
-                seen |= set(service.state.not_ready().items() | service.state.degraded().items())
-                entry = service.pipeline.view.get(QUERY_ID)
-                for topic in entry.event.topics if entry is not None else ():
-                    seen |= {(p.status, p.reason) for p in topic.partitions if p.reason}
-        # The same connection, long after its first session has ended.
-        await idle.send(MetadataRequest([]))
-        assert await idle.connect() is connection
-        await asyncio.wait_for(queue.join(), session_s * 10)
-        await idle.aclose()
-        assert [record.getMessage() for record in caplog.records] == []
-        assert seen == set()
+    stats, offset = Stats(), 0
+    problems: list[Any] = []
+    with ExpiringKafka(session_s) as kafka:
+        async with AsyncExitStack() as stack:
+            internal = SecondClient(kafka.internal_servers)
+            internal.create(topic_name, 1)
+            settings = settings_for(kafka.bootstrap_servers, kafka=login())
+            services = [
+                await stack.enter_async_context(running(settings, internal))
+                for _ in range(instances)
+            ]
+            resolved = settings.resolved()
+            await stack.enter_async_context(background(publish_offsets(queue, resolved, stats)))
+            idle = (await stack.enter_async_context(BrokerPool(resolved.access))).connections()[0]
+            connection = await idle.connect()
+            for name in ("aiokafka", "aiokafka.client", "aiokafka.conn", "aiokafka.cluster"):
+                caplog.set_level(logging.WARNING, name)
+            caplog.clear()
+            end_s = time.monotonic() + lasts_s
+            while time.monotonic() < end_s:
+                offset += 1
+                internal.produce(topic_name, [b"x"])
+                both = position({topic_name: {0: offset}})
+                queue.put_nowait(observation(observed_at=epoch_ms(), sources=[both]))
+                await asyncio.sleep(0.5)
+                for service in services:
+                    problems += [*service.state.not_ready().items(), *service.state.degraded()]
+                    entry = service.pipeline.view.get(QUERY_ID)
+                    topics = entry.event.topics if entry is not None else ()
+                    problems += [p.reason for topic in topics for p in topic.partitions if p.reason]
+            await idle.send(MetadataRequest([]))
+            assert await idle.connect() is connection
+            await asyncio.wait_for(queue.join(), 10 * session_s)
+            assert [record.getMessage() for record in caplog.records] == problems == []
         assert (stats.published, stats.dropped, stats.last_error) == (offset, 0, None)
         assert kafka.expired_sessions() == 0

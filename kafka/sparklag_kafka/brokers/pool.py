@@ -92,7 +92,11 @@ class BrokerConnection:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise KafkaConnectionError(f"the connection to {joined(self.address)} was closed")
+            raise KafkaConnectionError(f"the connection to {joined([self.address])} was closed")
+
+
+_HEDGE_S: Final = 1.0
+"""The delay before a request is also sent to the next broker."""
 
 
 class BrokerPool:
@@ -164,7 +168,7 @@ class BrokerPool:
         connections = self.connections(from_another=from_another)
         try:
             self.last_responder, response = await first_result(
-                partial(_response_of, connection, request) for connection in connections
+                (partial(_response_of, connection, request) for connection in connections), _HEDGE_S
             )
         except KAFKA_FAILURES:
             return None

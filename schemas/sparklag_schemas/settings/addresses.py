@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from ipaddress import IPv6Address
 from typing import Final
 
@@ -14,8 +15,6 @@ _ADDRESS: Final = re.compile(
 )
 """As Kafka's `Utils.HOST_PORT_PATTERN` since 4.4; before, it took any text in front of the host."""
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_LAST_PORT: Final = 65_535
-_TAKES: Final = "takes host:port, several with commas, each with or without a prefix (SASL_SSL://)"
 
 
 def parse_addresses(
@@ -27,67 +26,46 @@ def parse_addresses(
     a user, or whose prefix contradicts `security_protocol`; None: no prefix does.
     """
     items = list(_items(listed))
+    problem = "takes host:port, several with commas, each with or without a prefix (SASL_SSL://)"
+    wrong = [shown_url(item) for item, _, address in items if address is None]
     if "@" in listed:
         # Logs and errors show addresses. A comma may be part of a password.
-        raise ValueError(
-            f"{setting} = {shown_url(listed)!r}: {_TAKES}; a user is set by kafka.sasl_username and"
-            " kafka.sasl_password"
+        wrong = [shown_url(listed)]
+        problem += "; a user is set by kafka.sasl_username and kafka.sasl_password"
+    elif listed and not items:
+        wrong = [listed]
+    elif not wrong:
+        others = {*_PROTOCOLS} - {security_protocol} if security_protocol else ()
+        wrong = [item for item, prefix, _ in items if prefix in others]
+        problem = (
+            f"contradicts kafka.security_protocol = {security_protocol!r}: set that to the protocol"
+            " of the brokers, or leave out the prefix"
         )
-    malformed = ", ".join(shown_url(item) for item, _, address in items if address is None)
-    if malformed or (listed and not items):
-        raise ValueError(f"{setting} = {malformed or listed!r}: {_TAKES}")
-    contradicting = ", ".join(
-        item
-        for item, prefix, _ in items
-        if prefix in _PROTOCOLS and security_protocol not in (None, prefix)
-    )
-    if contradicting:
-        raise ValueError(
-            f"{setting} = {contradicting!r} contradicts kafka.security_protocol ="
-            f" {security_protocol!r}: set that to the protocol of the brokers, or leave out the"
-            " prefix"
-        )
+    if wrong:
+        raise ValueError(f"{setting} = {', '.join(wrong)!r}: {problem}")
     return list(dict.fromkeys(address for _, _, address in items if address is not None))
-
-
-def normal_addresses(
-    listed: str, setting: str = "bootstrap_servers", security_protocol: str | None = None
-) -> str:
-    """The list as host:port with commas. Raises ValueError as `parse_addresses` does."""
-    return ",".join(map(joined, parse_addresses(listed, setting, security_protocol)))
 
 
 def address_keys(listed: str) -> set[str]:
     """What the addresses of a list are compared by; malformed ones are left out."""
     addresses = (address for _, _, address in _items(listed) if address is not None)
-    return {joined((host.lower().rstrip("."), port)) for host, port in addresses}
+    return {joined([(host.lower().rstrip("."), port)]) for host, port in addresses}
 
 
-def joined(address: tuple[str, int]) -> str:
-    """host:port, an IPv6 address in brackets."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def joined(addresses: Iterable[tuple[str, int]]) -> str:
+    """host:port with commas, IPv6 addresses in brackets."""
+    hosts = ((f"[{host}]" if ":" in host else host, port) for host, port in addresses)
+    return ",".join(f"{host}:{port}" for host, port in hosts)
 
 
 def _items(listed: str) -> Iterator[tuple[str, str, tuple[str, int] | None]]:
     """Each item of the list, its prefix in capitals, and its address; None: malformed."""
-    for part in listed.split(","):
-        item = part.strip()
-        if not item:
-            continue
+    for item in filter(None, map(str.strip, listed.split(","))):
         match = _ADDRESS.fullmatch(item)
-        host = _host(match[2]) if match is not None and int(match[3]) <= _LAST_PORT else None
-        if match is None or host is None:
-            yield item, "", None
-        else:
-            yield item, (match[1] or "").upper(), (host, int(match[3]))
-
-
-def _host(text: str) -> str | None:
-    if ":" not in text:
-        # Java takes no host as the loopback address.
-        return text or "localhost"
-    try:
-        return str(IPv6Address(text))
-    except ValueError:
-        return None
+        prefix, address = "", None
+        with suppress(ValueError):
+            if match is not None and int(match[3]) < 65_536:
+                # Java takes no host as the loopback address.
+                host = str(IPv6Address(match[2])) if ":" in match[2] else match[2] or "localhost"
+                prefix, address = (match[1] or "").upper(), (host, int(match[3]))
+        yield item, prefix, address

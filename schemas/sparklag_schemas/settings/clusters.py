@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
-from sparklag_schemas.errors import SettingsError
 from sparklag_schemas.settings import ClusterAccess, Settings
 from sparklag_schemas.settings.addresses import address_keys
 
@@ -68,8 +66,7 @@ class ClusterNames:
         else:
             aliases = self._aliases_of(bootstrap_servers)
             if not self._by_address and not self._access[self._home].kafka.has_secret:
-                with suppress(SettingsError):
-                    return ClusterAccess(bootstrap_servers, self._access[self._home].kafka)
+                return ClusterAccess(bootstrap_servers, self._access[self._home].kafka)
             alias = aliases.pop() if len(aliases) == 1 else None
         access = self._access[alias] if alias is not None else None
         return access if access is not None and access.bootstrap_servers else None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.settings.addresses import normal_addresses, parse_addresses
+from sparklag_schemas.settings.addresses import joined, parse_addresses
 from sparklag_schemas.settings.section import Seconds, Section, check_patterns
 from sparklag_schemas.text.locations import shown_url
 
@@ -107,28 +106,21 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
                 )
 
 
-@dataclass(frozen=True)
-class ClusterAccess:
-    """Addresses and credentials of a Kafka cluster. Raises SettingsError as `parse_addresses` does
-    ValueError."""
+class ClusterAccess(NamedTuple):
+    """Addresses and credentials of a Kafka cluster."""
 
     bootstrap_servers: str
-    """host:port with commas, without prefixes."""
-    kafka: KafkaSettings = KafkaSettings()  # noqa: RUF009 (it is frozen)
+    kafka: KafkaSettings = KafkaSettings()
 
-    def __post_init__(self) -> None:
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The host and port of each. Raises SettingsError as `parse_addresses` does ValueError."""
         try:
-            normal = normal_addresses(
+            return parse_addresses(
                 self.bootstrap_servers, security_protocol=self.kafka.security_protocol
             )
         except ValueError as error:
             raise SettingsError(str(error)) from error
-        object.__setattr__(self, "bootstrap_servers", normal)
-
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each of the `bootstrap_servers`."""
-        return parse_addresses(self.bootstrap_servers)
 
 
 class CheckpointSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -211,6 +203,14 @@ class MirrorSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=T
             )
 
 
+def normalize_addresses(section: Section, kafka: KafkaSettings) -> None:
+    """Take the prefixes off addresses. Raises ValueError as `parse_addresses` does."""
+    protocols = {"bootstrap_servers": kafka.security_protocol, "addresses": None}
+    for setting, protocol in protocols.items():
+        if listed := getattr(section, setting):
+            force_setattr(section, setting, joined(parse_addresses(listed, setting, protocol)))
+
+
 class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Kafka cluster that queries read from, other than the one that carries sparklag's topics."""
 
@@ -226,11 +226,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     """Consumer groups of this cluster that are measured."""
 
     def __post_init__(self) -> None:
-        normal = normal_addresses(
-            self.bootstrap_servers, security_protocol=self.kafka.security_protocol
-        )
-        force_setattr(self, "bootstrap_servers", normal)
-        force_setattr(self, "addresses", normal_addresses(self.addresses, "addresses"))
+        normalize_addresses(self, self.kafka)
 
     @property
     def access(self) -> ClusterAccess:

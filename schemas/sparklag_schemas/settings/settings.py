@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal, TypeVar
 
 from msgspec import Meta
-from msgspec.structs import asdict, force_setattr
+from msgspec.structs import asdict
 
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.settings.addresses import normal_addresses
 from sparklag_schemas.settings.connections import (
     CheckpointSettings,
     ClusterAccess,
@@ -20,6 +19,7 @@ from sparklag_schemas.settings.connections import (
     MirrorSettings,
     RegistrySettings,
     StoreSettings,
+    normalize_addresses,
 )
 from sparklag_schemas.settings.measuring import (
     HistorySettings,
@@ -203,12 +203,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 )
         if "" in self.clusters:
             raise ValueError("clusters: an alias is empty")
-        if self.bootstrap_servers is not None:
-            normal = normal_addresses(
-                self.bootstrap_servers, security_protocol=self.kafka.security_protocol
-            )
-            force_setattr(self, "bootstrap_servers", normal)
-        force_setattr(self, "addresses", normal_addresses(self.addresses, "addresses"))
+        normalize_addresses(self, self.kafka)
         check_patterns(self.thresholds, "queries (thresholds)")
         check_patterns(self.refresh_intervals, "queries (refresh_intervals)")
         for part in self.log_levels:
