@@ -158,7 +158,7 @@ async def test_brokers_that_the_settings_contradict_are_one_line(
         await receive(pipeline, STARTED, PROGRESS)
         assert (sink.observations, pipeline.stats().queued) == ([], 2)
         (line,) = [each for each in logged(caplog) if "kafka.bootstrap.servers" in each]
-        assert "'SSL://broker:9092' contradicts kafka.security_protocol = 'PLAINTEXT'" in line
+        assert "'SSL://broker:9092': contradicts kafka.security_protocol = 'PLAINTEXT'" in line
         pipeline.drop_remaining()
 
 
