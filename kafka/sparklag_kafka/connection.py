@@ -141,7 +141,7 @@ class KafkaConnection(AIOKafkaConnection):  # type: ignore[misc]  # aiokafka has
     async def log_in_again(self) -> None:
         try:
             await self._do_sasl_handshake()
-        except KAFKA_FAILURES as error:
+        except (*KAFKA_FAILURES, ValueError, LookupError) as error:  # or a malformed answer
             # The next request connects anew, and has the cause if that fails too.
             self.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
         finally:
