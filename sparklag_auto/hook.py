@@ -111,7 +111,11 @@ def _observe(session: Any) -> None:
     with _guest("session"):
         from sparklag_listener.observe import observe_automatically
 
-        observe_automatically(session)
+        try:
+            observe_automatically(session)
+        except Exception:
+            if not getattr(session, "is_stopped", False):
+                raise
 
 
 class _JobFolderRefused(MetaPathFinder):

@@ -43,7 +43,7 @@ from sparklag_schemas.timestamps import epoch_ms
 _ANSWER_TIMEOUT_S = 60.0
 _LOCK_TIMEOUT_S = 2.0
 _STARTS = ("write_stream_operation_start", "pipeline_command")
-_EXIT_WARNING = "StreamingQueryListenerBus Handler.*cannot schedule new futures after"
+_EXIT_WARNING = "(StreamingQuery|Failed to add).*cannot schedule new futures after"
 
 
 class ConnectSession:
@@ -272,7 +272,7 @@ class ConnectListener:
             # Warning: Python may be configured to raise warnings as errors.
             text = " ".join(str(error).split())
             raise NoListener(f"Spark's client does not take a listener: {text}") from error
-        if not self._is_listed():
+        if not self._is_listed() and not _is_exiting():
             raise NoListener("Spark's client does not take a listener, its warning has the reason")
         if self._closed:
             # Closed in the meantime by another thread.
