@@ -116,7 +116,7 @@ def parse_progress(text: str) -> Progress:
     rows = _optional(_integer, progress.num_input_rows)
     if rows is None:
         rows = sum(_optional(_integer, source.num_input_rows) or 0 for source in sources)
-    idle = bool(durations) and "addBatch" not in durations and not rows
+    idle = bool(phases) and "addBatch" not in durations and not rows
     batch_id = progress.batch_id - idle
     kafka = {
         index: (source, description)
@@ -125,7 +125,10 @@ def parse_progress(text: str) -> Progress:
     }
     positions = {
         index: parse_source(
-            index, description, _parse_offsets(source.end_offset), _parse_offsets(source.start_offset)
+            index,
+            description,
+            _parse_offsets(source.end_offset),
+            _parse_offsets(source.start_offset),
         )
         for index, (source, description) in kafka.items()
     }

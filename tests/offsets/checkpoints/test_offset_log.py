@@ -16,6 +16,7 @@ from sparklag_offsets.checkpoints.offset_log import (
 )
 from sparklag_offsets.errors import CheckpointError, MalformedCheckpoint, UnsupportedCheckpoint
 from sparklag_schemas import Offsets
+from tests import samples
 from tests.offsets.checkpoints.folders import COMMIT, Line, v1, v2
 
 topics = st.text(
@@ -112,6 +113,13 @@ def test_nesting_without_an_end_is_no_more_than_a_broken_line(opening: bytes) ->
     ],
 )
 def test_what_has_not_exactly_the_shape_of_kafkas_offsets_is_another_source(line: bytes) -> None:
+    file = parse_offsets(b"v1\n{}\n" + line + b'\n{"orders":{"0":5}}', "offsets/7")
+    assert kafka(file) == {0: None, 1: {"orders": {0: 5}}}
+
+
+@pytest.mark.parametrize("name", samples.OTHER_SOURCES)
+def test_the_line_of_another_source_is_not_kafkas(name: str) -> None:
+    line = samples.OTHER_SOURCES[name]["line"].encode()
     file = parse_offsets(b"v1\n{}\n" + line + b'\n{"orders":{"0":5}}', "offsets/7")
     assert kafka(file) == {0: None, 1: {"orders": {0: 5}}}
 

@@ -445,7 +445,11 @@ def test_a_checkpoint_without_its_querys_id_is_read_and_not_watched(
     store = CheckpointStore({}, 10.0)
     assert store.find(f"{checkpoint.folder.parent}/*") == [str(checkpoint.folder)]
     position = read_checkpoint(store, str(checkpoint.folder))
-    assert (position.query_id, batches(position), processed(position)) == ("", (7, None), {0: at(500)})
+    assert (position.query_id, batches(position), processed(position)) == (
+        "",
+        (7, None),
+        {0: at(500)},
+    )
     assert reason in (position.id_problem or "")
     with pytest.raises(MalformedCheckpoint, match=f"^{checkpoint.folder}/metadata .*{reason}"):
         checkpoint.reader().poll()
