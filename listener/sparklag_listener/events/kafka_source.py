@@ -70,7 +70,8 @@ def with_whole_names(source: SourcePosition) -> SourcePosition:
     """`source` in the mode of WHOLE_NAMES."""
     if source.topic_pattern is None:
         return source
-    return replace(source, topic_pattern=rf"\A(?:{source.topic_pattern})\z")
+    pattern = re.sub(r"(?s)^(\(\?\w+\))?(.*)", r"\1\\A(?:\2)\\z", source.topic_pattern, count=1)
+    return replace(source, topic_pattern=pattern)
 
 
 def parse_source(

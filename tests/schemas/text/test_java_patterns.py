@@ -17,8 +17,8 @@ from sparklag_jobs.broker.maven import find_java
 from sparklag_schemas.text.java_patterns import python_pattern
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-TOPICS = ("orders", "Orders-eu", "ORDERS.us_1", "new-orders", "a", "b", "ab", "abc", "x9", "A1.b-2_c",
-          "returns.dlq", "aaa", "_int", "aB")  # fmt: skip
+TOPICS = ("orders", "Orders-eu", "ORDERS.us_1", "new-orders", "a", "b", "ab", "abc", "x9",
+          "A1.b-2_c", "returns.dlq", "aaa", "_int", "aB")  # fmt: skip
 PARTS = (
     *(
         "o",
