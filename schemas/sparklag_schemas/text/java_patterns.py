@@ -28,6 +28,7 @@ _LITERAL: Final = re.compile(
 _SET: Final = re.compile(r"\\.|\[(?P<not>\^?)(?P<members>\]?(?:\\.|[^\[\]\\])*)\]", re.DOTALL)
 _FIRST: Final = 0xF0000
 """Evaluated sets are characters for private use from here on."""
+_MAX_SETS: Final = 100
 
 
 def python_pattern(pattern: str) -> str:
@@ -36,6 +37,8 @@ def python_pattern(pattern: str) -> str:
     Raises ValueError for what is not translated. Python may refuse the result too.
     """
     text = _LITERAL.sub(_translated, pattern)
+    if any(ord(c) >= _FIRST for c in text):
+        raise ValueError("it has characters for private use")
     leading = re.match(r"\(\?[a-zA-Z]+\)", text)
     flags = re.findall(r"\(\?-?[a-zA-Z-]+[:)]", text[leading.end() if leading else 0 :])
     if any(flag[-1] == ")" or re.search(r"\[\^|&&", text) for flag in flags):
@@ -46,6 +49,8 @@ def python_pattern(pattern: str) -> str:
     def evaluate(match: re.Match[str]) -> str:
         if match["members"] is None:
             return match[0]
+        if len(sets) == _MAX_SETS:
+            raise ValueError(f"it has over {_MAX_SETS} sets")
         members = re.sub(r"[\U000f0000-\U000fffff]", lambda m: sets[ord(m[0]) - _FIRST], match[2])
         operands = [o.replace("^", r"\^") for o in members.split("&&") if o]
         has = [re.compile(f"[{operand}]", options).match for operand in operands]
@@ -54,8 +59,11 @@ def python_pattern(pattern: str) -> str:
         return chr(_FIRST + len(sets) - 1)
 
     before = ""
-    while text != before:  # from the innermost set
-        before, text = text, _SET.sub(evaluate, text)
+    try:
+        while text != before:  # from the innermost set
+            before, text = text, _SET.sub(evaluate, text)
+    except re.error as error:
+        raise ValueError(str(error)) from error
     return re.sub(r"[\U000f0000-\U000fffff]", lambda m: f"[{sets[ord(m[0]) - _FIRST]}]", text)
 
 

@@ -38,6 +38,7 @@ def test_a_pattern_matches_as_in_spark(pattern: str, matched: set[str]) -> None:
     [
         (r"\p{IsGreek}+", r"\p{IsGreek} is not translated"),
         (r"\h+", "bad escape"),
+        (r"[\h]", "bad escape"),
         ("a(?i)[^b]", "(?i) is not translated: flags hold for a part of it"),
         ("(" * 5_000 + ")" * 5_000, "recursion"),
         ("(a+)+b$", "it takes longer than 2 s"),
