@@ -17,41 +17,17 @@ from sparklag_jobs.broker.maven import find_java
 from sparklag_schemas.text.java_patterns import python_pattern
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-TOPICS = ("orders", "Orders-eu", "ORDERS.us_1", "new-orders", "a", "b", "ab", "abc", "x9",
-          "A1.b-2_c", "returns.dlq", "aaa", "_int", "aB")  # fmt: skip
-PARTS = (
-    *(
-        "o",
-        "r",
-        "orders",
-        "-",
-        "_",
-        r"\.",
-        ".",
-        "^",
-        "$",
-        r"\b",
-        r"\A",
-        r"\z",
-        r"\Z",
-        "|",
-        "(",
-        ")",
-    ),
-    *("(?:", "(?=", "(?!", "(?>", "(?i)", "(?-i)", "(?i:", "(?s)", "(?x) # a", "(?<n>", r"\k<n>"),
-    *("*", "+", "?", "*?", "++", "?+", "{2}", "{1,3}+", r"\d", r"\W", r"\w", r"\S", r"\p{Alpha}"),
-    *(r"\p{IsLowercase}", r"\P{Punct}", r"\pL", r"\p{Lu}", r"\Q.\E", r"\Q-eu", r"\x2D", r"\x{5f}"),
-    *(
-        r"\0141",
-        r"\u0062",
-        "[ab]",
-        "[^a-c]",
-        "[a-z&&[^bc]]",
-        "[ab[x-z]_]",
-        "[a-z&&aeo&&[^e]]",
-        "[]a]",
-    ),
-    *(r"[^\p{Upper}.]", r"[\w&&[^\d]]", r"[\Q.-\E]", "[^a-z&&b]", "[a-c[^A-Z&&B]]", r"[\]\[-]"),
+TOPICS = re.findall(
+    r"\S+", "orders Orders-eu ORDERS.us_1 new-orders a b ab abc x9 A1.b-2_c returns.dlq aaa aB"
+)
+PARTS = re.findall(
+    r"\S+",
+    r"""
+o r orders - _ \. . ^ $ \b \A \z \Z | ( ) (?: (?= (?! (?> (?i) (?-i) (?i: (?s) (?<n> \k<n>
+* + ? *? ++ ?+ {2} {1,3}+ \d \W \w \S \p{Alpha} \p{IsLowercase} \P{Punct} \pL \p{Lu} \Q.\E \Q-eu
+\x2D \x{5f} \0141 \u0062 [ab] [^a-c] [a-z&&[^bc]] [ab[x-z]_] [a-z&&aeo&&[^e]] []a] [^\p{Upper}.]
+[\w&&[^\d]] [\Q.-\E] [^a-z&&b] [a-c[^A-Z&&B]] [\]\[-]
+""",
 )
 
 
