@@ -131,7 +131,7 @@ downloads: $(DEV) java
 	@$(WITH_JAVA) && $(BIN)/python -m scripts.test_downloads
 
 lanes: setup ## What works on Spark 3.5 to 4.3 and on which Kafka: a table, also docs/reference/lanes.md (SPARK_LANES_JAVA_HOME: on another Java)
-	@$(WITH_JAVA) && { $(BIN)/pytest tests/lanes --junitxml=.cache/lanes.xml $(ARGS); status=$$?; \
+	@$(WITH_JAVA) && { $(BIN)/pytest tests/lanes -n 3 --dist loadfile --junitxml=.cache/lanes.xml $(ARGS); status=$$?; \
 	$(BIN)/python -m scripts.lanes_page .cache/lanes.xml; exit $$status; }
 
 faults: setup ## Breaks brokers, networks, drivers and services; a table of what was lost

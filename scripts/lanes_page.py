@@ -58,7 +58,7 @@ Results = Mapping[tuple[str, str, str], bool]
 """By `Spark` or `Kafka`, feature and version: whether all tests passed."""
 
 
-def versions(of: str, feature: str) -> list[str]:
+def versions_with(of: str, feature: str) -> list[str]:
     """The columns that have the feature."""
     since = FEATURES[of][feature]
     return [column for column in COLUMNS[of] if column >= since]
@@ -95,7 +95,7 @@ def main() -> None:
         (of, each, v)
         for of, named in FEATURES.items()
         for each in named
-        for v in versions(of, each)
+        for v in versions_with(of, each)
     ]
     if all(cell in results for cell in cells):
         PAGE.write_text(text, encoding="utf-8")

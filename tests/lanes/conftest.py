@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scripts.lanes_page import versions
+from scripts.lanes_page import versions_with
 from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
 from sparklag_offsets.errors import CheckpointError
 from sparklag_schemas import Observation
@@ -95,14 +95,12 @@ class Teller:
         restarted = self._more("orders", restarted, 5)
 
         continuous = self._run(process.do("start_continuous", "continuous"))
-        wait_for(
-            lambda: committed(self.folder / "continuous") == {self.topic: continuous.end},
-            "its epoch is committed",
-        )
+        place, end = self.folder / "continuous", {self.topic: continuous.end}
+        wait_for(lambda: committed(place) == end, "its epoch is committed")
         process.do("stop", "continuous")
         self._await_cause(continuous, "terminated")
         real_time = None
-        if self.lane.spark in versions("Spark", "real-time mode"):
+        if self.lane.spark in versions_with("Spark", "real-time mode"):
             sink = self.client.create(f"{self.topic}-sink", 1)
             real_time = self._run(process.do("start_real_time", "real-time", sink))
             self._await_end(real_time)
@@ -110,7 +108,7 @@ class Teller:
             self._await_cause(real_time, "terminated")
 
         second_format = None
-        if self.lane.spark in versions("Spark", "checkpoint, offset log v2"):
+        if self.lane.spark in versions_with("Spark", "checkpoint, offset log v2"):
             process.do("configure", *SECOND_FORMAT)
             second_format = self._start("orders-v2")
             process.do("stop", "orders-v2")
@@ -210,7 +208,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark = item.get_closest_marker("feature")
         if mark is not None:
             item.user_properties.append(mark.args)
-            if item.name.partition("[")[2].rstrip("]") not in versions(*mark.args):
+            if item.name.partition("[")[2].rstrip("]") not in versions_with(*mark.args):
                 items.remove(item)
 
 

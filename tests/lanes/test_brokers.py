@@ -18,8 +18,6 @@ from tests.waiting import wait_for
 from tests.zookeeper_kafka import OLDEST_VERSION, ZooKeeperKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
-
-
 Broker = LocalKafka | ZooKeeperKafka
 
 

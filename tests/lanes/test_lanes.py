@@ -14,9 +14,9 @@ from tests.listener.driver_process import OUR_NOISE
 
 # The first time on a machine, a lane's Spark is downloaded.
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark.append(pytest.mark.feature("Spark", "listener"))
 
 
-@pytest.mark.feature("Spark", "listener")
 def test_the_driver_is_on_the_lanes_spark_and_ends_well(story: LaneStory) -> None:
     assert story.versions["spark"] == story.lane.spark
     assert story.exit_code == 0
@@ -29,12 +29,10 @@ def test_the_session_was_observed_before_the_driver_did_it(story: LaneStory) -> 
     assert story.versions["automatic"] == "listener"
 
 
-@pytest.mark.feature("Spark", "listener")
 def test_progress_is_passed_as_text(story: LaneStory) -> None:
     assert "Proxy" in story.versions["listener"]
 
 
-@pytest.mark.feature("Spark", "listener")
 def test_a_querys_life_arrives_whole_and_in_order(story: LaneStory) -> None:
     causes = [observation.cause for observation in story.of(story.first)]
     assert causes[0] == "started"
@@ -58,7 +56,6 @@ def test_every_observation_has_what_the_query_reads_and_its_checkpoint(story: La
         assert observation.checkpoint_location == f"file:{story.folder / 'orders'}"
 
 
-@pytest.mark.feature("Spark", "listener")
 def test_every_position_is_what_the_checkpoint_reports_of_the_same_batch(story: LaneStory) -> None:
     batches = set()
     for observation in story.observations[story.first.query_id]:
@@ -77,7 +74,6 @@ def test_every_position_is_what_the_checkpoint_reports_of_the_same_batch(story: 
     assert len(set(range(max(batches))) - batches) <= 1
 
 
-@pytest.mark.feature("Spark", "listener")
 def test_a_restart_without_data_remains_where_the_last_run_ended(story: LaneStory) -> None:
     received = story.of(story.restarted)
     assert story.restarted.query_id == story.first.query_id
@@ -95,7 +91,6 @@ def position_of_progress(received: Sequence[Observation]) -> int:
     return next(number for number, each in enumerate(received) if each.cause == "progress")
 
 
-@pytest.mark.feature("Spark", "listener")
 def test_a_restarted_query_goes_on_after_its_last_batch(story: LaneStory) -> None:
     batches = [each for each in story.of(story.restarted) if each.cause == "progress"]
     last = story.of(story.first)[-1].batch_id
@@ -105,7 +100,6 @@ def test_a_restarted_query_goes_on_after_its_last_batch(story: LaneStory) -> Non
     assert {story.topic: story.restarted.end} in reached
 
 
-@pytest.mark.feature("Spark", "listener")
 def test_a_query_that_does_nothing_is_still_reported_to_run(story: LaneStory) -> None:
     received = story.of(story.restarted)
     refreshed = [
@@ -115,14 +109,12 @@ def test_a_query_that_does_nothing_is_still_reported_to_run(story: LaneStory) ->
     assert refreshed[-1].sources[0].processed == {story.topic: story.first.end}
 
 
-@pytest.mark.feature("Spark", "listener")
 def test_a_failed_query_reports_why(story: LaneStory) -> None:
     observations = story.of(story.failing)
     assert observations[-1].cause == "terminated"
     assert "this batch breaks" in (observations[-1].exception or "")
 
 
-@pytest.mark.feature("Spark", "listener")
 def test_what_the_listener_bus_does_not_bring_is_detected_all_the_same(story: LaneStory) -> None:
     received = story.of(story.deaf)
     assert received[-1].cause == "terminated"
@@ -151,7 +143,6 @@ def test_a_batch_knows_its_query_and_its_ranges(story: LaneStory) -> None:
     assert source.isolation_level == "read_committed"
 
 
-@pytest.mark.feature("Spark", "listener")
 def test_nothing_failed_and_nothing_was_dropped(story: LaneStory) -> None:
     for stats in (story.stats, story.polled_stats):
         counts = {name: stats[name] for name in ("dropped", "failed", "queued", "last_error")}

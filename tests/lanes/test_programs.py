@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparklag_jobs.broker.child_process import ChildProcess
 from tests.child_processes import run_to_end
 from tests.document_blocks import command_in, items
-from tests.end_to_end import START_S, Topics, answer, lag_by_partition, lag_of, reports, service
+from tests.end_to_end import START_S, Topics, reports, service
 from tests.lanes.driver_process import running
 from tests.lanes.lanes import Lane
 from tests.listener.connect_server import ConnectServer
@@ -38,17 +39,12 @@ def orders():
 
 @pytest.mark.feature("Spark", "Spark Connect")
 def test_a_connect_clients_query_is_observed(
-    lane: Lane,
-    second_client: SecondClient,
-    topic_name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    lane: Lane, topics: Topics, second_client: SecondClient, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    topic = second_client.create(topic_name, 2)
-    second_client.produce(topic, [b"%d" % number for number in range(20)])
-    published = OffsetsTopic(second_client, f"{topic}-offsets")
-    place = (second_client.bootstrap_servers, topic, published.name, tmp_path)
-    end = {topic: second_client.end_offsets(topic)}
+    topics.order(20)
+    published = OffsetsTopic(second_client, topics.environment["SPARKLAG_OFFSETS_TOPIC"])
+    place = (second_client.bootstrap_servers, topics.orders, published.name, tmp_path)
+    end = {topics.orders: topics.ends()}
     with ConnectServer(tmp_path / "server.log", lane.python(), lane.environment()) as server:
         monkeypatch.setenv("SPARK_REMOTE", f"sc://127.0.0.1:{server.port}")
         with running(lane, *place) as client:
@@ -68,28 +64,22 @@ def test_a_flow_of_a_pipeline_has_its_name_and_lag(
 ) -> None:
     topics.order(70)
     (spec,) = [item.code for item in items() if item.page == _PAGE and item.language == "yaml"]
-    storage = tmp_path / "storage"
-    spec = spec.replace("s3://bucket/shop", storage.as_uri())
-    (tmp_path / "spark-pipeline.yml").write_text(
-        spec.replace("broker:9092", kafka.bootstrap_servers)
-    )
-    (tmp_path / "transformations").mkdir()
-    flow = _FLOW.format(servers=kafka.bootstrap_servers, topic=topics.orders)
-    (tmp_path / "transformations" / "orders.py").write_text(flow)
+    servers, flows = kafka.bootstrap_servers, tmp_path / "transformations"
+    spec = spec.replace("s3://bucket/shop", tmp_path.as_uri()).replace("broker:9092", servers)
+    (tmp_path / "spark-pipeline.yml").write_text(spec)
+    flows.mkdir()
+    (flows / "orders.py").write_text(_FLOW.format(servers=servers, topic=topics.orders))
     jars = lane.run("from tests.lanes.connector import *; print(*connector_jars(), sep=',')")
     environment = lane.environment() | pyspark_environment("--jars", jars.strip())
     environment["PATH"] = f"{lane.python().parent}:{environment['PATH']}"
     environment["SPARKLAG_OFFSETS_TOPIC"] = topics.environment["SPARKLAG_OFFSETS_TOPIC"]
-    command = ["bash", "-c", command_in(_PAGE, "spark-pipelines")]
-    log = tmp_path / "log"
-    run_to_end(
-        ChildProcess("it", command, log_path=log, environment=environment, directory=tmp_path),
-        _END_S,
-    )
+    command = ("bash", "-c", command_in(_PAGE, "spark-pipelines"))
+    place: Any = {"log_path": tmp_path / "log", "directory": tmp_path}
+    run_to_end(ChildProcess("it", command, environment=environment, **place), _END_S)
     topics.order(35)
     assert_lag_of_flow("connect", topics, kafka, tmp_path)
     unobserved = Topics(second_client)
-    unobserved.environment["SPARKLAG_CHECKPOINTS__LOCATIONS"] = f"{storage}/_checkpoints/*/*/*/*/*"
+    unobserved.environment["SPARKLAG_CHECKPOINTS__LOCATIONS"] = f"{tmp_path}/_checkpoints/*/*/*/*/*"
     unobserved.orders = topics.orders
     assert_lag_of_flow("checkpoint", unobserved, kafka, tmp_path)
 
@@ -97,6 +87,4 @@ def test_a_flow_of_a_pipeline_has_its_name_and_lag(
 def assert_lag_of_flow(origin: str, topics: Topics, kafka: LocalKafka, folder: Path) -> None:
     name = "spark_catalog.default.orders"
     with service(topics, kafka, folder / f"{origin}.log") as url:
-        known = partial(reports, url, name, total_lag=35, origin=origin)
-        wait_for(known, f"the flow is known: {answer(url + '/lag')}", START_S)
-        assert sum(lag_by_partition(lag_of(url, name)).values()) == 35
+        wait_for(partial(reports, url, name, total_lag=35, origin=origin), "it is known", START_S)
