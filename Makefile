@@ -32,6 +32,8 @@ export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 QUICK := not (kafka or spark or packaging or simulation or slow or soak or containers)
 REAL := (kafka or spark or packaging or simulation) and not (slow or soak or containers)
 SLOW := slow and not (soak or containers)
+# The Make of macOS, 3.81, does not have the option.
+SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 # More processes than cores: tests on real parts wait as much as they work.
 WORKERS := -n 4 --dist loadfile --no-loadscope-reorder --durations=60
 
@@ -78,7 +80,7 @@ demo: ## Broker, producer, PySpark queries and service here; the page with their
 
 CHECKS := unit-service unit-others types page lint
 check: $(DEV) ## Lint, format, types, tests that need nothing else: what CI runs first
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(CHECKS)
+	@$(MAKE) --no-print-directory --jobs=3 $(SYNC) $(CHECKS)
 
 lint: $(DEV) ## Ruff, the format, and the words of docstrings and names
 	$(BIN)/ruff check .
@@ -104,7 +106,7 @@ unit-others: $(DEV)
 	$(BIN)/pytest -m "$(QUICK)" -q --ignore=tests/service
 
 test: $(DEV) java ## `check`, then the tests on a real broker, real Spark and the built wheel: 15 minutes
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target downloads $(CHECKS)
+	@$(MAKE) --no-print-directory --jobs=4 $(SYNC) downloads $(CHECKS)
 	@$(WITH_JAVA) && $(BIN)/pytest -m "$(REAL)" $(WORKERS) $(ARGS)
 
 test-all: test ## `test`, then `slow`: 50 minutes

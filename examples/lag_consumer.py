@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import signal
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
@@ -29,6 +28,7 @@ from sparklag_schemas import (
     Settings,
     load_settings,
 )
+from sparklag_schemas.runtime.tasks import call_on_signals
 
 # Of a member that was killed or cut off: then the others get its partitions.
 SESSION_TIMEOUT_MS = 10_000
@@ -105,8 +105,7 @@ class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
         """Until SIGTERM or Ctrl-C; then leave the group, so that others take over at once."""
         running = asyncio.current_task()
         assert running is not None
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._stop, running)
+        call_on_signals(lambda _: self._stop(running))
         try:
             self._consumer.subscribe([self._topic], listener=self)
             await self._consumer.start()

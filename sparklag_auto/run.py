@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,9 +44,13 @@ def main() -> int:
         return 0 if command else 2
     environ = {**os.environ, "SPARKLAG_AUTO": "1"}
     _warn_without_hook(command, environ)
-    if PurePath(command[0]).name == "spark-submit":
+    if PurePath(command[0]).name.removesuffix(".cmd") == "spark-submit":
         command[1:1] = _IN_CLUSTER
     try:
+        if os.name == "nt":  # exec would not wait there, and runs no .cmd
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it too
+            command[0] = shutil.which(command[0]) or command[0]
+            return subprocess.run(command, env=environ, check=False).returncode
         os.execvpe(command[0], command, environ)
     except OSError as error:
         sys.stderr.write(f"sparklag-run: {command[0]} cannot be run: {error.strerror}\n")
@@ -54,7 +59,7 @@ def main() -> int:
 
 def _warn_without_hook(command: Sequence[str], environ: Mapping[str, str]) -> None:
     """Warn where the driver's Python is known and lacks sparklag: nothing would be observed."""
-    name = PurePath(command[0]).name
+    name = PurePath(command[0]).name.removesuffix(".cmd")
     if name in ("spark-submit", "pyspark", "spark-pipelines"):
         python = environ.get("PYSPARK_DRIVER_PYTHON") or environ.get("PYSPARK_PYTHON") or "python3"
     elif name.startswith("python"):
@@ -71,5 +76,5 @@ def _warn_without_hook(command: Sequence[str], environ: Mapping[str, str]) -> No
     if done.returncode == 3:
         sys.stderr.write(
             f"sparklag-run: {path} has no sparklag, so its sessions are not observed:"
-            f" {path} -m pip install sparklag\n"
+            f" {path} -m pip install sparklag (in a clone: {path} -m pip install .)\n"
         )

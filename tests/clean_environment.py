@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -49,5 +50,10 @@ class Environment:
         # Everything that it asks for is in the lock.
         succeed(self._uv, "pip", "check", "--python", self.python)
 
-    def _install(self, *arguments: str | Path) -> None:
-        succeed(self._uv, "pip", "install", "-q", "--python", self.python, *arguments)
+    def pip(self, command: str, folder: Path) -> None:
+        """Run a `pip install` that the reader of a page or message would, with locked versions."""
+        locked = ("-c", ROOT / "requirements/service.txt", "-b", ROOT / "requirements/build.txt")
+        self._install(*locked, *shlex.split(command)[2:], cwd=folder)
+
+    def _install(self, *arguments: str | Path, cwd: Path | None = None) -> None:
+        succeed(self._uv, "pip", "install", "-q", "--python", self.python, *arguments, cwd=cwd)

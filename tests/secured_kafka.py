@@ -18,7 +18,7 @@ _USERS: Final = ("sparklag", "stranger", "admin")
 
 
 class ScramKafka(LocalKafka):
-    def __init__(self) -> None:
+    def __init__(self, **properties: str) -> None:
         super().__init__(
             security_protocol="SASL_PLAINTEXT",
             scram_users=dict.fromkeys(_USERS, _PASSWORD),
@@ -26,8 +26,26 @@ class ScramKafka(LocalKafka):
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 # The internal listener knows no users: who comes by it may do all.
                 "super.users": "User:ANONYMOUS",
+                **properties,
             },
         )
+
+
+class ExpiringKafka(ScramKafka):
+    """Ends sessions that are older than `session_s`, and logs it. User `sparklag` may do all."""
+
+    def __init__(self, session_s: float) -> None:
+        lifetime = {"connections.max.reauth.ms": str(round(session_s * 1000))}
+        super().__init__(**lifetime, **{"super.users": "User:ANONYMOUS;User:sparklag"})
+
+    def expired_sessions(self) -> int:
+        return self.log_path.read_text().count("Disconnecting expired channel")
+
+    def _write_configuration(self) -> Path:
+        path = super()._write_configuration()
+        with (self.directory / "log4j2.properties").open("a") as file:
+            file.write("logger.a.name = kafka.network.Processor\nlogger.a.level = DEBUG\n")
+        return path
 
 
 class TlsKafka(LocalKafka):

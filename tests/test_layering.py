@@ -45,6 +45,12 @@ PACKAGES = (
 """The lower ones first."""
 
 
+@pytest.mark.parametrize("package", [*PACKAGES[:-1], "sparklag", "sparklag_auto"])
+def test_all_but_the_jobs_are_imported_without_what_windows_lacks(package: str) -> None:
+    program = f"import tests.platforms.without_unix\n{IMPORT_AND_TELL}"
+    succeed(sys.executable, "-c", program, package, "every module")
+
+
 @pytest.mark.parametrize("package", PACKAGES[:3])
 def test_a_package_imports_none_above_it(package: str) -> None:
     loaded = imported_by(package, every_module=True)

@@ -9,17 +9,16 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import SaslAuthenticationFailed, UnsupportedSaslMechanismError
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.metadata import MetadataRequest
 
+from sparklag_kafka.connection import OwnClientId, open_connection
 from sparklag_kafka.errors import KAFKA_FAILURES, UntrustedBroker, error_text
 from sparklag_schemas.errors import RegistryError, SettingsError
 from sparklag_schemas.settings import ClusterAccess, KafkaSettings
-from sparklag_schemas.settings.section import check_addresses
+from sparklag_schemas.settings.addresses import joined
 from sparklag_schemas.text.printable import printable
-from sparklag_schemas.text.redaction import redact
 
 _log = logging.getLogger("sparklag.kafka")
 _PROBE_TIMEOUT_S = 5.0
@@ -39,7 +38,7 @@ class TrustedBrokers:
         kafka = access.kafka
         shows_itself = kafka.security_protocol == "SASL_SSL" and kafka.ssl_check_hostname
         self._any = shows_itself or not kafka.security_protocol.startswith("SASL")
-        self._hosts = {host.lower() for host, _, _ in collect_hosts(access.bootstrap_servers)}
+        self._hosts = {host.lower() for host, _ in access.addresses}
         self._patterns = [pattern.lower() for pattern in kafka.trusted_brokers]
 
     def require(self, host: str) -> None:
@@ -78,22 +77,14 @@ def client_options(access: ClusterAccess) -> dict[str, Any]:
 
     Raises SettingsError for malformed addresses, and for unusable TLS files.
     """
-    return {"bootstrap_servers": access.bootstrap_servers, **connection_options(access)}
+    return {"bootstrap_servers": joined(access.addresses), **connection_options(access)}
 
 
 def connection_options(access: ClusterAccess) -> dict[str, Any]:
-    """The options of `client_options` without the addresses: for aiokafka's `create_conn`."""
-    try:
-        check_addresses(access.bootstrap_servers)
-        collect_hosts(access.bootstrap_servers)
-    except ValueError as error:
-        shown = redact(access.bootstrap_servers)
-        raise SettingsError(
-            f"bootstrap_servers = {shown!r}: takes host:port, several with commas"
-        ) from error
+    """The options of `client_options` without the addresses: for `open_connection`."""
     kafka = access.kafka
     options: dict[str, Any] = {
-        "client_id": kafka.client_id,
+        "client_id": OwnClientId(kafka.client_id),
         "request_timeout_ms": int(kafka.request_timeout_s * 1000),
         "security_protocol": kafka.security_protocol,
     }
@@ -130,16 +121,16 @@ async def connection_problem(access: ClusterAccess) -> str | None:
     causes = []
     options = connection_options(access)
     options["request_timeout_ms"] = int(_PROBE_TIMEOUT_S * 1000)
-    for host, port, _ in collect_hosts(access.bootstrap_servers):
+    for address in access.addresses:
         try:
-            connection = await create_conn(host, port, **options)
+            connection = await open_connection(*address, **options)
             try:
                 # A broker answers this request only after authentication.
                 await connection.send(MetadataRequest([]))
             finally:
                 connection.close()
         except KAFKA_FAILURES as error:
-            causes.append(f"{host}:{port}: {_cause(error, access.kafka)}")
+            causes.append(f"{joined([address])}: {_cause(error, access.kafka)}")
         else:
             return None
     return "; ".join(causes)

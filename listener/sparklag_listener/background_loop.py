@@ -33,7 +33,8 @@ class BackgroundLoop:
     """
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        # Windows' own loop has no `add_reader`, which psycopg needs.
+        self._loop = asyncio.SelectorEventLoop()
         self._loop.set_default_executor(DaemonThreads())
         self._stopping = asyncio.Event()
         # A call while the loop stops would never run. Reentrant: a signal handler may close.

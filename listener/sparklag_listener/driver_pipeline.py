@@ -37,6 +37,7 @@ from sparklag_schemas import (
     Origin,
     ResolvedSettings,
     Settings,
+    SettingsError,
 )
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.topics import own_topic_names
@@ -127,6 +128,8 @@ class DriverPipeline:
         loop = asyncio.get_running_loop()
         self._resolved: asyncio.Future[ResolvedSettings] = loop.create_future()
         """Done once the brokers are known."""
+        self._unresolved: set[str] = set()
+        """Why they are not, as logged."""
         if settings.bootstrap_servers:
             self._resolved.set_result(settings.resolved())
 
@@ -331,13 +334,18 @@ class DriverPipeline:
     def _resolve(self, observation: Observation) -> None:
         if self._resolved.done():
             return
+        problem = NO_BROKERS
         for source in observation.sources:
             if source.bootstrap_servers:
-                self._resolved.set_result(self._settings.resolved(source.bootstrap_servers))
-                return
-        if self._stats.last_error != NO_BROKERS:
-            self._stats.fail(NO_BROKERS)
-            _log.warning("sparklag: nothing is published yet: %s", NO_BROKERS)
+                try:
+                    self._resolved.set_result(self._settings.resolved(source.bootstrap_servers))
+                    return
+                except SettingsError as error:
+                    problem = f"option kafka.bootstrap.servers of a query: {error}"
+        if problem not in self._unresolved:
+            self._unresolved.add(problem)
+            self._stats.fail(problem)
+            _log.warning("sparklag: nothing is published yet: %s", problem)
 
     async def _publish(self, sink: Sink) -> None:
         # Shielded: a cancelled `_publish` must not cancel the future.

@@ -31,6 +31,7 @@ from sparklag_listener.lag import EmbeddedService
 from sparklag_offsets.store import open_store
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.avro.formats import MessageFormats
+from sparklag_schemas.errors import install_command
 from sparklag_schemas.text.locations import shown_url
 
 Method = Literal["listener", "connect", "poll"]
@@ -226,6 +227,6 @@ def _embedded_service() -> EmbeddedService:
         from sparklag_service import server
     except ModuleNotFoundError as error:
         raise MissingService(
-            f"embedded=True needs {error.name}: pip install 'sparklag[service]'"
+            f"embedded=True needs {error.name}: {install_command('service')}"
         ) from error
     return server.EmbeddedService()

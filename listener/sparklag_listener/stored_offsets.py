@@ -26,6 +26,7 @@ from sparklag_offsets.restore.restoration import (
 from sparklag_offsets.store import open_store
 from sparklag_offsets.topic_ids import TopicIds
 from sparklag_schemas import Settings, load_settings
+from sparklag_schemas.errors import install_command
 from sparklag_schemas.timestamps import datetime_ms, epoch_ms, timestamp_ms
 
 if TYPE_CHECKING:
@@ -196,8 +197,8 @@ def _sql() -> ModuleType:
         from sparklag_offsets.store.sql import transaction
     except ModuleNotFoundError as error:
         raise UnusableStore(
-            f"an offset store needs {error.name}: pip install 'sparklag[sqlite]', or 'postgresql',"
-            " 'mysql'"
+            f"an offset store needs {error.name}, of sqlite, postgresql or mysql:"
+            f" {install_command('sqlite')}"
         ) from error
     return transaction
 

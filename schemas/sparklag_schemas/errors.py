@@ -81,6 +81,11 @@ class MissingPackage(SparklagError):
     """A package is not installed; the text names it and the extra that installs it."""
 
 
+def install_command(extra: str) -> str:
+    """How to install an extra: where sparklag is installed or an index has it, and in a clone."""
+    return f"pip install 'sparklag[{extra}]' (in a clone: pip install '.[{extra}]')"
+
+
 class RegistryError(SparklagError):
     """The schema registry failed; the text names its address and the cause."""
 

@@ -19,9 +19,10 @@ def main() -> None:
     try:
         from sparklag_service.cli import run
     except ModuleNotFoundError as error:
-        sys.stderr.write(
-            f"sparklag: the command line needs {error.name}: pip install 'sparklag[service]'\n"
-        )
+        from sparklag_schemas.errors import install_command
+
+        command = install_command("service")
+        sys.stderr.write(f"sparklag: the command line needs {error.name}: {command}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import gc
 import logging
-import signal
+import os
 import socket
 from collections.abc import Collection, Coroutine
 from functools import partial
@@ -16,7 +16,7 @@ from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import LagEvent, Observation, ResolvedSettings, Settings, SettingsError
 from sparklag_schemas.runtime.garbage_collection import SurvivorsFrozen
 from sparklag_schemas.runtime.queue import NewestQueue
-from sparklag_schemas.runtime.tasks import ending_signals, run_in_layers
+from sparklag_schemas.runtime.tasks import call_on_signals, run_in_layers
 from sparklag_service.errors import PortInUse, ServiceError
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes.in_process import DriverStats, InProcessIntake
@@ -137,11 +137,9 @@ def end_by_signals(http: HttpServer) -> None:
     """End `http` on SIGINT and SIGTERM. Call this before anything starts that must be drained.
     uvicorn raises the signals again as it ends: without this handler they would kill the
     process."""
-    loop = asyncio.get_running_loop()
-    for number in ending_signals(signal.SIGINT):
-        # uvicorn gets the signal as well. `handle_exit` would count as a second Ctrl-C, and cut off
-        # open requests.
-        loop.add_signal_handler(number, setattr, http, "should_exit", True)
+    # uvicorn gets the signal as well. `handle_exit` would count as a second Ctrl-C, and cut off
+    # open requests.
+    call_on_signals(lambda _: setattr(http, "should_exit", True))
 
 
 def _pushing(state: InstanceState, traces: PublishedTraces) -> list[Coroutine[Any, Any, None]]:
@@ -167,7 +165,8 @@ def bind(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if os.name == "posix":  # Windows would let two processes share the port
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
         listening.listen()

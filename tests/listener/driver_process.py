@@ -37,6 +37,11 @@ OUR_NOISE = (
 _ROOT: Final = Path(__file__).parents[2]
 PYTHON: Final = (sys.executable, "-m", "tests.listener.drivers.ending")
 PROMPT: Final = (sys.executable, "-i", *PYTHON[1:])
+WITHOUT_UNIX: Final = (
+    *(sys.executable, "-c"),
+    "import runpy, sparklag_jobs.broker.maven, tests.platforms.without_unix\n"  # first: it locks
+    f"runpy.run_module({PYTHON[-1]!r}, run_name='__main__', alter_sys=True)",
+)
 
 
 def spark_submit() -> tuple[str, ...]:

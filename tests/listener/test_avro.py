@@ -11,6 +11,7 @@ import pytest
 
 from sparklag_schemas import Observation, RegistrySettings
 from sparklag_schemas.avro.schema import declared
+from sparklag_schemas.errors import install_command
 from tests.listener.test_publishing import publishing
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
@@ -74,5 +75,5 @@ async def test_observations_wait_for_the_registry_and_then_go_out_in_avro(
 def test_what_is_missing_is_named_with_how_to_get_it() -> None:
     done = run_script(WITHOUT_AVRO)
     assert done.lines == [
-        "registry.url is set, and httpx is missing: pip install 'sparklag[avro]'"
+        f"registry.url is set, and httpx is missing: {install_command('avro')}"
     ], done.errors

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end import Topics, answer, service
-from tests.listener.driver_process import PROMPT, PYTHON, DriverProcess, spark_submit
+from tests.listener.driver_process import PROMPT, PYTHON, WITHOUT_UNIX, DriverProcess, spark_submit
 from tests.listener.offsets_topic import in_order
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
@@ -53,6 +53,7 @@ ENDS = [
 OTHERS = [
     # Its input ends, as a prompt's does at Ctrl-D.
     End("returns", 0, "FINISHED", EXITED, program=lambda: PROMPT),
+    End("stops_spark_then_closes", 0, "FINISHED", STOPPED, program=lambda: WITHOUT_UNIX),
     # The last events are on their way to the listener when the driver ends.
     End(
         *("returns_where_no_thread_can_be_started_any_more", 0, "FINISHED"), "the query was stopped"

@@ -149,6 +149,19 @@ async def test_without_brokers_it_logs_once_and_goes_on(caplog: pytest.LogCaptur
     assert "closed with 2 observations" in lines[1]
 
 
+async def test_brokers_that_the_settings_contradict_are_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = SourcePosition(source=0, topics=["orders"], bootstrap_servers="SSL://broker:9092")
+    sink = Taken()
+    async with running(sink, lambda query_id: QueryDescription((source,))) as pipeline:
+        await receive(pipeline, STARTED, PROGRESS)
+        assert (sink.observations, pipeline.stats().queued) == ([], 2)
+        (line,) = [each for each in logged(caplog) if "kafka.bootstrap.servers" in each]
+        assert "'SSL://broker:9092': contradicts kafka.security_protocol = 'PLAINTEXT'" in line
+        pipeline.drop_remaining()
+
+
 async def test_a_malformed_event_is_counted_and_skipped(
     sink: Taken, pipeline: DriverPipeline, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -45,7 +45,7 @@ def test_every_variable_on_the_page_of_settings_sets_the_setting_beside_it() -> 
         if isinstance(value, dict) or setting == "accepted_signing_keys":  # it needs another
             continue
         if value == "":  # which cannot be set
-            value = "first"
+            value = "first:1"
         text = "first" if value == [] and setting != "metrics.compat" else value
         changed = load_settings(environ={variable: text if isinstance(text, str) else default})
         got = changed

@@ -56,8 +56,18 @@ def test_a_python_without_sparklag_is_named_with_what_to_do(tmp_path: Path) -> N
     assert (done.returncode, done.stdout) == (0, "runs\n")
     assert done.stderr == (
         f"sparklag-run: {python} has no sparklag, so its sessions are not observed:"
-        f" {python} -m pip install sparklag\n"
+        f" {python} -m pip install sparklag (in a clone: {python} -m pip install .)\n"
     )
+
+
+def test_on_windows_it_waits_for_the_command_which_may_be_a_script(tmp_path: Path) -> None:
+    submit = tmp_path / "spark-submit.cmd"
+    submit.write_text('#!/bin/sh\necho "$1"; exit 7\n')
+    submit.chmod(0o755)
+    main = "import os, sys; from sparklag_auto.run import main; os.name = 'nt'; sys.exit(main())"
+    done = run_program(sys.executable, "-c", main, str(submit), PYSPARK_PYTHON=sys.executable)
+    option = "--conf=spark.kubernetes.driverEnv.SPARKLAG_AUTO=1\n"
+    assert (done.returncode, done.stdout, done.stderr) == (7, option, "")
 
 
 def test_without_a_command_it_shows_how_it_is_used() -> None:

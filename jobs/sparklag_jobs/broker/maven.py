@@ -24,6 +24,7 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from sparklag_jobs.errors import DownloadFailed, JavaMissing
+from sparklag_schemas.errors import install_command
 
 KAFKA_VERSION: Final = "4.4.0"
 
@@ -286,7 +287,7 @@ def _pyspark() -> ModuleType:
     try:
         import pyspark
     except ImportError as error:
-        raise DownloadFailed("pyspark is not installed: pip install 'sparklag[demo]'") from error
+        raise DownloadFailed(f"pyspark is not installed: {install_command('demo')}") from error
     return pyspark
 
 

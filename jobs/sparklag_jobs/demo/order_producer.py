@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import random
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -35,7 +34,7 @@ from sparklag_jobs.errors import PipelineError
 from sparklag_kafka.access import client_options, quiet_client_logs
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas.errors import SparklagError
-from sparklag_schemas.runtime.tasks import ending_signals
+from sparklag_schemas.runtime.tasks import call_on_signals
 from sparklag_schemas.settings import ClusterAccess, load_settings
 from sparklag_schemas.timestamps import epoch_ms
 
@@ -54,8 +53,7 @@ async def produce(arguments: argparse.Namespace) -> None:
     missing topic may not be created. Later it waits for a broker that does not respond.
     """
     stop = asyncio.Event()
-    for number in ending_signals(signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    call_on_signals(lambda _: stop.set())
     kafka = msgspec.structs.replace(load_settings().kafka, client_id="order-producer")
     bootstrap_servers = arguments.bootstrap_servers
     streams = [

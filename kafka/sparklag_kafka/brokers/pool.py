@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
-from aiokafka.conn import CloseReason, collect_hosts, create_conn
+from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaConnectionError
 
 from sparklag_kafka.access import (
@@ -14,10 +15,12 @@ from sparklag_kafka.access import (
     connection_options,
     connection_problem,
 )
+from sparklag_kafka.connection import first_result, open_connection
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_kafka.protocol.encoding import Versions
 from sparklag_kafka.protocol.metadata import Address, MetadataRequest, TopicMetadata
 from sparklag_schemas import ClusterAccess
+from sparklag_schemas.settings.addresses import joined
 
 _CLOSE_TIMEOUT_S: Final = 1.0
 _MAX_IDLE_MS: Final = 540_000
@@ -53,7 +56,7 @@ class BrokerConnection:
                 self._connection = None
                 self._require_open()
                 self._trusted.require(self.address[0])
-                connection = await create_conn(*self.address, **self._options)
+                connection = await open_connection(*self.address, **self._options)
                 if self._closed:
                     connection.close(reason=CloseReason.SHUTDOWN)
                 self._require_open()
@@ -89,8 +92,7 @@ class BrokerConnection:
 
     def _require_open(self) -> None:
         if self._closed:
-            host, port = self.address
-            raise KafkaConnectionError(f"the connection to {host}:{port} was closed")
+            raise KafkaConnectionError(f"the connection to {joined([self.address])} was closed")
 
 
 _HEDGE_S: Final = 1.0
@@ -111,9 +113,7 @@ class BrokerPool:
         self._access = access
         self._options = connection_options(access)
         self._trusted = TrustedBrokers(access)
-        self._seeds: list[Address] = [
-            (host, port) for host, port, _ in collect_hosts(access.bootstrap_servers)
-        ]
+        self._seeds = access.addresses
         self._connections: dict[Address, BrokerConnection] = {}
         self.last_responder: Address | None = None
 
@@ -165,35 +165,14 @@ class BrokerPool:
     async def first_response(self, request: Any, *, from_another: bool = False) -> Any:
         """The first response; the request goes to one more broker each second. None: no broker
         responds."""
-        pending: dict[asyncio.Task[Any], Address] = {}
-        rest = iter(self.connections(from_another=from_another))
+        connections = self.connections(from_another=from_another)
         try:
-            while True:
-                connection = next(rest, None)
-                if connection is not None:
-                    task = asyncio.ensure_future(connection.send(request))
-                    pending[task] = connection.address
-                if not pending:
-                    return None
-                await asyncio.wait(
-                    pending,
-                    timeout=None if connection is None else _HEDGE_S,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                responses = []
-                for task in [each for each in pending if each.done()]:
-                    address = pending.pop(task)
-                    error = task.exception()
-                    if error is None:
-                        responses.append((address, task.result()))
-                    elif not isinstance(error, KAFKA_FAILURES):
-                        raise error
-                if responses:
-                    self.last_responder, response = responses[0]
-                    return response
-        finally:
-            for task in pending:
-                task.cancel()
+            self.last_responder, response = await first_result(
+                (partial(_response_of, connection, request) for connection in connections), _HEDGE_S
+            )
+        except KAFKA_FAILURES:
+            return None
+        return response
 
     async def explain_unreachable(self) -> str:
         """A sentence that no broker responds, with the cause if a new connection shows it."""
@@ -209,3 +188,7 @@ class BrokerPool:
         if connection is None:
             connection = self._connections[address] = self.dedicated(address)
         return connection
+
+
+async def _response_of(connection: BrokerConnection, request: Any) -> tuple[Address, Any]:
+    return connection.address, await connection.send(request)

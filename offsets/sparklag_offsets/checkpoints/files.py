@@ -17,12 +17,14 @@ from sparklag_offsets.checkpoints.offset_log import parse_batch_id
 from sparklag_offsets.errors import CheckpointAway, CheckpointNotFound, MalformedCheckpoint
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):(?=/)")
+_DRIVE: Final = re.compile(r"/*([A-Za-z]:)[/\\]")
 _HADOOP_ALIASES: Final = {"s3a": "s3", "s3n": "s3"}
 LOCAL: Final = ""
 
 
 def normal_location(location: str) -> str:
-    """The normal form, to compare by: `file:/x`, `file:///x/` give `/x`; `s3a://` gives `s3://`.
+    """The normal form, to compare by: `file:/x`, `file:///x/` give `/x`; `s3a://` gives `s3://`;
+    `file:/C:/x` and `C:\\x` give `C:/x`.
 
     Idempotent. No I/O, and no decoding: Spark does not escape either.
     """
@@ -40,7 +42,7 @@ def split_scheme(location: str) -> tuple[str, str]:
     """The scheme as fsspec calls it (LOCAL for a path), and the rest."""
     match = _SCHEME.match(location)
     if match is None:
-        return LOCAL, location
+        return LOCAL, _from_drive(location)
     scheme, rest = match.group(1).lower(), location[match.end() :]
     if scheme in ("file", "local"):
         if rest.startswith("//") and not rest.startswith("///"):
@@ -48,8 +50,12 @@ def split_scheme(location: str) -> tuple[str, str]:
             if host in ("", "localhost"):
                 rest = f"/{path}"
         # One slash: a path that looks like a URL must not be parsed as a URL again.
-        return LOCAL, "/" + rest.lstrip("/")
+        return LOCAL, _from_drive("/" + rest.lstrip("/"))
     return _HADOOP_ALIASES.get(scheme, scheme), rest
+
+
+def _from_drive(path: str) -> str:
+    return path.lstrip("/").replace("\\", "/") if _DRIVE.match(path) else path
 
 
 def fixed_prefix(pattern: str) -> str | None:
@@ -154,7 +160,9 @@ def file_too_long(name: str) -> MalformedCheckpoint:
     )
 
 
-_OPEN_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)  # each is missing on one platform
+_NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_OPEN_FLAGS: Final = os.O_RDONLY | _NO_FOLLOW | _NO_WAIT
 """Opening a pipe would block for ever, and a symbolic link may lead out of the checkpoint."""
 _TIME_RESOLUTION_S: Final = 2.5
 """The coarsest resolution of a file system. A folder listed sooner than this after a change may
@@ -233,11 +241,13 @@ class LocalFiles:
         return Listing(batch_ids, partial(_file_info, folder))
 
     def read(self, name: str) -> bytes:
-        folder = os.path.dirname(name)
+        path, folder = f"{self.location}/{name}", os.path.dirname(name)
         if folder and os.path.islink(f"{self.location}/{folder}"):
             raise FileNotFoundError(name)
+        if not _NO_FOLLOW and os.path.islink(path):
+            raise FileNotFoundError(name)
         try:
-            with open(os.open(f"{self.location}/{name}", _OPEN_FLAGS), "rb") as file:
+            with open(os.open(path, _OPEN_FLAGS), "rb") as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise FileNotFoundError(name)
@@ -275,11 +285,12 @@ def find_local(pattern: str) -> list[str]:
     Raises CheckpointNotFound where the folder before the first `*` is missing, CheckpointAway
     where it may not be listed.
     """
-    root = "" if pattern.startswith("/") else "."
+    drive = pattern[:2] if _DRIVE.match(pattern) else ""
+    root = drive or ("" if pattern.startswith("/") else ".")
 
     def list_folders(folder: str, is_fixed: bool) -> list[str]:
         try:
-            with os.scandir(folder or "/") as entries:
+            with os.scandir(f"{folder}/") as entries:  # "C:" is not the root of the drive
                 return [entry.name for entry in entries if _is_folder(entry)]
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FileNotFoundError(folder) from error
@@ -288,7 +299,7 @@ def find_local(pattern: str) -> list[str]:
                 raise CheckpointAway(f"{pattern}: {folder}: {error.strerror}") from error
             return []
 
-    folders = match_folders(root, pattern, list_folders, pattern)
+    folders = match_folders(root, pattern.removeprefix(drive), list_folders, pattern)
     below = os.path.realpath(fixed_prefix(pattern) or pattern)
     return [
         folder.removeprefix("./")
@@ -311,7 +322,7 @@ def _file_info(folder: str, batch_id: int) -> FileInfo | None:
 def _is_below(location: str, real_prefix: str) -> bool:
     # With all symbolic links resolved.
     real = os.path.realpath(location)
-    return real == real_prefix or real.startswith(real_prefix.rstrip("/") + "/")
+    return real == real_prefix or real.startswith(os.path.join(real_prefix, ""))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

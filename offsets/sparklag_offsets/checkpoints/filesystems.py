@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sparklag_offsets.checkpoints.files import MAX_FILE_BYTES, file_too_long
 from sparklag_offsets.errors import CheckpointAway
+from sparklag_schemas.errors import install_command
 from sparklag_schemas.text.locations import shown_url
 
 _CODES: Final = {
@@ -207,7 +208,7 @@ def _class_of(scheme: str) -> Any:
         if scheme == "hdfs":
             raise CheckpointAway(f"{_HDFS} (pyarrow is not installed)") from error
         extra = _EXTRAS.get(scheme)
-        remedy = f"pip install 'sparklag[{extra}]'" if extra else str(error)
+        remedy = install_command(extra) if extra else str(error)
         raise CheckpointAway(f"{scheme}:// needs a package that is not here: {remedy}") from error
     except ValueError as error:
         raise CheckpointAway(f"there is no kind of store called {scheme}://") from error

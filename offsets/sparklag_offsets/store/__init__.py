@@ -6,6 +6,7 @@ from typing import Final
 
 from sparklag_offsets.errors import UnusableStore
 from sparklag_offsets.store.batch_record import OffsetStore
+from sparklag_schemas.errors import install_command
 from sparklag_schemas.text.locations import shown_url
 
 _EXTRAS: Final = {
@@ -47,5 +48,5 @@ def open_store(url: str, *, create: bool = False) -> OffsetStore:
         # ImportError: psycopg without its C library is installed, and cannot be imported.
         raise UnusableStore(
             f"an offset store at {kind}:// needs {error.name or kind}:"
-            f" pip install 'sparklag[{_EXTRAS[kind]}]'"
+            f" {install_command(_EXTRAS[kind])}"
         ) from error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic
 import msgspec
 
 from sparklag_schemas.codec import JsonDecoder, Message, MessageWriter, encode
-from sparklag_schemas.errors import MalformedMessage, MissingPackage
+from sparklag_schemas.errors import MalformedMessage, MissingPackage, install_command
 from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord
 from sparklag_schemas.messages.observation import Observation
 from sparklag_schemas.settings import Settings
@@ -65,7 +65,7 @@ class MessageFormats:
             except ImportError as missing:
                 raise MissingPackage(
                     f"registry.url is set, and {missing.name or missing} is missing:"
-                    " pip install 'sparklag[avro]'"
+                    f" {install_command('avro')}"
                 ) from missing
             self._avro = AvroForm(settings.registry)
 

@@ -17,6 +17,16 @@ def ending_signals(*from_terminal: signal.Signals) -> list[signal.Signals]:
     return [signal.SIGTERM, *heeded]
 
 
+def call_on_signals(callback: Callable[[int], object]) -> None:
+    """Call `callback` with the signal's number in the running loop, on SIGTERM and SIGINT."""
+    loop = asyncio.get_running_loop()
+    for each in ending_signals(signal.SIGINT):
+        try:
+            loop.add_signal_handler(each, callback, each)
+        except NotImplementedError:  # on Windows
+            signal.signal(each, lambda number, _: loop.call_soon_threadsafe(callback, number))
+
+
 _log = logging.getLogger("sparklag.schemas")
 _SLICE_S: Final = 0.005
 """The time for which one task may block the loop."""

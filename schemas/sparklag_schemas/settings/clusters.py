@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from sparklag_schemas.settings import ClusterAccess, Settings
+from sparklag_schemas.settings.addresses import address_keys
 
 
 class NamePatterns:
@@ -39,9 +40,9 @@ class ClusterNames:
         self._by_address: dict[str, str] = {}
         for alias, cluster in settings.clusters.items():
             listed = f"{cluster.bootstrap_servers},{cluster.addresses}"
-            self._by_address.update(dict.fromkeys(_addresses(listed), alias))
+            self._by_address.update(dict.fromkeys(address_keys(listed), alias))
         listed = f"{home},{settings.addresses}"
-        self._by_address.update(dict.fromkeys(_addresses(listed), settings.cluster))
+        self._by_address.update(dict.fromkeys(address_keys(listed), settings.cluster))
 
     def alias_of(self, bootstrap_servers: str | None, reported: str) -> str | None:
         """The alias of the cluster behind `bootstrap_servers`. Where no setting has one of the
@@ -71,7 +72,7 @@ class ClusterNames:
         return access if access is not None and access.bootstrap_servers else None
 
     def _aliases_of(self, bootstrap_servers: str | None) -> set[str]:
-        named = (self._by_address.get(address) for address in _addresses(bootstrap_servers or ""))
+        named = (self._by_address.get(address) for address in address_keys(bootstrap_servers or ""))
         return {alias for alias in named if alias is not None}
 
 
@@ -80,9 +81,3 @@ def access_by_address(settings: Settings, bootstrap_servers: str) -> ClusterAcce
     alias = ClusterNames(settings).alias_of(bootstrap_servers, settings.cluster)
     other = settings.clusters.get(alias) if alias is not None else None
     return ClusterAccess(bootstrap_servers, other.kafka if other is not None else settings.kafka)
-
-
-def _addresses(bootstrap_servers: str) -> list[str]:
-    # Kafka's clients take `SASL_SSL://host:port` too.
-    listed = (address.rpartition("://")[2].strip() for address in bootstrap_servers.split(","))
-    return [address.lower() for address in listed if address]

@@ -6,7 +6,10 @@ import string
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
+from sparklag_schemas.errors import SettingsError
+from sparklag_schemas.settings.addresses import joined, parse_addresses
 from sparklag_schemas.settings.section import Seconds, Section, check_patterns
 from sparklag_schemas.text.locations import shown_url
 
@@ -109,6 +112,16 @@ class ClusterAccess(NamedTuple):
     bootstrap_servers: str
     kafka: KafkaSettings = KafkaSettings()
 
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The host and port of each. Raises SettingsError as `parse_addresses` does ValueError."""
+        try:
+            return parse_addresses(
+                self.bootstrap_servers, security_protocol=self.kafka.security_protocol
+            )
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
+
 
 class CheckpointSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Checkpoints that the service reads by itself."""
@@ -190,11 +203,19 @@ class MirrorSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=T
             )
 
 
+def normalize_addresses(section: Section, kafka: KafkaSettings) -> None:
+    """Take the prefixes off addresses. Raises ValueError as `parse_addresses` does."""
+    protocols = {"bootstrap_servers": kafka.security_protocol, "addresses": None}
+    for setting, protocol in protocols.items():
+        if listed := getattr(section, setting):
+            force_setattr(section, setting, joined(parse_addresses(listed, setting, protocol)))
+
+
 class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Kafka cluster that queries read from, other than the one that carries sparklag's topics."""
 
     bootstrap_servers: str
-    """Its brokers, as host:port with commas."""
+    """Its brokers, host:port with commas, with or without a prefix as in SASL_SSL://."""
     kafka: KafkaSettings = KafkaSettings()
     """How to connect to it."""
     addresses: str = ""
@@ -203,6 +224,9 @@ class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     """Paths or patterns of checkpoints whose queries read from this cluster."""
     groups: GroupSettings = GroupSettings()
     """Consumer groups of this cluster that are measured."""
+
+    def __post_init__(self) -> None:
+        normalize_addresses(self, self.kafka)
 
     @property
     def access(self) -> ClusterAccess:

@@ -26,16 +26,6 @@ def check_patterns(patterns: Iterable[str], of_what: str) -> None:
             ) from None
 
 
-def check_addresses(*listed: str) -> None:
-    """Raises ValueError where brokers' addresses have a user: logs and errors show addresses."""
-    for addresses in listed:
-        if "@" in addresses:
-            raise ValueError(
-                f"bootstrap_servers = {shown_url(addresses)!r}: takes host:port, several with"
-                " commas; a user is set by kafka.sasl_username and kafka.sasl_password"
-            )
-
-
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings under one name."""
 

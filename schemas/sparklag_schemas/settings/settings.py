@@ -19,6 +19,7 @@ from sparklag_schemas.settings.connections import (
     MirrorSettings,
     RegistrySettings,
     StoreSettings,
+    normalize_addresses,
 )
 from sparklag_schemas.settings.measuring import (
     HistorySettings,
@@ -34,7 +35,6 @@ from sparklag_schemas.settings.section import (
     Port,
     Seconds,
     Section,
-    check_addresses,
     check_patterns,
 )
 from sparklag_schemas.text.locations import shown_url
@@ -71,7 +71,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings. Durations are seconds."""
 
     bootstrap_servers: str | None = None
-    """Brokers that carry sparklag's topics. None, in a driver: those the query reads from."""
+    """Brokers that carry sparklag's topics, host:port with commas, with or without a prefix as in
+    SASL_SSL://. None, in a driver: those the query reads from."""
     kafka: KafkaSettings = KafkaSettings()
     addresses: str = ""
     """Other names of those brokers, host:port with commas: as drivers see them, behind a proxy."""
@@ -202,9 +203,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 )
         if "" in self.clusters:
             raise ValueError("clusters: an alias is empty")
-        for cluster in self.clusters.values():
-            check_addresses(cluster.bootstrap_servers, cluster.addresses)
-        check_addresses(self.bootstrap_servers or "", self.addresses)
+        normalize_addresses(self, self.kafka)
         check_patterns(self.thresholds, "queries (thresholds)")
         check_patterns(self.refresh_intervals, "queries (refresh_intervals)")
         for part in self.log_levels:
@@ -254,7 +253,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def resolved(self, bootstrap_servers: str | None = None) -> ResolvedSettings:
         """These settings with the home cluster's brokers: `bootstrap_servers`, else its own.
 
-        Raises SettingsError where neither is set, or an address has a user.
+        Raises SettingsError where neither is set, and for addresses as `parse_addresses` does.
         """
         bootstrap_servers = bootstrap_servers or self.bootstrap_servers
         if not bootstrap_servers:

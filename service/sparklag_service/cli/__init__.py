@@ -7,6 +7,7 @@ setting, no service, an unknown query).
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 import typer
 
@@ -43,6 +44,8 @@ def _sparklag(
 
 def run() -> None:
     """Run the command. A SparklagError or a wrong argument prints one line and exits with 2."""
+    if isinstance(sys.stdout, TextIOWrapper):  # a file on Windows takes only its code page
+        sys.stdout.reconfigure(errors="replace")
     try:
         sys.exit(app(prog_name="sparklag", standalone_mode=False))
     except USAGE_ERROR as error:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from sparklag_schemas import load_settings
+from sparklag_schemas.errors import install_command
 from sparklag_service.cli.commands import PASS_ON, CommandGroup
 from sparklag_service.cli.terminal import BootstrapServers, Config
 from sparklag_service.errors import ServiceError
@@ -63,5 +64,7 @@ def _replace_process(
     command: str, module: str, arguments: list[str], *, needs_spark: bool = True
 ) -> None:
     if needs_spark and find_spec("pyspark") is None:
-        raise ServiceError(f"the {command} needs pyspark: pip install 'sparklag[demo]'")
+        raise ServiceError(f"the {command} needs pyspark: {install_command('demo')}")
+    if os.name == "nt":  # exec would not wait there, and the jobs lock files as Unix does
+        raise ServiceError(f"the {command} does not run on Windows: run it in WSL")
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])

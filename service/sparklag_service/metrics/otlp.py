@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from sparklag_schemas import Settings, SettingsError
+from sparklag_schemas.errors import install_command
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 from sparklag_schemas.runtime.tasks import TimeSlice, repeat
 from sparklag_schemas.settings import OtlpSettings, TracesSettings
@@ -45,7 +46,7 @@ def check_otlp(settings: Settings) -> None:
     except ImportError as error:
         raise SettingsError(
             f"setting {wanted[0]}.endpoint is set, and OpenTelemetry is not installed here:"
-            " pip install 'sparklag[otel]'"
+            f" {install_command('otel')}"
         ) from error
 
 

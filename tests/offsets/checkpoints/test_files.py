@@ -22,6 +22,10 @@ from sparklag_offsets.checkpoints import normal_location
         ("/data/a b%20c", "/data/a b%20c"),
         ("cp/of/query", "cp/of/query"),
         ("/", "/"),
+        ("file:/C:/data/cp", "C:/data/cp"),
+        ("file:///C:/data/cp/", "C:/data/cp"),
+        ("C:\\data\\cp", "C:/data/cp"),
+        ("c:/data/cp", "c:/data/cp"),
         ("s3a://bucket/cp/", "s3://bucket/cp"),
         ("s3n://bucket/cp", "s3://bucket/cp"),
         ("S3://bucket//cp", "s3://bucket/cp"),
@@ -39,7 +43,7 @@ def test_the_same_place_has_one_normal_location(written: str, normal: str | None
 
 @given(
     st.text("abAB:/.*%@ ?", max_size=25).flatmap(
-        lambda tail: st.sampled_from(["", "file:", "s3a:", "hdfs:", "webhdfs:", "/"]).map(
+        lambda tail: st.sampled_from(["", "file:", "C:\\", "s3a:", "hdfs:", "webhdfs:", "/"]).map(
             lambda head: head + tail
         )
     )

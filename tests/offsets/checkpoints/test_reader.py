@@ -475,6 +475,19 @@ def test_no_file_is_read_through_a_folder_that_is_a_link(checkpoint: Checkpoint,
         LocalFiles(str(checkpoint.folder), None).read(f"{log}/0")
 
 
+def test_no_link_is_read_where_open_would_follow_it(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklag_offsets.checkpoints.files._NO_FOLLOW", 0)
+    monkeypatch.setattr("sparklag_offsets.checkpoints.files._OPEN_FLAGS", os.O_RDONLY)
+    checkpoint.run(0, at(5))
+    (checkpoint.folder / "offsets/1").symlink_to("0")
+    files = LocalFiles(str(checkpoint.folder), None)
+    assert files.read("offsets/0")
+    with pytest.raises(FileNotFoundError):
+        files.read("offsets/1")
+
+
 def test_pipes_folders_and_huge_files_are_no_files_of_a_log(checkpoint: Checkpoint) -> None:
     files = LocalFiles(str(checkpoint.folder), None)
     os.mkfifo(checkpoint.folder / "offsets/0")

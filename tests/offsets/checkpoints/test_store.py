@@ -70,6 +70,12 @@ def test_a_pattern_finds_the_checkpoints_among_all_that_matches(tmp_path: Path) 
         assert STORE.find(f"file:{tmp_path}/{pattern}") == [f"{tmp_path}/{e}" for e in expected]
 
 
+def test_a_pattern_may_begin_with_a_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where a folder has its name
+    Checkpoint(tmp_path / "C:" / "cps" / "a")
+    assert STORE.find("file:///C:/cps/*") == STORE.find(r"C:\cps\*") == ["C:/cps/a"]
+
+
 def test_only_the_star_is_special_in_a_pattern(tmp_path: Path) -> None:
     Checkpoint(tmp_path / "a[1]?.x")
     assert STORE.find(f"{tmp_path}/a[1]?.*") == [f"{tmp_path}/a[1]?.x"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparklag_offsets.store.batch_record import BatchRecord
@@ -63,6 +63,13 @@ runs = st.builds(
 repeats = st.builds(Again, st.integers(0, 60), st.integers(0, 60), st.booleans())
 
 
+_BATCH = Done((0, 0), is_lost=False, reports_again=False, again_is_lost=False)
+
+
+@example(
+    [Run(0, False, clock_ms, [_BATCH]) for clock_ms in (60_000, 0)],
+    [Again(at=1, since=0, restarted=False)],
+)
 @given(st.lists(runs, min_size=1, max_size=5), st.lists(repeats, max_size=4))
 def test_records_are_whole_whatever_was_repeated(runs: list[Run], repeats: list[Again]) -> None:
     received, ends = _played(runs)

@@ -15,6 +15,7 @@ from sparklag_offsets.errors import StoreAway, UnusableStore
 from sparklag_offsets.store import open_store
 from sparklag_offsets.store.batch_record import OffsetStore
 from sparklag_offsets.store.sql import database as sql_engine
+from sparklag_schemas.errors import install_command
 from sparklag_schemas.text.locations import shown_url
 from tests.messages import QUERY_ID
 from tests.offsets.conftest import open_until_end
@@ -151,7 +152,7 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
     assert ended.exit_code == 0, ended.errors
     assert ended.lines == [
         f"UnusableStore an offset store at {url.partition(':')[0]}:// needs {missing}:"
-        f" pip install 'sparklag[{extra}]'"
+        f" {install_command(extra)}"
         for missing, url, extra in MISSING
     ]
 

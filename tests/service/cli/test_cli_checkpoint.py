@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.commands import succeed
 from tests.local_kafka import LocalKafka
 from tests.offsets.checkpoints.folders import SAMPLES, Checkpoint
 from tests.second_client import SecondClient
-from tests.service.cli.test_cli import refused, sparklag
+from tests.service.cli.test_cli import environment, refused, sparklag
 
 pytestmark = pytest.mark.kafka  # processes of their own, which take seconds
 
@@ -60,6 +62,13 @@ def test_a_person_sees_batches_with_their_times_and_a_table() -> None:
     assert [row.split() for row in rows] == [["0", "fl", "0", "5", "7"], ["0", "fl", "1", "5", "7"]]
     done = sparklag("checkpoint", str(SAMPLES / "rate_plus_kafka"))
     assert "0  not a Kafka source" in done.stdout
+
+
+def test_what_the_encoding_of_the_output_lacks_is_replaced(tmp_path: Path) -> None:
+    Checkpoint(tmp_path / "cp").run(0, {"≥": {0: 1}})
+    command = (sys.executable, "-m", "sparklag_service", "checkpoint", tmp_path / "cp")
+    output = succeed(*command, env=environment(None) | {"PYTHONIOENCODING": "cp1252"})
+    assert "0  ?" in output
 
 
 def test_with_a_broker_the_lag_is_shown_and_what_is_not_known_is_null(

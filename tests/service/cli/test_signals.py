@@ -30,11 +30,11 @@ BEFORE_MAIN = {-signal.SIGTERM, -signal.SIGINT}
 
 
 class Start:
-    def __init__(self, settings: Settings, log: Path) -> None:
+    def __init__(self, settings: Settings, log: Path, *runner: str) -> None:
         self._log = log
         with log.open("wb") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "sparklag_service", "serve", "--http-port", "0"],
+                [sys.executable, "-m", *runner, "sparklag_service", "serve", "--http-port", "0"],
                 env=environment(settings),
                 stdout=file,
                 stderr=file,
@@ -110,3 +110,14 @@ def test_it_ends_at_any_time_of_its_start(kafka: LocalKafka, moments: int, tmp_p
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     described = admin.describe_consumer_groups([settings.group_id])[settings.group_id]
     assert described.result(DEADLINE_S).members == [], f"seed {seed}"
+
+
+def test_it_drains_where_loops_handle_no_signals(kafka: LocalKafka, tmp_path: Path) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    start = Start(settings, tmp_path / "log", "tests.platforms.without_unix")
+    try:
+        wait_for(start.is_up, "it is up")
+        start.process.terminate()
+        assert start.process.wait(DEADLINE_S) == 0, start.log()
+    finally:
+        start.process.kill()

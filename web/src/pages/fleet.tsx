@@ -361,7 +361,7 @@ function NoQuery() {
       <h2>No query has been observed yet</h2>
       <p>Add two lines to a PySpark driver, before or after its queries start:</p>
       <pre>
-        <code>{"from sparklag_listener import observe      # pip install sparklag\nhandle = observe(spark)"}</code>
+        <code>{"from sparklag_listener import observe      # pip install sparklag (in a clone: pip install .)\nhandle = observe(spark)"}</code>
       </pre>
       <p>Or name the folder of a checkpoint to this service, and leave the driver as it is:</p>
       <pre>

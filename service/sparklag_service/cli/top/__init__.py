@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
-from contextlib import suppress
 from importlib.util import find_spec
 
 import typer
 
-from sparklag_schemas.errors import MissingPackage
-from sparklag_schemas.runtime.tasks import ending_signals
+from sparklag_schemas.errors import MissingPackage, install_command
+from sparklag_schemas.runtime.tasks import call_on_signals
 from sparklag_service.cli.terminal import DEFAULT_URL, Interval, Url, console
 from sparklag_service.errors import ServiceError
 
@@ -23,7 +21,7 @@ def top(url: Url = DEFAULT_URL, interval: Interval = 2.0) -> None:
     It needs a terminal; a program reads `sparklag queries --json`.
     """
     if find_spec("textual") is None:
-        raise MissingPackage("top needs textual: pip install 'sparklag[top]'")
+        raise MissingPackage(f"top needs textual: {install_command('top')}")
     # Textual reads keys from stdin and draws on stderr.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise ServiceError("top needs a terminal: use `sparklag queries` where there is none")
@@ -37,9 +35,6 @@ async def _run(url: str, interval_s: float) -> int:
     if console().is_dumb_terminal:
         os.environ["NO_COLOR"] = "1"  # Textual checks only this
     app = TopApp(url, interval_s)
-    loop = asyncio.get_running_loop()
-    for number in ending_signals(signal.SIGINT):
-        with suppress(NotImplementedError):  # on Windows
-            loop.add_signal_handler(number, app.action_end, 128 + number)
+    call_on_signals(lambda number: app.action_end(128 + number))
     await app.run_async()
     return app.return_code or 0

@@ -1,0 +1,74 @@
+"""SASL sessions that the broker ends (KIP-368) are renewed before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.protocol.metadata import MetadataRequest
+from sparklag_listener.publishing import publish_offsets
+from sparklag_listener.stats import Stats
+from sparklag_schemas import Observation
+from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.timestamps import epoch_ms
+from tests.background_task import background
+from tests.messages import QUERY_ID, observation, position
+from tests.second_client import SecondClient
+from tests.secured_kafka import ExpiringKafka, login
+from tests.service.conftest import running, settings_for
+
+LONG = pytest.param(3, 10.0, 600.0, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(("instances", "session_s", "lasts_s"), [(1, 5.0, 30.0), LONG])
+async def test_no_session_expires_while_driver_and_service_work(
+    instances: int,
+    session_s: float,
+    lasts_s: float,
+    topic_name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    queue: NewestQueue[Observation] = NewestQueue(10, lambda one: one.query_id)
+    stats, offset = Stats(), 0
+    problems: list[Any] = []
+    with ExpiringKafka(session_s) as kafka:
+        async with AsyncExitStack() as stack:
+            internal = SecondClient(kafka.internal_servers)
+            internal.create(topic_name, 1)
+            settings = settings_for(kafka.bootstrap_servers, kafka=login())
+            services = [
+                await stack.enter_async_context(running(settings, internal))
+                for _ in range(instances)
+            ]
+            resolved = settings.resolved()
+            await stack.enter_async_context(background(publish_offsets(queue, resolved, stats)))
+            idle = (await stack.enter_async_context(BrokerPool(resolved.access))).connections()[0]
+            connection = await idle.connect()
+            for name in ("aiokafka", "aiokafka.client", "aiokafka.conn", "aiokafka.cluster"):
+                caplog.set_level(logging.WARNING, name)
+            caplog.clear()
+            end_s = time.monotonic() + lasts_s
+            while time.monotonic() < end_s:
+                offset += 1
+                internal.produce(topic_name, [b"x"])
+                both = position({topic_name: {0: offset}})
+                queue.put_nowait(observation(observed_at=epoch_ms(), sources=[both]))
+                await asyncio.sleep(0.5)
+                for service in services:
+                    problems += [*service.state.not_ready().items(), *service.state.degraded()]
+                    entry = service.pipeline.view.get(QUERY_ID)
+                    topics = entry.event.topics if entry is not None else ()
+                    problems += [p.reason for topic in topics for p in topic.partitions if p.reason]
+            await idle.send(MetadataRequest([]))
+            assert await idle.connect() is connection
+            await asyncio.wait_for(queue.join(), 10 * session_s)
+            assert [record.getMessage() for record in caplog.records] == problems == []
+        assert (stats.published, stats.dropped, stats.last_error) == (offset, 0, None)
+        assert kafka.expired_sessions() == 0
