@@ -56,7 +56,11 @@ class ConnectClient:
         self._client.disable_reattachable_execute()
         if hasattr(self._client, "set_retry_policies"):
             self._client.set_retry_policies([])
-        self._client._retry_policy = {"max_retries": 0}  # pyspark 3.5's
+        # pyspark 3.5's, which the copy would else share.
+        self._client._retry_policy = {
+            **getattr(spark.client, "_retry_policy", {}),
+            "max_retries": 0,
+        }
         self._client._progress_handlers = []
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from tests.lanes.connector import connect_jars, connector_jars
 from tests.listener.drivers import build_session, tell
 
 
@@ -16,7 +17,8 @@ def main() -> None:
             "spark.connect.grpc.binding.port": "0",
             # A query that fails has a stack trace.
             "spark.sql.connect.serverStacktrace.enabled": "true",
-        }
+        },
+        [*connector_jars(), *connect_jars()],
     )
     jvm: Any = spark._jvm
     service = getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")

@@ -187,7 +187,12 @@ async def test_a_query_without_kafka_is_not_reported(place: Path, orders: Checkp
 
 @pytest.mark.parametrize(
     ("folder", "name"),
-    [("orders", "orders"), ("jobs/orders/_checkpoint", "orders"), ("a b/Checkpoints", "a b")],
+    [
+        ("orders", "orders"),
+        ("jobs/orders/_checkpoint", "orders"),
+        ("a b/Checkpoints", "a b"),
+        ("shop/_checkpoints/spark_catalog/default/orders/paid/0", "spark_catalog.default.paid"),
+    ],
 )
 async def test_a_query_is_named_by_its_folder(place: Path, folder: str, name: str) -> None:
     orders = Checkpoint(place / folder).completes(0, 10)
