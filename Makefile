@@ -132,8 +132,9 @@ coverage: $(DEV) ## Branch coverage of the quick tests
 downloads: $(DEV) java
 	@$(WITH_JAVA) && $(BIN)/python -m scripts.test_downloads
 
-lanes: setup ## The listener on Spark 3.5 to 4.3 (SPARK_LANES_JAVA_HOME: on another Java)
-	@$(WITH_JAVA) && $(BIN)/pytest tests/lanes $(ARGS)
+lanes: setup ## What works on which Spark and Kafka, also docs/reference/lanes.md (SPARK_LANES_JAVA_HOME: another Java)
+	@$(WITH_JAVA) && { $(BIN)/pytest tests/lanes -n 3 --dist loadfile --junitxml=.cache/lanes.xml $(ARGS); status=$$?; \
+	$(BIN)/python -m scripts.lanes_page .cache/lanes.xml; exit $$status; }
 
 faults: setup ## Breaks brokers, networks, drivers and services; a table of what was lost
 	@$(WITH_JAVA) && $(BIN)/pytest -m "faults and not soak" tests/faults tests $(ARGS)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scripts.commands_page import commands_page
+from scripts.lanes_page import PAGE as LANES_PAGE
 from scripts.markdown_tables import code, row
 from scripts.metrics_page import metrics_page
 from scripts.rest_page import rest_page
@@ -77,7 +78,7 @@ def write() -> None:
     for name, text in made.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
     for page in FOLDER.glob("*.md"):
-        if page.name not in made:
+        if page.name not in made and page != LANES_PAGE:
             page.unlink()
 
 

@@ -60,7 +60,7 @@ def main() -> int:
 def _warn_without_hook(command: Sequence[str], environ: Mapping[str, str]) -> None:
     """Warn where the driver's Python is known and lacks sparklag: nothing would be observed."""
     name = PurePath(command[0]).name.removesuffix(".cmd")
-    if name in ("spark-submit", "pyspark"):
+    if name in ("spark-submit", "pyspark", "spark-pipelines"):
         python = environ.get("PYSPARK_DRIVER_PYTHON") or environ.get("PYSPARK_PYTHON") or "python3"
     elif name.startswith("python"):
         python = command[0]

@@ -114,21 +114,6 @@ def test_what_spark_calls_the_location_is_where_it_is(driver: Driver, folder: Pa
 
 
 @pytest.mark.slow
-def test_available_now_ends_at_the_end(driver: Driver, folder: Path, follower: Follower) -> None:
-    driver.send(40)
-    query = driver.start(folder.name, trigger={"availableNow": True}, maxOffsetsPerTrigger="10")
-    with follower.following(folder):
-        assert query.awaitTermination(int(_SPARK_S))
-        follower.until(lambda p: p.batch_id == 3, "all four batches are committed")
-    assert only_goes_on(follower.output)
-    position = read_checkpoint(CheckpointStore({}, 10.0), str(folder))
-    assert processed(position) == driver.end()
-    assert (position.batch_id, position.planned_batch_id) == (3, None)
-    assert query.lastProgress is not None
-    assert query.lastProgress["batchId"] == 3
-
-
-@pytest.mark.slow
 def test_asynchronous_progress_has_holes_and_is_followed_all_the_same(
     driver: Driver, folder: Path, follower: Follower
 ) -> None:

@@ -72,8 +72,9 @@ class ZooKeeperKafka(Startable):
         # The broker tries again until ZooKeeper answers.
         self._run("zookeeper", "org.apache.zookeeper.server.quorum.QuorumPeerMain", zookeeper)
         process = self._run("broker", "kafka.Kafka", broker)
-        started = "[KafkaServer id=1] started"
-        wait_until_up([process], lambda: process.has_logged(started), _START_S)
+        # A client that asks before there is a controller waits a minute for it, and fails.
+        ready = ("[KafkaServer id=1] started", "] Starting the controller scheduler")
+        wait_until_up([process], lambda: all(map(process.has_logged, ready)), _START_S)
 
     def _run(self, name: str, main: str, properties: Mapping[str, str]) -> ChildProcess:
         path = self._folder / f"{name}.properties"

@@ -11,6 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from scripts.lanes_page import versions_with
+from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
+from sparklag_offsets.errors import CheckpointError
 from sparklag_schemas import Observation
 from tests.lanes.driver_process import LaneProcess, running
 from tests.lanes.lanes import LANES, Lane
@@ -20,6 +23,8 @@ from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
 SILENT = ("spark.sql.streaming.noDataProgressEventInterval", "3600000")
+UNREAD = 6
+"""What the query `orders` has not read when another starts from its position."""
 SECOND_FORMAT = ("spark.sql.streaming.offsetLog.formatVersion", "2")
 
 
@@ -43,6 +48,10 @@ class LaneStory:
     polled: Run
     failing: Run
     second_format: Run | None
+    continuous: Run
+    real_time: Run | None
+    restored: int
+    """How many records a query has read that starts where `orders` ended."""
     observations: dict[str, list[Observation]]
     stats: dict[str, Any]
     polled_stats: dict[str, Any]
@@ -85,8 +94,21 @@ class Teller:
         self._await_cause(restarted, "refresh", placed=True)
         restarted = self._more("orders", restarted, 5)
 
+        continuous = self._run(process.do("start_continuous", "continuous"))
+        place, end = self.folder / "continuous", {self.topic: continuous.end}
+        wait_for(lambda: committed(place) == end, "its epoch is committed")
+        process.do("stop", "continuous")
+        self._await_cause(continuous, "terminated")
+        real_time = None
+        if self.lane.spark in versions_with("Spark", "real-time mode"):
+            sink = self.client.create(f"{self.topic}-sink", 1)
+            real_time = self._run(process.do("start_real_time", "real-time", sink))
+            self._await_end(real_time)
+            process.do("stop", "real-time")
+            self._await_cause(real_time, "terminated")
+
         second_format = None
-        if self.lane.offsets_v2:
+        if self.lane.spark in versions_with("Spark", "checkpoint, offset log v2"):
             process.do("configure", *SECOND_FORMAT)
             second_format = self._start("orders-v2")
             process.do("stop", "orders-v2")
@@ -107,10 +129,11 @@ class Teller:
         self._await_cause(polled, "terminated")
         wait_for(lambda: process.do("stats")["queued"] == 0, "nothing waits")
         polled_stats = process.do("close")
+        self.client.produce(self.topic, [b"unread"] * UNREAD)
+        restored = process.do("restore", "orders")
         kept = [self._keep(), self._keep(records=6)]
-        queries = {first.query_id, failing.query_id}
-        if second_format is not None:
-            queries.add(second_format.query_id)
+        runs = (first, failing, continuous, real_time, second_format)
+        queries = {run.query_id for run in runs if run is not None}
         return LaneStory(
             lane=self.lane,
             servers=self.client.bootstrap_servers,
@@ -123,6 +146,9 @@ class Teller:
             polled=polled,
             failing=failing,
             second_format=second_format,
+            continuous=continuous,
+            real_time=real_time,
+            restored=restored,
             observations={each: self.published.observations(each) for each in queries},
             stats=stats,
             polled_stats=polled_stats,
@@ -176,14 +202,38 @@ class Teller:
         self.published.until(run.query_id, is_reported, f"{cause}: {self.process.output()}")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps a feature's tests in the lanes that have it, and names it in their reports."""
+    for item in list(items):
+        mark = item.get_closest_marker("feature")
+        if mark is not None:
+            item.user_properties.append(mark.args)
+            if item.name.partition("[")[2].rstrip("]") not in versions_with(*mark.args):
+                items.remove(item)
+
+
+def committed(checkpoint: Path) -> dict[str, dict[int, int]] | None:
+    """The position of a query with one source. None: nothing is committed."""
+    try:
+        position = read_checkpoint(CheckpointStore({}, timeout_s=30), str(checkpoint))
+    except CheckpointError:
+        return None
+    return position.sources[0].processed if position.sources else None
+
+
 @pytest.fixture(scope="module", params=LANES, ids=str)
+def lane(request: pytest.FixtureRequest) -> Lane:
+    result: Lane = request.param
+    return result
+
+
+@pytest.fixture(scope="module")
 def story(
-    request: pytest.FixtureRequest,
+    lane: Lane,
     kafka: LocalKafka,
     second_client: SecondClient,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LaneStory:
-    lane: Lane = request.param
     folder = tmp_path_factory.mktemp(f"lane-{lane}")
     topic = second_client.create(f"orders-{uuid.uuid4().hex[:8]}", 2)
     second_client.produce(topic, [b"%d" % number for number in range(20)])

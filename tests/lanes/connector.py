@@ -1,4 +1,4 @@
-"""The jars of Spark's Kafka connector for the lane that this runs in."""
+"""The jars of Spark's Kafka connector and Connect server for the lane that this runs in."""
 
 from __future__ import annotations
 
@@ -15,3 +15,10 @@ def connector_jars() -> list[Path]:
         # A mismatch, on purpose: not every mirror has the connector of 4.3.
         return jars_beside_spark(Module("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"))
     return spark_kafka_jars()
+
+
+def connect_jars() -> list[Path]:
+    """Those that PySpark lacks: 3.5 does not have the server."""
+    if not __version__.startswith("3."):
+        return []
+    return jars_beside_spark(Module("org.apache.spark", "spark-connect_2.12", __version__))

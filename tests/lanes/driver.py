@@ -7,6 +7,7 @@ input, one a line, and answers each with a line `done: ` and JSON. Needs a drive
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 from collections.abc import Callable
@@ -16,11 +17,11 @@ from typing import Any
 
 import msgspec
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_auto import hook
-from sparklag_listener import ObserverHandle, observe
+from sparklag_listener import ObserverHandle, observe, starting_offsets
 from sparklag_listener.classic.listener import Py4jListener, text_listener
 from sparklag_listener.classic.running_batch import observe_batch
 from sparklag_listener.observe import Method, newest_handle
@@ -29,6 +30,8 @@ from tests.lanes.connector import connector_jars
 from tests.listener.drivers import build_session, read_kafka, start_query, tell
 
 HEARTBEAT_S = 1.0
+_CONFIGURATION = {"spark.master": "local[4]"}
+"""A continuous query holds a core for each of its partitions, one in real-time mode too."""
 
 
 class LaneDriver:
@@ -37,10 +40,14 @@ class LaneDriver:
     def __init__(self, servers: str, topic: str, offsets_topic: str, folder: str) -> None:
         self._servers, self._topic, self._folder = servers, topic, Path(folder)
         hook.install()
-        self._spark = build_session(jars=connector_jars())
+        is_client = "SPARK_REMOTE" in os.environ
+        if is_client:
+            self._spark = SparkSession.builder.getOrCreate()
+        else:
+            self._spark = build_session(_CONFIGURATION, connector_jars())
         self._automatic = newest_handle()
         self._offsets_topic = offsets_topic
-        self._handle = self._observe("listener")
+        self._handle = self._observe(None if is_client else "listener")
         self._queries: dict[str, StreamingQuery] = {}
 
     def versions(self) -> dict[str, str]:
@@ -64,9 +71,30 @@ class LaneDriver:
     def start(self, name: str) -> dict[str, str]:
         """A query from the checkpoint of that name, which has read all there is."""
         query = start_query(self._frame(), self._folder / name, name)
-        self._queries[name] = query
         query.processAllAvailable()
-        return {"query_id": query.id, "run_id": query.runId}
+        return self._add(name, query)
+
+    def start_continuous(self, name: str) -> dict[str, str]:
+        checkpoint = self._folder / name
+        return self._add(name, start_query(self._frame(), checkpoint, name, continuous="1 second"))
+
+    def start_real_time(self, name: str, sink: str) -> dict[str, str]:
+        writer = self._frame().select("value").writeStream.format("kafka").option("topic", sink)
+        writer = writer.option("kafka.bootstrap.servers", self._servers).outputMode("update")
+        writer = writer.option("checkpointLocation", str(self._folder / name)).queryName(name)
+        trigger: Any = {"realTime": "5 seconds"}
+        return self._add(name, writer.trigger(**trigger).start())
+
+    def restore(self, name: str) -> int:
+        """The number of records that a new query reads from where the query `name` ended."""
+        start = starting_offsets(
+            checkpoint=str(self._folder / name), bootstrap_servers=self._servers
+        )
+        frame = read_kafka(self._spark, self._servers, subscribe=self._topic, startingOffsets=start)
+        checkpoint = self._folder / f"{name}-restored"
+        query = start_query(frame, checkpoint, "restored", availableNow=True)
+        query.awaitTermination()
+        return sum(progress["numInputRows"] for progress in query.recentProgress)
 
     def start_to_fail(self, name: str) -> dict[str, str]:
         frame = self._frame().selectExpr("raise_error('this batch breaks')")
@@ -113,7 +141,11 @@ class LaneDriver:
         self._handle.close()
         return self.stats()
 
-    def _observe(self, method: Method) -> ObserverHandle:
+    def _add(self, name: str, query: StreamingQuery) -> dict[str, str]:
+        self._queries[name] = query
+        return {"query_id": query.id, "run_id": query.runId}
+
+    def _observe(self, method: Method | None) -> ObserverHandle:
         return observe(
             self._spark,
             self._servers,

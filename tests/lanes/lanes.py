@@ -21,6 +21,7 @@ from tests.spark_configuration import pyspark_environment
 
 ROOT = Path(__file__).parents[2]
 _REQUIREMENTS = ROOT / "requirements"
+_HOOK = ROOT / "sparklag_auto" / "sparklag-auto.pth"
 _BUILD_S = 840
 _PACKAGES = ("schemas", "kafka", "offsets", "listener", "jobs")
 
@@ -33,8 +34,6 @@ class Lane:
     lock: str | None = None
     python_version: str = ""
     """Its driver's, where this machine has it, else that of these tests."""
-    offsets_v2: bool = False
-    """Whether this Spark can write the second format of the offset log."""
 
     def __str__(self) -> str:
         return self.spark
@@ -68,13 +67,11 @@ class Lane:
         }
         if java_home := os.environ.get("SPARK_LANES_JAVA_HOME"):
             kept["JAVA_HOME"] = java_home
-        path = os.pathsep.join(str(ROOT / package) for package in _PACKAGES)
+        path = os.pathsep.join(str(ROOT / package) for package in (*_PACKAGES, ""))
         return {**kept, **pyspark_environment(), "PYTHONPATH": path}
 
     def run(self, code: str) -> str:
-        environment = self.environment()
-        environment["PYTHONPATH"] += f"{os.pathsep}{ROOT}"
-        return succeed(self.python(), "-c", code, env=environment, timeout_s=_BUILD_S)
+        return succeed(self.python(), "-c", code, env=self.environment(), timeout_s=_BUILD_S)
 
     def _base_python(self) -> str:
         pythons = installed_pythons()
@@ -83,7 +80,8 @@ class Lane:
 
     def _digest(self, lock: str, base: str) -> str:
         version = subprocess.check_output([base, "-c", "import sys; print(sys.version)"])
-        return hashlib.sha256((_REQUIREMENTS / lock).read_bytes() + version).hexdigest()[:12]
+        parts = (_REQUIREMENTS / lock).read_bytes(), version, _HOOK.read_bytes()
+        return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
     def _build(self, folder: Path, lock: str, base: str) -> None:
         uv = find_uv_bin()
@@ -91,14 +89,15 @@ class Lane:
         sync = (uv, "pip", "sync", "-q", "--python", folder / "bin" / "python", "--require-hashes")
         constraints = ("--build-constraints", _REQUIREMENTS / "build.txt")
         succeed(*sync, *constraints, _REQUIREMENTS / lock, timeout_s=_BUILD_S)
+        shutil.copy(_HOOK, next(folder.glob("lib/*/site-packages")))
 
 
 LANES: tuple[Lane, ...] = (
     Lane("3.5.7", "spark-3.5.txt", "3.10"),
     Lane("4.0.0", "spark-4.0.txt", "3.11"),
     Lane("4.1.1", "spark-4.1.txt", "3.12"),
-    Lane("4.2.0", offsets_v2=True),
-    Lane("4.3.0", "spark-4.3.txt", "3.13", offsets_v2=True),
+    Lane("4.2.0"),
+    Lane("4.3.0", "spark-4.3.txt", "3.13"),
 )
 if sys.version_info < (3, 11):
     # No Spark 4.3 is for it.

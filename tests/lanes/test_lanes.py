@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import pytest
@@ -10,11 +9,12 @@ import pytest
 from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
 from sparklag_schemas import Observation
 from tests import samples
-from tests.lanes.conftest import LaneStory
+from tests.lanes.conftest import UNREAD, LaneStory, Run, committed
 from tests.listener.driver_process import OUR_NOISE
 
 # The first time on a machine, a lane's Spark is downloaded.
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark.append(pytest.mark.feature("Spark", "listener"))
 
 
 def test_the_driver_is_on_the_lanes_spark_and_ends_well(story: LaneStory) -> None:
@@ -24,6 +24,7 @@ def test_the_driver_is_on_the_lanes_spark_and_ends_well(story: LaneStory) -> Non
         assert noise not in story.output, story.output
 
 
+@pytest.mark.feature("Spark", "`SPARKLAG_AUTO`")
 def test_the_session_was_observed_before_the_driver_did_it(story: LaneStory) -> None:
     assert story.versions["automatic"] == "listener"
 
@@ -42,6 +43,7 @@ def test_a_querys_life_arrives_whole_and_in_order(story: LaneStory) -> None:
     assert story.of(story.first)[-1].exception is None
 
 
+@pytest.mark.feature("Spark", "options of a query")
 def test_every_observation_has_what_the_query_reads_and_its_checkpoint(story: LaneStory) -> None:
     for observation in story.observations[story.first.query_id]:
         (source,) = observation.sources
@@ -120,6 +122,7 @@ def test_what_the_listener_bus_does_not_bring_is_detected_all_the_same(story: La
     assert story.stats["recovered"] >= 2
 
 
+@pytest.mark.feature("Spark", "poll")
 def test_a_query_that_is_only_polled_is_known_too(story: LaneStory) -> None:
     received = story.of(story.polled)
     assert received[-1].cause == "terminated"
@@ -127,6 +130,7 @@ def test_a_query_that_is_only_polled_is_known_too(story: LaneStory) -> None:
     assert {"started", "progress"} <= {each.cause for each in received}
 
 
+@pytest.mark.feature("Spark", "offsets of a batch in `foreachBatch`")
 def test_a_batch_knows_its_query_and_its_ranges(story: LaneStory) -> None:
     (end, first), (later_end, second) = story.kept
     assert first.query_id == second.query_id
@@ -147,41 +151,54 @@ def test_nothing_failed_and_nothing_was_dropped(story: LaneStory) -> None:
     assert published == sum(map(len, story.observations.values()))
 
 
-def test_the_offset_log_is_of_the_requested_format(story: LaneStory) -> None:
-    for name, run, wanted in (
-        ("orders", story.first, "v1"),
-        ("orders-v2", story.second_format, "v2"),
-    ):
-        if run is None:
-            assert not story.lane.offsets_v2
-            continue
-        version, metadata, offsets = (
-            (story.folder / name / "offsets" / "0").read_text().splitlines()
-        )
-        assert version == wanted
-        assert "batchTimestampMs" in json.loads(metadata)
-        if wanted == "v2":
-            source, _, offsets = offsets.partition(":")
-            assert source == "0"
-            last = story.of(run)[-1]
-            assert last.sources[0].processed == {
-                story.topic: {int(n): end for n, end in json.loads(offsets)[story.topic].items()}
-            }
-
-
+@pytest.mark.feature("Spark", "checkpoint")
 def test_the_checkpoints_reader_finds_what_the_listener_reported(story: LaneStory) -> None:
-    store = CheckpointStore({}, timeout_s=30)
-    for name, run in (("orders", story.polled), ("orders-v2", story.second_format)):
-        if run is None:
-            continue
-        last = story.of(run)[-1]
-        position = read_checkpoint(store, str(story.folder / name))
-        assert position.query_id == run.query_id
-        assert position.batch_id == last.batch_id
-        assert position.planned_batch_id is None
-        assert [source.processed for source in position.sources] == [{story.topic: run.end}]
+    assert_read(story, "orders", story.polled, "v1")
 
 
+@pytest.mark.feature("Spark", "checkpoint, offset log v2")
+def test_the_reader_reads_the_second_format(story: LaneStory) -> None:
+    assert story.second_format is not None
+    assert_read(story, "orders-v2", story.second_format, "v2")
+
+
+def assert_read(story: LaneStory, name: str, run: Run, version: str) -> None:
+    last = story.of(run)[-1]
+    written = (story.folder / name / "offsets" / str(last.batch_id)).read_text().splitlines()
+    assert written[0] == version
+    assert written[2].startswith("0:" if version == "v2" else "{")
+    position = read_checkpoint(CheckpointStore({}, timeout_s=30), str(story.folder / name))
+    assert position.query_id == run.query_id
+    assert position.batch_id == last.batch_id
+    assert position.planned_batch_id is None
+    assert [source.processed for source in position.sources] == [{story.topic: run.end}]
+
+
+@pytest.mark.feature("Spark", "restore by `starting_offsets`")
+def test_a_new_query_starts_where_another_ended(story: LaneStory) -> None:
+    assert story.restored == UNREAD
+
+
+@pytest.mark.feature("Spark", "continuous processing")
+def test_a_continuous_query_is_reported_to_run_and_its_checkpoint_is_read(
+    story: LaneStory,
+) -> None:
+    received = story.of(story.continuous)
+    assert (received[0].cause, received[-1].cause) == ("started", "terminated")
+    assert {each.mode for each in received} == {"continuous"}
+    assert {each.batch_id for each in received} == {None}
+    assert committed(story.folder / "continuous") == {story.topic: story.continuous.end}
+
+
+@pytest.mark.feature("Spark", "real-time mode")
+def test_a_query_in_real_time_mode_is_observed(story: LaneStory) -> None:
+    assert story.real_time is not None
+    received = story.of(story.real_time)
+    assert {each.mode for each in received} == {"real-time"}
+    assert received[-1].sources[0].processed == {story.topic: story.real_time.end}
+
+
+@pytest.mark.feature("Spark", "checkpoint")
 def test_the_checkpoints_reader_finds_the_batch_that_failed(story: LaneStory) -> None:
     position = read_checkpoint(CheckpointStore({}, timeout_s=30), str(story.folder / "failing"))
     assert position.query_id == story.failing.query_id

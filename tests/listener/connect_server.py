@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sparklag_jobs.broker.child_process import ChildProcess
@@ -13,11 +14,18 @@ START_S = 200.0
 
 
 class ConnectServer:
-    def __init__(self, log_path: Path, *properties: str) -> None:
+    def __init__(
+        self,
+        log_path: Path,
+        python: Path = Path(sys.executable),
+        environment: Mapping[str, str] | None = None,
+        properties: Sequence[str] = (),
+    ) -> None:
         self._process = ChildProcess(
             "the Spark Connect server",
-            [sys.executable, "-m", "tests.listener.drivers.connect_server", *properties],
+            [str(python), "-m", "tests.listener.drivers.connect_server", *properties],
             log_path=log_path,
+            environment=environment,
             directory=Path(__file__).parents[2],
         )
 

@@ -29,6 +29,7 @@ from sparklag_listener import (
 )
 from sparklag_listener.connect import session as connect_session
 from sparklag_listener.connect.queries import ConnectClient, ConnectQueries
+from sparklag_listener.events.kafka_source import WHOLE_NAMES
 from sparklag_listener.events.session import ConnectionLost, SparkUnavailable
 from tests.end_to_end import answer
 from tests.listener.conftest import Driver
@@ -159,13 +160,14 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["connect", "poll"])
 def test_a_running_query_is_detected_and_reports_why_it_fails(client: Client, method: Any) -> None:
+    client.spark.conf.set(WHOLE_NAMES, "true")
     query = client.query(subscribePattern=client.topic)
     query.processAllAvailable()
     handle = client.observe(method=method)
     received = client.published.until(query.id, client.at_end(), "its position")
     assert {each.origin for each in received} == {method}
     (source,) = received[-1].sources
-    assert (source.topics, source.topic_pattern) == (None, client.topic)
+    assert (source.topics, source.topic_pattern) == (None, rf"\A(?:{client.topic})\z")
     client.client.produce(client.topic, [b"bad"])
     ended = client.published.await_cause(query.id, "terminated")
     assert "this batch breaks" in str(ended.exception)
@@ -334,7 +336,7 @@ def test_an_idle_session_expires_and_the_next_one_is_observed(
     caplog.set_level(logging.WARNING, "sparklag")
     manager = "spark.connect.session.manager"
     timeouts = (f"{manager}.defaultSessionTimeout=20s", f"{manager}.maintenanceInterval=1s")
-    with ConnectServer(tmp_path / "server.log", *timeouts) as server:
+    with ConnectServer(tmp_path / "server.log", properties=timeouts) as server:
         client = Client(server, second_client, topic_name, tmp_path)
         handle = client.observe(heartbeat_s=0.5)
         query = client.query()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from sparklag_listener import AlreadyObserved, observe
+from sparklag_listener.events.kafka_source import WHOLE_NAMES
 from sparklag_schemas import Observation, SourcePosition
 from tests.listener.conftest import Driver, break_batch, listeners
 from tests.listener.drivers import read_kafka
@@ -222,6 +223,7 @@ def test_what_queries_read_and_how_is_detected_from_themselves(driver: Driver) -
     topic = driver.topic
     both = [topic, driver.client.create(f"{topic}-b")]
     plain: dict[str, Any] = {"bootstrap_servers": driver.servers}
+    whole = {WHOLE_NAMES: "true"}  # then Spark reads only the first topic
     cases: list[tuple[dict[str, str], dict[str, Any]]] = [
         ({"subscribe": ", ".join(both)}, {"topics": both}),
         ({"subscribePattern": f"{topic}(-b)?$"}, {"topic_pattern": f"{topic}(-b)?$"}),
@@ -230,14 +232,22 @@ def test_what_queries_read_and_how_is_detected_from_themselves(driver: Driver) -
             {"SUBSCRIBE": topic, "Kafka.Isolation.Level": "read_committed"},
             {"topics": [topic], "isolation_level": "read_committed"},
         ),
+        ({"format": "KAFKA", "Subscribe": f" {topic} ,"}, {"topics": [topic]}),
+        (
+            {"format": "org.apache.spark.sql.kafka010.KafkaSourceProvider", "subscribe": topic},
+            {"topics": [topic]},
+        ),
+        ({"subscribePattern": f" {topic} ", **whole}, {"topic_pattern": rf"\A(?:{topic})\z"}),
     ]
     driver.observe()
     for number, (options, expected) in enumerate(cases):
+        driver.spark.conf.set(WHOLE_NAMES, options.pop(WHOLE_NAMES, "false"))
         frame = read_kafka(driver.spark, driver.servers, **options)
         query = driver.start(f"query-{number}", f"orders-{number}", frame)
         source = only_source(driver.published.await_cause(query.id, "progress"))
         assert source.processed is not None
         assert set(source.processed[topic]) == ({1} if "assign" in options else {0, 1})
+        assert options.get("subscribePattern") != f" {topic} " or set(source.processed) == {topic}
         wanted = {"isolation_level": "read_uncommitted", **plain, **expected}
         assert replace(source, processed=None, began=None) == SourcePosition(source=0, **wanted)
         query.stop()

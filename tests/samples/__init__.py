@@ -10,6 +10,11 @@ FOLDER = Path(__file__).parent
 PROGRESS = sorted(file.stem for file in (FOLDER / "progress").glob("*progress*.json"))
 """Names of all progress events, as `progress_text` takes them."""
 
+OTHER_SOURCES: dict[str, dict[str, Any]] = json.loads(
+    (FOLDER / "other_sources.json").read_text(encoding="utf-8")
+)
+"""By name: `progress`, what a source adds to `sources`, and `line`, its line of an offsets file."""
+
 
 def progress_text(name: str) -> str:
     return (FOLDER / "progress" / f"{name}.json").read_text(encoding="utf-8")

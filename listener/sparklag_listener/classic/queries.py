@@ -22,7 +22,12 @@ from sparklag_listener.events.event_queue import (
     Progressed,
     Terminated,
 )
-from sparklag_listener.events.kafka_source import QueryDescription, parse_starting
+from sparklag_listener.events.kafka_source import (
+    WHOLE_NAMES,
+    QueryDescription,
+    parse_starting,
+    with_whole_names,
+)
 from sparklag_listener.events.session import (
     KEPT_PROGRESSES,
     ActiveQueries,
@@ -364,12 +369,18 @@ def _trigger_of(execution: Any) -> tuple[Mode | None, float | None, bool | None]
 
 def _kafka_sources(execution: Any) -> tuple[SourcePosition, ...]:
     leaves = execution.analyzedPlan().collectLeaves()
-    return tuple(
+    sources = tuple(
         _kafka_source(index, leaf.extraOptions().asCaseSensitiveMap())
         for index in range(leaves.size())
-        if (leaf := leaves.apply(index)).nodeName() in ("StreamingRelationV2", "StreamingRelation")
-        and leaf.sourceName() == "kafka"
+        if (leaf := leaves.apply(index)).nodeName() == "StreamingRelationV2"
+        # The format as the query names it, or its class.
+        and str(leaf.sourceName()).lower().rpartition(".")[2] in ("kafka", "kafkasourceprovider")
     )
+    if any(source.topic_pattern is not None for source in sources):
+        with suppress(*UNAVAILABLE):
+            if execution.sparkSessionForStream().conf().get(WHOLE_NAMES) == "true":
+                return tuple(map(with_whole_names, sources))
+    return sources
 
 
 def _kafka_source(index: int, java_options: Any) -> SourcePosition:
@@ -389,11 +400,12 @@ def _kafka_source(index: int, java_options: Any) -> SourcePosition:
         # Not JSON: Spark parses it in another way, or fails the query itself.
         with suppress(*NOT_JSON):
             assigned = msgspec.json.decode(options["assign"], type=dict[str, list[int]])
+    pattern = options.get("subscribepattern")
     committed_only = options.get("kafka.isolation.level", "").lower() == "read_committed"
     return SourcePosition(
         source=index,
         topics=topics,
-        topic_pattern=options.get("subscribepattern"),
+        topic_pattern=pattern.strip() if pattern is not None else None,
         bootstrap_servers=options.get("kafka.bootstrap.servers"),
         isolation_level="read_committed" if committed_only else "read_uncommitted",
         assigned=assigned,

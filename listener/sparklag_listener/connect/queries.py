@@ -15,7 +15,7 @@ from sparklag_listener.events.event_queue import (
     Progressed,
     Terminated,
 )
-from sparklag_listener.events.kafka_source import QueryDescription
+from sparklag_listener.events.kafka_source import WHOLE_NAMES, QueryDescription
 from sparklag_listener.events.progress import parse_progress
 from sparklag_listener.events.session import (
     KEPT_PROGRESSES,
@@ -58,7 +58,11 @@ class ConnectClient:
         self._client.disable_reattachable_execute()
         if hasattr(self._client, "set_retry_policies"):
             self._client.set_retry_policies([])
-        self._client._retry_policy = {"max_retries": 0}  # pyspark 3.5's
+        # pyspark 3.5's, which the copy would else share.
+        self._client._retry_policy = {
+            **getattr(spark.client, "_retry_policy", {}),
+            "max_retries": 0,
+        }
         self._client._progress_handlers = []
 
     @property
@@ -150,10 +154,13 @@ class ConnectQueries:
 
     def describe(self, query_id: str) -> QueryDescription:
         # The observer takes the sources from its progress.
-        if self._application is None:
-            with suppress(SparkUnavailable):
+        properties: dict[str, str] = {}
+        with suppress(SparkUnavailable):
+            properties = self._client.properties(WHOLE_NAMES)
+            if self._application is None:
                 self._application = self._client.properties(_APP_ID).get(_APP_ID)
-        return QueryDescription(application=self._application)
+        is_whole = properties.get(WHOLE_NAMES) == "true"
+        return QueryDescription(application=self._application, whole_names=is_whole)
 
     def kept_progresses(self) -> int | None:
         with suppress(SparkUnavailable, ValueError, KeyError):

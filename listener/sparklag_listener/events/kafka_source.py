@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
@@ -13,11 +14,14 @@ from sparklag_schemas import Offsets, SourcePosition
 from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.messages.bounds import MAX_PARTITION, MAX_TEXT, MAX_TOPIC_NAME
 from sparklag_schemas.messages.enumerations import Mode, StartingOffsets
+from sparklag_schemas.text.java_patterns import python_pattern
 
 _STRATEGY = re.compile(r"Kafka\w*\[(Subscribe|SubscribePattern|Assign)\[(.*)\]\]\s*", re.DOTALL)
 _BY_TIMESTAMP = {"startingtimestamp", "startingoffsetsbytimestamp"}
 _starting = msgspec.json.Decoder(StartingOffsets)
 _UNKNOWN = SourcePosition(source=0)
+WHOLE_NAMES = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
+"""Spark's setting: if it is true, a pattern matches whole names of topics."""
 _PARTITION = re.compile(r"(.+)-(\d{1,10})")
 
 
@@ -32,6 +36,8 @@ class QueryDescription:
     mode: Mode | None = None
     trigger_interval_s: float | None = None
     ends_by_itself: bool | None = None
+    whole_names: bool = False
+    """Without sources: whether the patterns of the positions match whole names of topics."""
 
 
 def reads(source: SourcePosition, topics: set[str]) -> bool:
@@ -41,22 +47,31 @@ def reads(source: SourcePosition, topics: set[str]) -> bool:
     if source.topic_pattern is None:
         return False
     pattern = _compiled(source.topic_pattern)
-    # A pattern that is valid only in Java is assumed to match.
+    # A pattern that is not translated is assumed to match.
     return pattern is None or all(map(pattern.search, topics))
 
 
 def matched_topics(source: SourcePosition, topics: Iterable[str]) -> list[str]:
-    """The topics that this source's pattern matches; none if it is valid only in Java."""
+    """The topics that this source's pattern matches; none if it is not translated."""
     pattern = _compiled(source.topic_pattern) if source.topic_pattern is not None else None
     return sorted(filter(pattern.search, topics)) if pattern is not None else []
 
 
+@lru_cache(maxsize=256)
 def _compiled(topic_pattern: str) -> re.Pattern[str] | None:
     try:
         # Spark subscribes to a topic if the pattern occurs anywhere in its name.
-        return re.compile(topic_pattern)
-    except re.error:
+        return re.compile(python_pattern(topic_pattern))
+    except (re.error, ValueError):
         return None
+
+
+def with_whole_names(source: SourcePosition) -> SourcePosition:
+    """`source` in the mode of WHOLE_NAMES."""
+    if source.topic_pattern is None:
+        return source
+    pattern = re.sub(r"(?s)^(\(\?\w+\))?(.*)", r"\1\\A(?:\2)\\z", source.topic_pattern, count=1)
+    return replace(source, topic_pattern=pattern)
 
 
 def parse_source(
@@ -114,7 +129,8 @@ def described(
     """The positions in the order of the sources' numbers, each with the topics of its described
     source; unchanged without a description. Without positions: the described sources."""
     if not description.sources:
-        return sorted(positions, key=_number)
+        found = map(with_whole_names, positions) if description.whole_names else positions
+        return sorted(found, key=_number)
     # Spark may number the sources differently from the plan (if a source is read twice), so they
     # are matched by their topics.
     sources, unmatched = description.sources, list(description.sources)

@@ -1,16 +1,17 @@
 """Parses Spark's progress JSON. Pure.
 
-Ids, time and batch are required. Everything else is optional: a value that cannot be parsed is
-None.
+Ids, time, batch and a list of sources are required. Everything else is optional: a value of another
+form is None, and costs nothing beside it. Other sources than Kafka's write what they like.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct
 
 from sparklag_listener.events.kafka_source import parse_source
 from sparklag_schemas import Batch, MalformedMessage, Offsets, SourcePosition
@@ -27,14 +28,15 @@ from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import datetime_ms
 
 _NULL = Raw(b"null")
+_Value = TypeVar("_Value")
 
 
-class _Source(Struct):
-    description: str = ""
-    startOffset: Raw = _NULL  # noqa: N815 - Spark's name
-    endOffset: Raw = _NULL  # noqa: N815
-    latestOffset: Raw = _NULL  # noqa: N815
-    numInputRows: int = 0  # noqa: N815
+class _Source(Struct, rename="camel"):
+    description: Raw = _NULL
+    start_offset: Raw = _NULL
+    end_offset: Raw = _NULL
+    latest_offset: Raw = _NULL
+    num_input_rows: Raw = _NULL
 
 
 class _StateOperator(Struct, rename="camel"):
@@ -52,11 +54,11 @@ class _Progress(Struct, rename="camel"):
     run_id: Name
     timestamp: str
     batch_id: Count
-    sources: list[_Source]
-    name: str | None = None
-    num_input_rows: int | None = None
+    sources: list[Raw]
+    name: Raw = _NULL
+    num_input_rows: Raw = _NULL
     """The last progress from a Connect server has this number only for each source."""
-    duration_ms: dict[str, int] = field(default_factory=dict)
+    duration_ms: Raw = _NULL
     state_operators: Raw = _NULL
     event_time: Raw = _NULL
 
@@ -81,7 +83,10 @@ class Progress(Struct, frozen=True):
 
 _progress = msgspec.json.Decoder(_Progress)
 _offsets = msgspec.json.Decoder(Offsets)
+_source = msgspec.json.Decoder(_Source)
 _text = msgspec.json.Decoder(str)
+_integer = msgspec.json.Decoder(int)
+_object = msgspec.json.Decoder(dict[str, Raw])
 _operators = msgspec.json.Decoder(list[_StateOperator])
 _event_time = msgspec.json.Decoder(_EventTime)
 
@@ -98,38 +103,42 @@ def parse_progress(text: str) -> Progress:
             raise ValueError(f"timestamp {progress.timestamp} is before 1970")
     except NOT_JSON as error:
         raise MalformedMessage(printable(f"progress of a query: {error}")) from error
+    durations = _optional(_object, progress.duration_ms) or {}
     phases = {
         phase: duration_ms
-        for phase, duration_ms in progress.duration_ms.items()
+        for phase, raw in durations.items()
         # Negative where the clock was set back in the meantime.
-        if 0 <= duration_ms <= MAX_DURATION_MS
+        if (duration_ms := _optional(_integer, raw)) is not None
+        and 0 <= duration_ms <= MAX_DURATION_MS
     }
     duration = phases.get("triggerExecution")
-    rows = progress.num_input_rows
+    sources = [_optional(_source, raw) or _Source() for raw in progress.sources]
+    rows = _optional(_integer, progress.num_input_rows)
     if rows is None:
-        rows = sum(source.numInputRows for source in progress.sources)
-    idle = bool(progress.duration_ms) and "addBatch" not in progress.duration_ms and not rows
+        rows = sum(_optional(_integer, source.num_input_rows) or 0 for source in sources)
+    idle = bool(phases) and "addBatch" not in durations and not rows
     batch_id = progress.batch_id - idle
-    kafka = [
-        (index, source)
-        for index, source in enumerate(progress.sources)
-        if source.description.startswith("Kafka")
-    ]
-    sources = {
+    kafka = {
+        index: (source, description)
+        for index, source in enumerate(sources)
+        if (description := _optional(_text, source.description) or "").startswith("Kafka")
+    }
+    positions = {
         index: parse_source(
             index,
-            source.description,
-            _parse_offsets(source.endOffset),
-            _parse_offsets(source.startOffset),
+            description,
+            _parse_offsets(source.end_offset),
+            _parse_offsets(source.start_offset),
         )
-        for index, source in kafka
+        for index, (source, description) in kafka.items()
     }
+    name = _optional(_text, progress.name)
     state_rows, state_memory_bytes = _state_size(progress.state_operators)
     watermark_at, max_event_time_at = _event_times(progress.event_time)
     return Progress(
         query_id=progress.id,
         run_id=progress.run_id,
-        name=progress.name[:MAX_NAME] if progress.name else progress.name,
+        name=name[:MAX_NAME] if name else name,
         batch_id=batch_id if batch_id >= 0 else None,
         idle=idle,
         completed_at_ms=min(started_at_ms + (duration or 0), MAX_EPOCH_MS),
@@ -139,16 +148,24 @@ def parse_progress(text: str) -> Progress:
             duration_ms=duration,
             phases_ms=phases,
             rate_limited=_is_rate_limited(
-                (sources[index].processed, _parse_offsets(source.latestOffset))
-                for index, source in kafka
+                (positions[index].processed, _parse_offsets(source.latest_offset))
+                for index, (source, _) in kafka.items()
             ),
             state_rows=state_rows,
             state_memory_bytes=state_memory_bytes,
             watermark_at=watermark_at,
             max_event_time_at=max_event_time_at,
         ),
-        sources=sources,
+        sources=positions,
     )
+
+
+def _optional(decoder: msgspec.json.Decoder[_Value], raw: Raw) -> _Value | None:
+    """The value; None where it has another form."""
+    try:
+        return decoder.decode(raw)
+    except NOT_JSON:
+        return None
 
 
 def _parse_offsets(raw: Raw) -> Offsets | None:
@@ -182,10 +199,7 @@ def _is_rate_limited(sources: Iterable[tuple[Offsets | None, Offsets | None]]) -
 
 
 def _state_size(raw: Raw) -> tuple[int | None, int | None]:
-    try:
-        operators = _operators.decode(raw)
-    except NOT_JSON:
-        return None, None
+    operators = _optional(_operators, raw)
     if not operators:
         return None, None
     memory = [each.memory_used_bytes for each in operators if each.memory_used_bytes is not None]

@@ -9,6 +9,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, Protocol
@@ -280,7 +281,7 @@ class _CachedListing:
 
 
 def find_local(pattern: str) -> list[str]:
-    """Folders that match and have a `metadata`, sorted.
+    """Folders that match and have a `metadata`, or batches, sorted.
 
     Raises CheckpointNotFound where the folder before the first `*` is missing, CheckpointAway
     where it may not be listed.
@@ -304,8 +305,16 @@ def find_local(pattern: str) -> list[str]:
     return [
         folder.removeprefix("./")
         for folder in folders
-        if os.path.isfile(os.path.join(folder, "metadata")) and _is_below(folder, below)
+        if _is_checkpoint(folder) and _is_below(folder, below)
     ]
+
+
+def _is_checkpoint(folder: str) -> bool:
+    if os.path.isfile(f"{folder}/metadata"):
+        return True
+    with suppress(OSError):
+        return any(parse_batch_id(name) is not None for name in os.listdir(f"{folder}/offsets"))
+    return False
 
 
 def _file_info(folder: str, batch_id: int) -> FileInfo | None:

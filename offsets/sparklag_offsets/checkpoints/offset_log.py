@@ -2,7 +2,8 @@
 
 `offsets/N` v1 is `v1`, a line of JSON metadata (empty in continuous mode), and a line for each
 source, in their order. v2 (Spark 4.2 on) has lines `source:offset`. `-` is a source without an
-offset. Spark writes no newline at the end, and reads files that have one: editors add it.
+offset. Spark writes no newline at the end, and reads files that have one, and other line ends:
+editors and copies change them.
 """
 
 from __future__ import annotations
@@ -84,10 +85,12 @@ def parse_offsets(content: bytes, name: str) -> OffsetFile:
     Sources of v2 that have names in place of numbers are numbered in the order of their names.
     Raises MalformedCheckpoint (also for a file that is cut off), UnsupportedCheckpoint.
     """
+    content = _with_newlines(content)
     if content.count(b"\n") > _MAX_LINES or content.count(b":") > _MAX_KEYS:
         raise MalformedCheckpoint(f"{name} has over {_MAX_LINES:,} lines or {_MAX_KEYS:,} keys")
     version, rest = _split_known_version(content, name)
     text, *lines = rest.removesuffix(b"\n").split(b"\n")
+    text = text.strip()
     metadata = _decoded(text, _METADATA.decode) if text else _Metadata()
     if metadata is None:
         raise MalformedCheckpoint(f"{name}: its second line is not a JSON object")
@@ -113,8 +116,11 @@ def parse_offsets(content: bytes, name: str) -> OffsetFile:
 def parse_commit(content: bytes, name: str) -> None:
     """Check that a commits file, of any version, is complete; its content is not needed. Raises
     MalformedCheckpoint."""
-    _, rest = _split_version(content, name)
-    if not rest.startswith(b"{") or _decoded(rest, _JSON.decode) is None:
+    # Spark takes a version alone for a commit, and reads no third line.
+    lines = _with_newlines(content).removesuffix(b"\n")
+    _, rest = _split_version(lines and lines + b"\n", name)
+    line = rest.partition(b"\n")[0].lstrip()
+    if rest and (not line.startswith(b"{") or _decoded(line, _JSON.decode) is None):
         raise MalformedCheckpoint(f"{name} is cut off, or not what Spark writes")
 
 
@@ -122,7 +128,9 @@ def parse_metadata(content: bytes, name: str) -> str:
     """The query's id. Raises MalformedCheckpoint."""
     metadata: _Metadata | None = _decoded(content, _METADATA.decode)
     if metadata is None or not metadata.id.strip() or len(metadata.id) > MAX_NAME:
-        raise MalformedCheckpoint(f"{name} holds no query id: it is cut off, or not Spark's")
+        raise MalformedCheckpoint(
+            f"{name} holds no query id: it is cut off, or not Spark's; no Spark starts from it"
+        )
     return metadata.id
 
 
@@ -143,6 +151,11 @@ def parse_initial_offsets(content: bytes, name: str) -> Offsets | None:
 def parse_batch_id(file_name: str) -> int | None:
     """The batch id of a file in `offsets/` or `commits/`. None for other files: .crc, .tmp."""
     return int(file_name) if _is_number(file_name) else None
+
+
+def _with_newlines(content: bytes) -> bytes:
+    """The content as Java reads lines, which end with \\n, \\r\\n or \\r."""
+    return content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def _split_version(content: bytes, name: str) -> tuple[bytes, bytes]:
@@ -183,7 +196,7 @@ def _named_lines(lines: Sequence[bytes], name: str) -> dict[str, bytes]:
 def _parse_line(line: bytes, name: str, source: int) -> OffsetLine:
     if line == _NO_OFFSET:
         return OffsetLine(is_absent=True)
-    if not line.startswith((b"{", b"[")):
+    if not line.lstrip().startswith((b"{", b"[")):
         if not line.strip():
             raise MalformedCheckpoint(f"{name}: the line of source {source} is empty")
         # The offset of another kind of source: a number, or any text.

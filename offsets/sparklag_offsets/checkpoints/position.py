@@ -20,6 +20,7 @@ class CheckpointPosition:
     """The position of a query. Times are epoch milliseconds by the store's clock."""
 
     query_id: str
+    """Empty: unknown, for the reason in `id_problem`."""
     batch_id: int | None
     """The newest committed batch. None: none yet."""
     planned_batch_id: int | None
@@ -30,6 +31,7 @@ class CheckpointPosition:
     """All sources; those that are not Kafka's have no offsets."""
     kafka: frozenset[int]
     """Numbers of the sources that had a line with the shape of Kafka offsets."""
+    id_problem: str | None = None
 
     def kafka_sources(self) -> list[SourcePosition]:
         """The Kafka sources alone."""
@@ -154,6 +156,7 @@ class Snapshot:
     """The state after the polls so far."""
 
     query_id: str
+    id_problem: str | None = None
     commit: CommitFile | None = None
     """The newest."""
     sources: TrackedSources = NO_SOURCES
@@ -179,6 +182,7 @@ class Snapshot:
             self.commit[1].modified_ms if self.commit is not None else None,
             self.planned_at_ms,
             *self.sources.positions(self.planned),
+            self.id_problem,
         )
 
     def after_commit(self, commit: CommitFile, file: OffsetFile) -> Snapshot:

@@ -44,9 +44,11 @@ where a poll takes microseconds, that may happen many times in a row."""
 class CheckpointReader:
     """A checkpoint, polled by one thread at a time. Calls block."""
 
-    def __init__(self, files: CheckpointFiles) -> None:
+    def __init__(self, files: CheckpointFiles, needs_id: bool = True) -> None:
+        """`needs_id`: a checkpoint without the id of its query is an error."""
         self.location = files.location
         self._files = files
+        self._needs_id = needs_id
         self._snapshot: Snapshot | None = None
         self._last_position: CheckpointPosition | None = None
         self._broken: dict[int, int] = {}
@@ -124,7 +126,7 @@ class CheckpointReader:
         newest = newest_commit(commits)
         if newest is None and snapshot.commit is None and snapshot.planned_batch_id is not None:
             # The first batch is running: only the id can show that the query is the same.
-            is_same = self._query_id() == snapshot.query_id
+            is_same = self._identify(has_batches=True).query_id == snapshot.query_id
             return snapshot if is_same else self._read_listed(commits)
         if newest is None or not snapshot.is_continued_by(commits, newest):
             return self._read_listed(commits)
@@ -173,7 +175,7 @@ class CheckpointReader:
     def _if_same_query(self, snapshot: Snapshot, newest: CommitFile | None) -> Snapshot | None:
         """`snapshot`, if it is still the same query although the commits do not show it. None: read
         the checkpoint as in the first poll."""
-        if self._query_id() != snapshot.query_id:
+        if self._identify(has_batches=newest is not None).query_id != snapshot.query_id:
             return None
         if snapshot.commit is None or (newest is not None and newest[0] >= snapshot.commit[0]):
             self._rewound_to = None
@@ -190,7 +192,7 @@ class CheckpointReader:
 
         One earlier batch is always read: it shows whether the newest is cut off after a line.
         """
-        snapshot = Snapshot(self._query_id())
+        snapshot = self._identify(bool(offsets.batch_ids or commits.batch_ids))
         planned = set(offsets.batch_ids)
         committed = [number for number in reversed(commits.batch_ids) if number in planned]
         earlier = NO_SOURCES
@@ -268,10 +270,27 @@ class CheckpointReader:
     def _name(self, batch_id: int) -> str:
         return f"{self.location}/offsets/{batch_id}"
 
-    def _query_id(self) -> str:
+    def _identify(self, has_batches: bool) -> Snapshot:
+        """A snapshot without batches. Raises as `_query_id`."""
+        try:
+            return Snapshot(self._query_id(has_batches))
+        except MalformedCheckpoint as error:
+            if self._needs_id or not has_batches:
+                raise
+            return Snapshot("", str(error))
+
+    def _query_id(self, has_batches: bool) -> str:
+        """Raises CheckpointNotFound, CheckpointGone, MalformedCheckpoint."""
+        name = f"{self.location}/metadata"
         try:
             content = self._files.read("metadata")
         except FileNotFoundError:
+            if has_batches:
+                raise MalformedCheckpoint(
+                    f"{name} is missing, which holds the query's id: Spark before 4.2 would go on"
+                    " with a new query id, Spark 4.2 on refuses to start"
+                    " (STREAMING_CHECKPOINT_MISSING_METADATA_FILE)"
+                ) from None
             if self._snapshot is None:
                 raise CheckpointNotFound(
                     f"{self.location}: there is no checkpoint here: expected a folder with the"
@@ -281,4 +300,4 @@ class CheckpointReader:
                 f"{self.location}: the checkpoint was deleted, or is being deleted: its file"
                 " metadata is missing"
             ) from None
-        return parse_metadata(content, f"{self.location}/metadata")
+        return parse_metadata(content, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -183,7 +183,7 @@ class RemoteFiles:
 
 
 def find_remote(store: RemoteStore, pattern: str, confirmed: set[str]) -> list[str]:
-    """Locations that match and have a `metadata`, sorted.
+    """Locations that match and have a `metadata`, or batches, sorted.
 
     `confirmed`: folders that are known to be checkpoints; new ones are added. Raises
     CheckpointNotFound where the folder before the first `*` is missing, CheckpointAway.
@@ -204,6 +204,9 @@ def find_remote(store: RemoteStore, pattern: str, confirmed: set[str]) -> list[s
             try:
                 store.call(shown, deadline_s, "info", f"{folder}/metadata")
             except FileNotFoundError:
+                with suppress(FileNotFoundError):
+                    entries = store.list_folder(shown, deadline_s, f"{folder}/offsets")
+                    return any(parse_batch_id(_name(entry)) is not None for entry in entries)
                 return False
             confirmed.add(folder)
         return True

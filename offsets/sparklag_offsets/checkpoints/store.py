@@ -65,10 +65,12 @@ class CheckpointStore:
             raise CheckpointNotFound(f"{redact_location(pattern)}: no checkpoint matches")
         return locations
 
-    def reader(self, location: str, below: str | None = None) -> CheckpointReader:
+    def reader(
+        self, location: str, below: str | None = None, needs_id: bool = True
+    ) -> CheckpointReader:
         """A reader of the checkpoint at `location`; no I/O before its first poll. `below`: a local
         checkpoint is read only below that folder, with symbolic links resolved."""
-        return CheckpointReader(self._files(location, below))
+        return CheckpointReader(self._files(location, below), needs_id)
 
     def close(self) -> None:
         """Close the connections to every store; bounded in time. Readers may reopen them."""
@@ -101,7 +103,7 @@ class CheckpointStore:
 def read_checkpoint(store: CheckpointStore, location: str) -> CheckpointPosition:
     """The position of the query of this checkpoint, from a single read. Lists both logs; retries
     a half-written file for some tenths of a second. Blocking. Raises CheckpointError."""
-    reader = store.reader(location)
+    reader = store.reader(location, needs_id=False)
     position = reader.poll()
     while reader.is_waiting:
         time.sleep(_RETRY_S)

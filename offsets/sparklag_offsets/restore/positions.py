@@ -73,8 +73,9 @@ def position_of_checkpoint(position: CheckpointPosition, location: str) -> Resto
     )
     if position.batch_id is None or not topics:
         raise BeforeFirstBatch(f"{location}: no batch with a Kafka source is committed there yet")
+    name = None if position.query_id else f"of {location}"
     return RestorePosition(
-        position.query_id, None, position.batch_id, position.committed_at_ms, topics
+        position.query_id, name, position.batch_id, position.committed_at_ms, topics
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 import msgspec
@@ -69,7 +69,8 @@ async def from_store(
 async def from_checkpoint(
     location: str, options: RestoreOptions, settings: Settings
 ) -> RestoredOffsets:
-    """The position of the query of that checkpoint.
+    """The position of the query of that checkpoint. A checkpoint names no brokers: without others
+    its offsets are not checked, with a warning.
 
     Raises CheckpointError, RestoreError, KafkaUnavailable.
     """
@@ -80,7 +81,12 @@ async def from_checkpoint(
     finally:
         store.close()
     position = position_of_checkpoint(checkpoint, redact_location(location))
-    return await restore(position, options, settings)
+    named = options.bootstrap_servers or ClusterNames(settings).access_to(None)
+    if named or options.on_deleted != "error":
+        return await restore(position, options, settings)
+    restored = await restore(position, replace(options, on_deleted="unchecked"), settings)
+    text = f"{position.shown}: its offsets are not checked against Kafka: set bootstrap_servers"
+    return replace(restored, warnings=(text,))
 
 
 async def restore(

@@ -95,13 +95,16 @@ def _document(position: CheckpointPosition, lags: list[SourceLag] | None) -> dic
         source["latest"] = lag.latest if has_position else None
         source["lag"] = lag.lag if has_position else None
         source["reasons"] = lag.reasons
-    fields = ("query_id", "batch_id", "planned_batch_id")
-    return {name: getattr(position, name) for name in fields} | {"sources": sources}
+    fields = ("batch_id", "planned_batch_id", "id_problem")
+    known = {name: getattr(position, name) for name in fields}
+    return {"query_id": position.query_id or None, **known, "sources": sources}
 
 
 def _headline(position: CheckpointPosition) -> str:
     now_ms = epoch_ms()
-    text = f"query [bold]{escape(position.query_id)}[/bold]\n"
+    text = f"query [bold]{escape(position.query_id or 'unknown')}[/bold]\n"
+    if position.id_problem is not None:
+        text += f"{escape(position.id_problem)}\n"
     if position.batch_id is None:
         text += "no batch is committed yet"
     else:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_schemas.runtime.tasks import with_pauses
+from sparklag_schemas.text.java_patterns import python_pattern
 from sparklag_schemas.text.printable import printable
 
 _TIMEOUT_S: Final = 2.0
@@ -21,9 +22,6 @@ _MATCH: Final = r"""
 import json, re, sys
 try:
     pattern, topics = json.load(sys.stdin)
-    # Java takes these in another way: a set in a set, an octal character.
-    if re.search(r"(?<!\\)\[(\\.|[^]\\[])*\[|\\0", pattern):
-        raise ValueError("a set in a set, or \\0")
     json.dump(list(filter(re.compile(pattern).search, topics)), sys.stdout)
 except Exception as error:
     sys.exit(str(error))
@@ -72,8 +70,8 @@ class TopicPatterns:
 
 
 def match_topics(pattern: str, topics: Iterable[str]) -> frozenset[str]:
-    """The topics in which `pattern` occurs. Raises ValueError for a pattern that Python does not
-    take, and OSError.
+    """The topics in which Java finds `pattern`. Raises ValueError for one that is not translated,
+    and OSError.
 
     A process of its own bounds the time: nobody vouches for a pattern, and Python cannot interrupt
     its evaluation.
@@ -81,7 +79,7 @@ def match_topics(pattern: str, topics: Iterable[str]) -> frozenset[str]:
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-W", "error", "-c", _MATCH],
-            input=json.dumps([pattern, [*topics]]),
+            input=json.dumps([python_pattern(pattern), [*topics]]),
             capture_output=True,
             encoding="ascii",
             errors="replace",

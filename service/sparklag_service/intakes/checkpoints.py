@@ -337,13 +337,13 @@ class CheckpointIntake:
 def observation_of(
     position: CheckpointPosition, location: str, cluster: str, cause: Cause
 ) -> Observation:
-    """The observation of a checkpoint's position. Its query has the name of the folder."""
+    """The observation of a checkpoint's position. The location names its query."""
     return Observation(
         observation_id=str(uuid4()),
         cluster=cluster,
         query_id=position.query_id,
         run_id=None,
-        query=_folder_name(location),
+        query=_query_name(location),
         origin="checkpoint",
         cause=cause,
         observed_at=epoch_ms(),
@@ -359,9 +359,13 @@ def _processed(position: CheckpointPosition | None) -> list[Offsets | None] | No
     return None if position is None else [source.processed for source in position.sources]
 
 
-def _folder_name(location: str) -> str | None:
-    """The innermost folder whose name is not generic."""
+def _query_name(location: str) -> str | None:
+    """The innermost folder whose name is not generic; of a pipeline's flow its name in Spark."""
     parts = [part for part in location.rpartition("://")[2].split("/") if part]
+    if "_checkpoints" in parts[:-3] and parts[-1].isdigit():
+        # STORAGE/_checkpoints/CATALOG/SCHEMA/TABLE/FLOW/NUMBER
+        schema = parts[parts.index("_checkpoints") + 1 : -3]
+        return ".".join([*schema, parts[-2]])
     return next((part for part in reversed(parts) if part.lower() not in _GENERIC_FOLDERS), None)
 
 

@@ -41,10 +41,12 @@ def build_session(
     return spark
 
 
-def read_kafka(spark: SparkSession, bootstrap_servers: str, **options: str) -> DataFrame:
+def read_kafka(
+    spark: SparkSession, bootstrap_servers: str, format: str = "kafka", **options: str
+) -> DataFrame:
     """A Kafka source from the earliest record on. `options` as Spark names them."""
     named = {"startingOffsets": "earliest", "kafka.bootstrap.servers": bootstrap_servers, **options}
-    return spark.readStream.format("kafka").options(**named).load()
+    return spark.readStream.format(format).options(**named).load()
 
 
 def start_query(

@@ -92,6 +92,36 @@ def test_a_source_with_offsets_of_another_form_costs_itself_alone(offset: Any) -
     assert progress.sources[0].topics == ["s1"]
 
 
+@pytest.mark.parametrize("name", samples.OTHER_SOURCES)
+def test_a_kafka_source_is_read_beside_any_other(name: str) -> None:
+    other = samples.OTHER_SOURCES[name]["progress"]
+    kafka = source({"s1": {"0": 7}})
+    for sources, index in (([other, kafka], 1), ([kafka, other], 0)):
+        progress = parse_progress(document(sources=sources))
+        assert processed(progress) == {index: {"s1": {0: 7}}}
+        assert progress.batch.rows == 6
+
+
+ODD: list[Any] = [None, [], {}, 5, -1.5, True, "x", [[None]], {"a": [{"b": None}]}, 10**400, ""]
+FIELDS = ("description", "startOffset", "endOffset", "latestOffset", "numInputRows", "metrics")
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(odd)[:9])
+def test_any_shape_of_another_source_or_field_costs_nothing_beside_it(odd: Any) -> None:
+    others = [odd, *({**source(17, "Custom"), field: odd} for field in FIELDS)]
+    kafka = {**source({"s1": {"0": 7}}), "numInputRows": odd, "metrics": odd}
+    fields = ("name", "durationMs", "numInputRows", "eventTime", "stateOperators", "sink",
+              "observedMetrics", "batchDuration", "inputRowsPerSecond")  # fmt: skip
+    for text in (
+        document(sources=[*others, kafka]),
+        document(sources=[*others, kafka], durationMs={"addBatch": odd, "triggerExecution": 30}),
+        document(sources=[kafka, *others], **dict.fromkeys(fields, odd)),
+    ):
+        progress = parse_progress(text)
+        assert list(processed(progress).values()) == [{"s1": {0: 7}}]
+        assert progress.batch_id == 1
+
+
 def test_a_source_without_a_start_offset_has_its_end() -> None:
     progress = parse_progress(document(sources=[source({"s1": {"0": 7}})]))
     assert (progress.sources[0].processed, progress.sources[0].began) == ({"s1": {0: 7}}, None)

@@ -16,6 +16,7 @@ from sparklag_offsets.checkpoints.offset_log import (
 )
 from sparklag_offsets.errors import CheckpointError, MalformedCheckpoint, UnsupportedCheckpoint
 from sparklag_schemas import Offsets
+from tests import samples
 from tests.offsets.checkpoints.folders import COMMIT, Line, v1, v2
 
 topics = st.text(
@@ -116,6 +117,13 @@ def test_what_has_not_exactly_the_shape_of_kafkas_offsets_is_another_source(line
     assert kafka(file) == {0: None, 1: {"orders": {0: 5}}}
 
 
+@pytest.mark.parametrize("name", samples.OTHER_SOURCES)
+def test_the_line_of_another_source_is_not_kafkas(name: str) -> None:
+    line = samples.OTHER_SOURCES[name]["line"].encode()
+    file = parse_offsets(b"v1\n{}\n" + line + b'\n{"orders":{"0":5}}', "offsets/7")
+    assert kafka(file) == {0: None, 1: {"orders": {0: 5}}}
+
+
 def test_named_sources_are_numbered_by_their_names() -> None:
     file = parse_offsets(v2({"b": {"x": {0: 2}}, "a": {"y": {0: 1}}}), "offsets/7")
     assert kafka(file) == {0: {"y": {0: 1}}, 1: {"x": {0: 2}}}
@@ -166,8 +174,18 @@ def test_what_spark_does_not_write_is_refused_with_the_files_name(content: bytes
         v2({"0": {"orders": {0: 12}}, "1": 7}),
     ],
 )
-def test_a_newline_at_the_end_is_read_as_spark_reads_it(content: bytes) -> None:
-    assert parse_offsets(content + b"\n", "offsets/7") == parse_offsets(content, "offsets/7")
+def test_line_ends_and_spaces_are_read_as_spark_reads_them(content: bytes) -> None:
+    expected = parse_offsets(content, "offsets/7")
+    for end in (b"\n", b"\r\n", b"\r"):
+        changed = content.replace(b"\n", end)
+        assert parse_offsets(changed, "offsets/7") == expected
+        assert parse_offsets(changed + end, "offsets/7") == expected
+        with pytest.raises(MalformedCheckpoint):  # a blank line is one more source
+            parse_offsets(changed + end + end, "offsets/7")
+        parse_commit(COMMIT.replace(b"\n", end) + end, "commits/7")
+    assert parse_offsets(content.replace(b"{}", b" {} "), "offsets/7") == expected
+    spaced = content.replace(b'{"orders":{"0":12}}', b' { "orders" : {"0": 12} } ')
+    assert parse_offsets(spaced, "offsets/7") == expected
 
 
 def test_a_format_from_the_future_is_refused_with_its_number() -> None:
@@ -179,7 +197,9 @@ def test_commits_of_every_version_are_read() -> None:
     parse_commit(COMMIT, "commits/7")
     parse_commit(b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["a"]]}}\n', "commits/7")
     parse_commit(b'v3\n{"nextBatchWatermarkMs":0,"sinks":[]}', "commits/7")
-    for cut in range(len(COMMIT)):
+    for version_alone in (b"v1", b"v1\n"):  # Spark takes it for a commit
+        parse_commit(version_alone, "commits/7")
+    for cut in (0, 1, *range(4, len(COMMIT))):
         with pytest.raises(MalformedCheckpoint, match="commits/7"):
             parse_commit(COMMIT[:cut], "commits/7")
 

@@ -431,6 +431,30 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
         read_checkpoint(store, str(tmp_path / "broken"))
 
 
+@pytest.mark.parametrize("metadata", [None, b"", b'{"id":'])
+def test_a_checkpoint_without_its_querys_id_is_read_and_not_watched(
+    checkpoint: Checkpoint, metadata: bytes | None
+) -> None:
+    checkpoint.run(6, at(400))
+    checkpoint.run(7, at(500))
+    checkpoint.remove("metadata")
+    reason = "would go on with a new query id, Spark 4.2 on refuses to start"
+    if metadata is not None:
+        checkpoint.write("metadata", metadata)
+        reason = "holds no query id: it is cut off, or not Spark's; no Spark starts from it"
+    store = CheckpointStore({}, 10.0)
+    assert store.find(f"{checkpoint.folder.parent}/*") == [str(checkpoint.folder)]
+    position = read_checkpoint(store, str(checkpoint.folder))
+    assert (position.query_id, batches(position), processed(position)) == (
+        "",
+        (7, None),
+        {0: at(500)},
+    )
+    assert reason in (position.id_problem or "")
+    with pytest.raises(MalformedCheckpoint, match=f"^{checkpoint.folder}/metadata .*{reason}"):
+        checkpoint.reader().poll()
+
+
 def test_a_format_from_the_future_is_refused_at_once(checkpoint: Checkpoint) -> None:
     checkpoint.run(0, at(5))
     checkpoint.write("offsets/1", b"v3\n{}\n0")

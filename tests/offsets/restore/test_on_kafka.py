@@ -236,9 +236,14 @@ def test_an_unchecked_checkpoint_is_read_without_kafka() -> None:
     assert json.loads(result) == {"s1": {"0": 10, "1": 10}}
 
 
-def test_a_checkpoint_has_no_brokers_of_its_topics() -> None:
+def test_a_checkpoint_without_brokers_is_read_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    result = starting_offsets(checkpoint=str(SAMPLES / "single_kafka"))
+    assert json.loads(result) == {"s1": {"0": 10, "1": 10}}
+    assert "its offsets are not checked against Kafka: set bootstrap_servers" in caplog.text
     with pytest.raises(RestoreError, match="set bootstrap_servers") as raised:
-        starting_offsets(checkpoint=str(SAMPLES / "single_kafka"))
+        starting_offsets(checkpoint=str(SAMPLES / "single_kafka"), on_deleted="earliest")
     line(raised)
 
 

@@ -21,6 +21,12 @@ _TOPICS = ["orders", "orders-eu", "new-orders", "a" * 40]
         ("(?i)EU", {"orders-eu"}),
         (r"[-\[.]e[a-u]", {"orders-eu"}),
         ("returns", set()),
+        (r"^\p{Alpha}++$", {"orders", "a" * 40}),
+        ("(?i)^NEW-O|^ORDERS$", {"new-orders", "orders"}),
+        (r"\Q-e\Eu$|^(?<first>a)\k<first>{39}\z", {"orders-eu", "a" * 40}),
+        ("^[^a&&[a-z]]-", set()),
+        ("[ab[x-z]]+", {"a" * 40}),
+        (r"\0141", {"a" * 40}),
     ],
 )
 def test_a_pattern_matches_as_in_spark(pattern: str, matched: set[str]) -> None:
@@ -30,10 +36,10 @@ def test_a_pattern_matches_as_in_spark(pattern: str, matched: set[str]) -> None:
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
-        (r"\p{Alpha}+", "bad escape"),
-        ("[a-z&&[^b]]", "a set in a set"),
-        ("[ab[x-z]]+", "a set in a set"),
-        (r"\0141", r"\0"),
+        (r"\p{IsGreek}+", r"\p{IsGreek} is not translated"),
+        (r"\h+", "bad escape"),
+        (r"[\h]", "bad escape"),
+        ("a(?i)[^b]", "(?i) is not translated: flags hold for a part of it"),
         ("(" * 5_000 + ")" * 5_000, "recursion"),
         ("(a+)+b$", "it takes longer than 2 s"),
     ],

@@ -187,7 +187,12 @@ async def test_a_query_without_kafka_is_not_reported(place: Path, orders: Checkp
 
 @pytest.mark.parametrize(
     ("folder", "name"),
-    [("orders", "orders"), ("jobs/orders/_checkpoint", "orders"), ("a b/Checkpoints", "a b")],
+    [
+        ("orders", "orders"),
+        ("jobs/orders/_checkpoint", "orders"),
+        ("a b/Checkpoints", "a b"),
+        ("shop/_checkpoints/spark_catalog/default/orders/paid/0", "spark_catalog.default.paid"),
+    ],
 )
 async def test_a_query_is_named_by_its_folder(place: Path, folder: str, name: str) -> None:
     orders = Checkpoint(place / folder).completes(0, 10)
@@ -264,11 +269,26 @@ async def test_a_pipe_or_a_huge_file_is_passed_over(place: Path, orders: Checkpo
         file.truncate(256 * 1024 * 1024)
     locations = [str(one.folder) for one in (pipe, large, orders)]
     async with Watching(locations=locations, timeout_s=30).running() as watching:
-        await watching.fails(str(pipe.folder), "there is no checkpoint here")
+        await watching.fails(str(pipe.folder), "metadata is missing")
         await watching.fails(str(large.folder), "more than 8,388,608 bytes")
         await watching.reports(orders, 0, 10)
         orders.completes(1, 20)
         await watching.reports(orders, 1, 20)
+
+
+async def test_a_missing_metadata_concerns_that_checkpoint_alone(
+    place: Path, orders: Checkpoint
+) -> None:
+    lost = Checkpoint(place / "lost").completes(7, 70)
+    (lost.folder / "metadata").unlink()
+    (place / "other" / "offsets").mkdir(parents=True)  # no checkpoint
+    async with Watching(locations=[f"{place}/*"]).running() as watching:
+        await watching.fails("lost/metadata is missing", "Spark before 4.2", "Spark 4.2 on refuses")
+        await watching.reports(orders, 0, 10)
+        assert len(watching.intake.failing) == 1
+        lost.write("metadata", b'{"id":"%s"}' % lost.query_id.encode())
+        await watching.reports(lost, 7, 70)
+        await watching.is_well()
 
 
 async def test_what_is_followed_is_not_repeated_while_a_driver_is_known(place: Path) -> None:

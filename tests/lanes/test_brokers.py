@@ -1,4 +1,4 @@
-"""The main job on the oldest broker that is supported, and a group's lag."""
+"""The main job on the oldest broker that is supported and the newest, and a group's lag."""
 
 from __future__ import annotations
 
@@ -7,26 +7,32 @@ from pathlib import Path
 
 import pytest
 
+from scripts.lanes_page import KAFKA
 from tests.end_to_end import Topics, answer, lag_by_partition, service
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.test_end_to_end import (
-    # Collected here too: with this module's broker.
-    test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restarts,  # noqa: F401
+    test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restarts as assert_agrees,
 )
 from tests.waiting import wait_for
-from tests.zookeeper_kafka import ZooKeeperKafka
+from tests.zookeeper_kafka import OLDEST_VERSION, ZooKeeperKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+Broker = LocalKafka | ZooKeeperKafka
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperKafka]:
-    with ZooKeeperKafka(tmp_path_factory.mktemp("zookeeper-kafka")) as broker:
+@pytest.fixture(scope="module", params=KAFKA)
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    folder = tmp_path_factory.mktemp("kafka")
+    oldest = request.param == OLDEST_VERSION
+    with ZooKeeperKafka(folder) if oldest else LocalKafka(directory=folder) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
-def second_client(kafka: ZooKeeperKafka) -> SecondClient:
+def second_client(kafka: Broker) -> SecondClient:
     return SecondClient(kafka.bootstrap_servers)
 
 
@@ -35,8 +41,14 @@ def topics(second_client: SecondClient) -> Topics:
     return Topics(second_client)
 
 
+@pytest.mark.feature("Kafka", "lag of a query")
+def test_a_querys_lag_agrees(kafka: LocalKafka, topics: Topics, tmp_path: Path) -> None:
+    assert_agrees(kafka, topics, tmp_path)
+
+
+@pytest.mark.feature("Kafka", "lag of a consumer group")
 def test_a_groups_lag_is_what_it_has_not_committed(
-    kafka: ZooKeeperKafka, second_client: SecondClient, topics: Topics, tmp_path: Path
+    kafka: Broker, second_client: SecondClient, topics: Topics, tmp_path: Path
 ) -> None:
     topics.order(70)
     ends = topics.ends()
