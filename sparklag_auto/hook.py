@@ -2,9 +2,10 @@
 
 `sparklag-auto.pth`, which Python reads when it starts, loads this file by its path and calls
 `install` just before `pyspark.sql` is imported; in a process without Spark nothing of sparklag is
-imported. From then on a session is observed when its builder returns it, or, if it was created
-otherwise, before its first query. A broken sparklag causes one line in the log, and the job runs as
-without it: this file imports the standard library only until there is a session.
+imported. From then on a thread observes each session that a builder returns, or, if it was created
+otherwise, that has a query; a query waits for its session's thread. A broken sparklag causes one
+line in the log, and the job runs as without it: this file imports the standard library only until
+there is a session.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 _log = logging.getLogger("sparklag")
 
@@ -55,6 +56,8 @@ def _guest(what: str) -> Iterator[None]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module that is imported may call sys.exit
+        if not threading.main_thread().is_alive() or type(error).__name__ == "SessionStopped":
+            return  # the job was quicker
         with suppress(Exception):
             text = " ".join(str(error).split())[:500]
             if not type(error).__module__.startswith("sparklag"):
@@ -73,6 +76,7 @@ _PATCHES: dict[str, tuple[str, tuple[str, ...], Callable[..., Any]]] = {
 }
 """The patched class of each module of PySpark, with its methods and functions that get the session
 from their result and arguments."""
+_MAX_WAIT_S = 60.0
 
 
 def _after(owner: type, name: str, session_of: Callable[..., Any]) -> None:
@@ -81,34 +85,37 @@ def _after(owner: type, name: str, session_of: Callable[..., Any]) -> None:
     @functools.wraps(method)
     def observing(*args: Any, **kwargs: Any) -> Any:
         result = method(*args, **kwargs)
-        _observe(lambda: session_of(result, *args, **kwargs))
+        with _guest("session"):
+            session = session_of(result, *args, **kwargs)
+            if session not in _observed:
+                thread = threading.Thread(target=_observe, args=(session,), daemon=True)
+                thread.name = "sparklag-auto"
+                _observed[session] = thread
+                thread.start()
+            if name == "__init__":
+                # A query's start is observed by a listener.
+                _observed[session].join(_MAX_WAIT_S)
+                if loop := sys.modules.get("sparklag_listener.background_loop"):
+                    # Only the main thread can do this.
+                    loop.process_exit.handle_sigterm()
         return result
 
     setattr(owner, name, observing)
 
 
-_observed: WeakSet[Any] = WeakSet()
-"""Sessions that are observed, or cannot be: `observe` is called once for each."""
+_observed: WeakKeyDictionary[Any, threading.Thread] = WeakKeyDictionary()
+"""The thread that observes, or did or failed to: `observe` is called once for each session."""
 
 
-def _observe(session_of: Callable[[], Any]) -> None:
+def _observe(session: Any) -> None:
     with _guest("session"):
-        session = session_of()
-        if session in _observed:
-            return
-        _observed.add(session)
-        thread = threading.get_ident()
-        _importing.add(thread)
+        from sparklag_listener.observe import observe_automatically
+
         try:
-            from sparklag_listener.observe import observe_automatically
-
             observe_automatically(session)
-        finally:
-            _importing.discard(thread)
-
-
-_importing: set[int] = set()
-"""Threads of the job that import sparklag now."""
+        except Exception:
+            if not getattr(session, "is_stopped", False):
+                raise
 
 
 class _JobFolderRefused(MetaPathFinder):
@@ -117,10 +124,7 @@ class _JobFolderRefused(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> None:
-        if path is not None or not (
-            threading.get_ident() in _importing
-            or threading.current_thread().name.startswith("sparklag")
-        ):
+        if path is not None or not threading.current_thread().name.startswith("sparklag"):
             return
         spec = PathFinder.find_spec(fullname)
         folders = _job_folders()

@@ -141,7 +141,13 @@ class ProcessExit:
         if not self._callbacks:
             atexit.register(self._close_all)
         self._callbacks.append(close)
-        if _in_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        self.handle_sigterm()
+
+    def handle_sigterm(self) -> None:
+        """Handle SIGTERM from now on, if a handle is open and this is the main thread."""
+        if not self._callbacks or not _in_main_thread():
+            return
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def unregister(self, close: Close) -> None:

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from sparklag_listener.background_loop import process_exit
 from sparklag_listener.classic.session import ClassicSession, require_classic_session
 from sparklag_listener.connect.session import (
     ConnectSession,
@@ -36,6 +37,7 @@ from sparklag_schemas.text.locations import shown_url
 
 Method = Literal["listener", "connect", "poll"]
 
+_AUTO_TIMEOUT_S = 60.0
 _log = logging.getLogger("sparklag")
 
 
@@ -101,6 +103,7 @@ def observe(
     cannot be observed, SettingsError for a wrong setting, StoreError for an unusable store,
     MissingPackage for Avro without its packages.
     """
+    _await_automatic()
     path = Path(config) if config is not None else None
     arguments = _Arguments(bootstrap_servers, embedded, store, publish, method, path, settings)
     with _handles_lock:
@@ -130,8 +133,17 @@ def observe_automatically(spark: Any) -> None:
 
 def newest_handle() -> ObserverHandle | None:
     """The newest open handle of this process."""
+    _await_automatic()
     handles = (observed.handle for observed in tuple(_observed))
     return next((handle for handle in handles if not handle.closed), None)
+
+
+def _await_automatic() -> None:
+    """Wait for the threads in which SPARKLAG_AUTO observes, which cannot handle signals."""
+    for thread in threading.enumerate():
+        if thread.name == "sparklag-auto":
+            thread.join(_AUTO_TIMEOUT_S)
+    process_exit.handle_sigterm()
 
 
 def _existing(spark: Any) -> _Observed | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sparklag_jobs.broker.child_process import ChildProcess
@@ -19,10 +19,11 @@ class ConnectServer:
         log_path: Path,
         python: Path = Path(sys.executable),
         environment: Mapping[str, str] | None = None,
+        properties: Sequence[str] = (),
     ) -> None:
         self._process = ChildProcess(
             "the Spark Connect server",
-            [str(python), "-m", "tests.listener.drivers.connect_server"],
+            [str(python), "-m", "tests.listener.drivers.connect_server", *properties],
             log_path=log_path,
             environment=environment,
             directory=Path(__file__).parents[2],
@@ -33,6 +34,10 @@ class ConnectServer:
         """0 until it takes requests."""
         result = re.search(r"^port: (\d+)$", self._process.log_path.read_text(), re.MULTILINE)
         return int(result[1]) if result else 0
+
+    @property
+    def sessions(self) -> int:
+        return int(re.findall(r"^sessions: (\d+)$", self._process.log_path.read_text(), re.M)[-1])
 
     def __enter__(self) -> ConnectServer:
         self._process.start()

@@ -167,6 +167,9 @@ class FakeQueries:
     def describe(self, query_id: str) -> QueryDescription:
         return QueryDescription()
 
+    def kept_progresses(self) -> int | None:
+        return None
+
     def await_events(self, timeout_s: float) -> bool | None:
         return self.bus
 

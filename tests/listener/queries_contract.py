@@ -6,24 +6,23 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from sparklag_listener.events.session import Queries
+from sparklag_listener.events.session import KEPT_PROGRESSES, Queries
 from tests.waiting import wait_for
-
-_PROGRESS_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
-"""Spark's 100 are the updates of half a minute, since an idle query of the tests makes three a
-second: then the update of its last batch is gone, and only those of the next one are there."""
 
 
 def assert_answers(spark: Any, queries: Queries, start: Callable[[], Any]) -> Any:
     """The query that was started, the session's only one, and stopped."""
     assert queries.list_active().queries == ()
-    spark.conf.set(_PROGRESS_KEPT, "10000")
+    # Spark's 100 are the updates of half a minute, since an idle query of the tests makes three a
+    # second: then the update of its last batch is gone, and only those of the next one are there.
+    spark.conf.set(KEPT_PROGRESSES, "10000")
+    assert queries.kept_progresses() == 10_000
     try:
         query = start()
         _assert_answers(queries, query)
     finally:
         # Spark reads it at each update.
-        spark.conf.unset(_PROGRESS_KEPT)
+        spark.conf.unset(KEPT_PROGRESSES)
     return query
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
@@ -37,6 +39,7 @@ from tests.listener.offsets_topic import causes, in_order
 from tests.listener.queries_contract import assert_answers
 from tests.logged import logged
 from tests.second_client import SecondClient
+from tests.sparklag.test_run import run_program
 from tests.tcp_proxy import TcpProxy
 from tests.waiting import wait_for
 
@@ -324,6 +327,71 @@ def test_what_a_server_answers_is_what_its_client_reports_of_the_queries(client:
     with pytest.raises(ConnectionLost):
         queries.list_active()
     client.spark.client.close()
+
+
+@pytest.mark.slow
+def test_an_idle_session_expires_and_the_next_one_is_observed(
+    second_client: SecondClient, topic_name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "sparklag")
+    manager = "spark.connect.session.manager"
+    timeouts = (f"{manager}.defaultSessionTimeout=20s", f"{manager}.maintenanceInterval=1s")
+    with ConnectServer(tmp_path / "server.log", properties=timeouts) as server:
+        client = Client(server, second_client, topic_name, tmp_path)
+        handle = client.observe(heartbeat_s=0.5)
+        query = client.query()
+        client.published.until(query.id, client.at_end(), "the end of the topic")
+        query.stop()
+        client.published.await_cause(query.id, "terminated")
+        wait_for(lambda: server.sessions == 0, "it expires")
+        with pytest.raises(SparkConnectGrpcException, match=r"INVALID_HANDLE\.SESSION_"):
+            client.query("later")
+        handle.close()
+        client.proxy.close()
+        anew = Client(server, second_client, f"{topic_name}-anew", tmp_path)
+        anew.observe()
+        again = anew.query("again")
+        anew.published.until(again.id, anew.at_end(), "the end of the topic")
+        anew.close()
+    assert [line for line in logged(caplog) if "recovered by polling" not in line] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["connect", "poll"])
+def test_a_query_that_starts_in_an_idle_session_is_observed(client: Client, method: Any) -> None:
+    handle = client.observe(method=method, heartbeat_s=0.3)
+    queries: Any = handle._session.queries
+    for number in range(2):
+        wait_for(lambda: queries._is_resting, "it makes no requests")
+        wait_for(lambda: client.spark.streams._sqlb._listener_bus == [], "it has no listener")
+        query = client.query(f"query-{number}")
+        client.published.until(query.id, client.at_end(), "the end of the topic")
+        query.stop()
+        client.published.await_cause(query.id, "terminated")
+    assert (handle.stats().failed, handle.stats().reregistered) == (0, 0)
+    handle.close()
+    assert "execute_command" not in vars(client.spark.client)
+
+
+SCRIPT = """
+import sys, sparklag
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote(f"sc://127.0.0.1:{sys.argv[1]}").getOrCreate()
+handle = sparklag.observe(spark, sys.argv[2], heartbeat_s=0.5)
+query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+while handle.stats().ignored < 4:
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_does_not_close_its_handle_prints_nothing(
+    server: ConnectServer, second_client: SecondClient
+) -> None:
+    done = run_program(
+        sys.executable, "-c", SCRIPT, str(server.port), second_client.bootstrap_servers
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def receives(handle: ObserverHandle) -> bool:

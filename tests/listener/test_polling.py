@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
 
 from sparklag_listener import ListenerError, NoListener
+from sparklag_listener.events.session import KEPT_PROGRESSES
 from tests.listener.conftest import Driver
 from tests.listener.offsets_topic import causes
 from tests.logged import logged
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -68,3 +71,28 @@ def test_where_no_port_can_be_opened_for_callbacks_it_polls_and_reports_why(
     assert "Cannot assign requested address" in output
     query = driver.start()
     driver.published.until(query.id, driver.at_end(), "the end of the topic")
+
+
+@pytest.mark.parametrize("method", ["poll", "listener"])
+def test_spark_that_keeps_no_progress_is_named_where_it_is_polled(
+    driver: Driver, method: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "sparklag")
+    handle = driver.observe(method=method, refresh_interval_s=0.2, heartbeat_s=0.5)
+    query = driver.start()
+    driver.published.until(query.id, driver.at_end(), "the end of the topic")
+    assert handle.stats().last_error is None
+    driver.spark.conf.set(KEPT_PROGRESSES, "1")
+    try:
+        driver.send()
+        if method == "poll":
+            wait_for(lambda: handle.stats().last_error is not None, "it is named")
+            expected = f"{KEPT_PROGRESSES} is 1, so polling sees no batch: it takes 2 or more"
+            assert re.match(expected, str(handle.stats().last_error))
+        else:
+            driver.published.until(query.id, driver.at_end(), "the new end of the topic")
+        before = len(driver.published.observations(query.id))
+        driver.published.until(query.id, lambda received: len(received) > before + 3, "more polls")
+    finally:
+        driver.spark.conf.unset(KEPT_PROGRESSES)
+    assert len(logged(caplog)) == handle.stats().failed == (method == "poll")

@@ -126,6 +126,12 @@ def test_with_a_broken_part_the_session_works(how: str, installed: Path, tmp_pat
 
 
 @pytest.mark.spark
+def test_a_part_that_hangs_does_not_delay_the_session(installed: Path, tmp_path: Path) -> None:
+    broken: Files = {"site/sparklag_listener/observe.py": "import time; time.sleep(600)"}
+    assert run_job(installed, tmp_path, "job.py", SESSION, broken) == []
+
+
+@pytest.mark.spark
 def test_a_job_with_the_name_of_a_part_runs_once(installed: Path, tmp_path: Path) -> None:
     (line,) = run_job(installed, tmp_path, "sparklag_listener.py", SESSION, {})
     assert "sparklag_listener.py hides the module sparklag_listener that sparklag imports" in line

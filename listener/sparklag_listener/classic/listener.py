@@ -3,6 +3,7 @@ the JVM in chunks."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
@@ -21,12 +22,21 @@ from sparklag_listener.events.session import OnError, OnEvent
 from sparklag_schemas.text.redaction import redact
 from sparklag_schemas.timestamps import epoch_ms
 
+_log = logging.getLogger("sparklag")
 UNAVAILABLE: Final = (Py4JError, OSError, AttributeError, TypeError)
 """The errors where the JVM is gone, Spark is stopping, or this Spark has other internals."""
 STOPPED: Final = re.compile(
     "stopped SparkContext|SparkContext (?:was|is|has been) (?:already )?(?:shut ?down|stopped)"
 )
 """The text of the exception of a batch that failed because Spark was stopped."""
+NOT_ALLOWED: Final = re.compile(
+    "Py4JSecurityException|(?:white|allow)listed|JVM_ATTRIBUTE_|no attribute '_j(?:vm|spark)"
+)
+"""The text of the errors of a platform that allows only some methods of the JVM, or none."""
+_REMEDY: Final = (
+    "; its access mode does not allow that: use the access mode dedicated (single user), or let"
+    " the service read the checkpoints of its queries"
+)
 _CHUNK_CHARS: Final = 7_500
 """A Py4J reply above 8 KiB leaves in two packets and waits some 40 ms between them (Nagle's
 algorithm on one side, delayed acknowledgement on the other)."""
@@ -90,9 +100,10 @@ def read_text(builder: Any) -> str:
 
 
 def brief(error: BaseException) -> str:
-    """The texts of Py4J and Java, without the stack frames."""
+    """The texts of Py4J and Java, without the stack frames; a remedy where the platform refuses."""
     lines = [line.strip(": ") for line in str(error).splitlines()[:2]]
-    return redact(": ".join(line for line in lines if line)) or type(error).__name__
+    text = redact(": ".join(line for line in lines if line)) or type(error).__name__
+    return text + _REMEDY if NOT_ALLOWED.search(text) else text
 
 
 class Py4jListener:
@@ -133,6 +144,23 @@ class Py4jListener:
             return Terminated(*_ids(event), text and text[:MAX_EXCEPTION_CHARS], at_ms)
 
         self._dispatch(read)
+
+    # Py4J passes these methods of Java's Object to Python too.
+    toString = object.__repr__
+
+    def hashCode(self) -> int:
+        return id(self) & 0x7FFF_FFFF
+
+    def equals(self, other: Any) -> bool:
+        return str(other) == repr(self)  # Java has a proxy of this object
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """A callback of a newer Spark, ignored: Py4J would log an error for each call."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _log.debug("sparklag: the callback %s of this Spark is ignored", name)
+        setattr(self, name, lambda *_: None)
+        return lambda *_: None
 
     def _dispatch(self, read: Callable[[int], QueryEvent | None]) -> None:
         try:

@@ -29,6 +29,7 @@ from sparklag_listener.events.kafka_source import (
     with_whole_names,
 )
 from sparklag_listener.events.session import (
+    KEPT_PROGRESSES,
     ActiveQueries,
     ConnectionLost,
     SparkUnavailable,
@@ -133,6 +134,11 @@ class ClassicQueries:
         with suppress(*UNAVAILABLE):
             return replace(description, application=str(self._context.applicationId()))
         return description
+
+    def kept_progresses(self) -> int | None:
+        with suppress(ValueError, *UNAVAILABLE):
+            return int(self._session.conf().get(KEPT_PROGRESSES))
+        return None
 
     def await_events(self, timeout_s: float) -> bool | None:
         """None: this Spark lacks the method, which is not public.

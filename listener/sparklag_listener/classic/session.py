@@ -12,7 +12,13 @@ from typing import Any, ClassVar
 from py4j.protocol import Py4JError
 
 from sparklag_listener.background_loop import program_end
-from sparklag_listener.classic.listener import UNAVAILABLE, Py4jListener, brief, text_listener
+from sparklag_listener.classic.listener import (
+    NOT_ALLOWED,
+    UNAVAILABLE,
+    Py4jListener,
+    brief,
+    text_listener,
+)
 from sparklag_listener.classic.queries import ClassicQueries
 from sparklag_listener.errors import (
     NoListener,
@@ -129,15 +135,19 @@ def _started_jvm(spark: Any) -> Any:
 
 def require_classic_session(spark: Any) -> None:
     """Raise ListenerError where `spark` cannot be observed."""
-    session = getattr(spark, "_jsparkSession", None)
-    if session is None or spark._jvm is None:
-        raise UnsupportedSession(
-            f"observe() takes a SparkSession, got {type(spark).__module__}.{type(spark).__name__}"
-        )
+    name = f"{type(spark).__module__}.{type(spark).__name__}"
+    session: Any = None
+    stopped = True
     try:
+        session = spark._jsparkSession if spark._jvm is not None else None
         stopped = session.sparkContext().isStopped()
-    except (Py4JError, OSError, AttributeError):
-        stopped = True
+        # Some platforms have the JVM's session, and not this.
+        spark.sparkContext.applicationId  # noqa: B018
+    except (Py4JError, OSError, AttributeError) as error:
+        if NOT_ALLOWED.search(str(error)) and hasattr(spark, "version"):
+            raise UnsupportedSession(f"observe() has no JVM in {name}: {brief(error)}") from error
+    if session is None:
+        raise UnsupportedSession(f"observe() takes a SparkSession, got {name}")
     if stopped:
         raise SessionStopped("observe() was called on a Spark session that is stopped")
     if _version(spark) < _OLDEST_SPARK:

@@ -18,6 +18,7 @@ from sparklag_listener.events.event_queue import (
 from sparklag_listener.events.kafka_source import WHOLE_NAMES, QueryDescription
 from sparklag_listener.events.progress import parse_progress
 from sparklag_listener.events.session import (
+    KEPT_PROGRESSES,
     ActiveQueries,
     ConnectionLost,
     SparkUnavailable,
@@ -53,6 +54,7 @@ class ConnectClient:
         self._failures: tuple[type[Exception], ...] = (RpcError, PySparkException, *errors)
         # A shallow copy: it shares the channel, and has its own settings.
         self._client = copy.copy(spark.client)
+        vars(self._client).pop("execute_command", None)  # of another ConnectSession
         self._client.disable_reattachable_execute()
         if hasattr(self._client, "set_retry_policies"):
             self._client.set_retry_policies([])
@@ -159,6 +161,11 @@ class ConnectQueries:
                 self._application = self._client.properties(_APP_ID).get(_APP_ID)
         is_whole = properties.get(WHOLE_NAMES) == "true"
         return QueryDescription(application=self._application, whole_names=is_whole)
+
+    def kept_progresses(self) -> int | None:
+        with suppress(SparkUnavailable, ValueError, KeyError):
+            return int(self._client.properties(KEPT_PROGRESSES)[KEPT_PROGRESSES])
+        return None
 
     def await_events(self, timeout_s: float) -> bool | None:
         return None  # the server has no such request

@@ -8,10 +8,12 @@ which may wait for a lock that the removal holds: then every later `start()` han
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -25,7 +27,13 @@ from sparklag_listener.events.event_queue import (
     Started,
     Terminated,
 )
-from sparklag_listener.events.session import OnError, OnEvent, SparkUnavailable, own_settings
+from sparklag_listener.events.session import (
+    ActiveQueries,
+    OnError,
+    OnEvent,
+    SparkUnavailable,
+    own_settings,
+)
 from sparklag_schemas import DriverEnd, Origin
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 from sparklag_schemas.settings.reading import SPARK_PREFIX
@@ -34,6 +42,8 @@ from sparklag_schemas.timestamps import epoch_ms
 # A server that is busy with other sessions takes long to open this one.
 _ANSWER_TIMEOUT_S = 60.0
 _LOCK_TIMEOUT_S = 2.0
+_STARTS = ("write_stream_operation_start", "pipeline_command")
+_EXIT_WARNING = "(StreamingQuery|Failed to add).*cannot schedule new futures after"
 
 
 class ConnectSession:
@@ -45,7 +55,7 @@ class ConnectSession:
         self._spark = spark
         self._client = ConnectClient(spark)
         self.listener: ConnectListener | None = None
-        self.queries = ConnectQueries(self._client)
+        self.queries = RestingQueries(self, spark.client, self._client)
 
     @property
     def label(self) -> str:
@@ -74,7 +84,7 @@ class ConnectSession:
             with _requests() as request:
                 request(self.queries.list_active)
                 self.listener = ConnectListener(self._spark, self._client, on_event, on_error)
-                request(self.listener.register)
+                request(partial(self.listener.register, again=False))
         except ServerAway:
             if self.listener is not None:
                 # The registration may still succeed later.
@@ -82,15 +92,94 @@ class ConnectSession:
             raise
 
     def stop_listening(self, timeout_s: float) -> None:
+        self.queries.close()
         if self.listener is None:
             return
         try:
-            self.listener.remove()
+            # At exit the server ends the stream of events with the connection.
+            if not _is_exiting():
+                self.listener.remove()
         except NoListener:
             # The listener stays registered, but is closed.
             return
         finally:
             self.listener.close()
+
+
+class RestingQueries(ConnectQueries):
+    """Lets an idle session expire as it would without sparklag: where no query ran at two polls, it
+    has no listener, and no poll makes a request, until its client starts a query."""
+
+    def __init__(self, session: ConnectSession, user_client: Any, client: ConnectClient) -> None:
+        super().__init__(client)
+        self._session = session
+        self._user_client = user_client
+        self._execute: Callable[..., Any] | None = None
+        self._lock = threading.Lock()
+        self._is_resting = False
+        self._idle_polls = 0
+        self._last_start: object = object()
+        """None: the server has not answered it yet."""
+
+    def close(self) -> None:
+        vars(self._user_client).pop("execute_command", None)
+
+    def list_active(
+        self, retain: Collection[str] = (), with_activity: Collection[str] = ()
+    ) -> ActiveQueries:
+        if self._is_resting and not self._client.is_stopped:
+            return ActiveQueries((), is_session_stopped=False)
+        last_start = self._last_start
+        active = super().list_active(retain, with_activity)
+        if self._execute is None:
+            self._execute = self._user_client.execute_command
+            self._user_client.execute_command = self._execute_command
+        is_idle = not active.queries and not retain and not active.is_session_stopped
+        self._idle_polls = self._idle_polls + 1 if is_idle else 0
+        if self._idle_polls > 1:
+            self._rest(last_start)
+        return active
+
+    def await_events(self, timeout_s: float) -> bool | None:
+        return True if _is_exiting() else None  # no event comes then
+
+    def _rest(self, last_start: object) -> None:
+        with self._lock:
+            self._is_resting = True
+            if last_start is None or last_start is not self._last_start:
+                self._is_resting = False
+            elif self._session.listener is not None:
+                self._session.listener.is_paused = True
+                # The server's stream of events keeps the session too.
+                with suppress(NoListener):
+                    self._session.listener.remove()
+
+    def _execute_command(self, command: Any, *arguments: Any, **named: Any) -> Any:
+        assert self._execute is not None
+        if command.WhichOneof("command_type") not in _STARTS:
+            return self._execute(command, *arguments, **named)
+        self._last_start = None
+        try:
+            if self._is_resting:
+                with suppress(ServerAway, NoListener), _requests() as request:
+                    request(self._resume)
+            return self._execute(command, *arguments, **named)
+        finally:
+            self._last_start = object()
+
+    def _resume(self) -> None:
+        with self._lock:
+            self._is_resting, self._idle_polls = False, 0
+            if self._session.listener is not None:
+                # First: where the session has expired, the client would warn.
+                super().list_active()
+                self._session.listener.is_paused = False
+                self._session.listener.register(again=False)
+
+
+def _is_exiting() -> bool:
+    """True: the interpreter exits, and the client's thread pool is shut down."""
+    return not threading.main_thread().is_alive()
 
 
 @contextmanager
@@ -116,7 +205,7 @@ def _requests() -> Iterator[Callable[[Callable[[], Any]], Any]]:
 
 def is_connect_session(spark: Any) -> bool:
     """True for a session of PySpark's client, of any version. Imports nothing."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
+    return any(each.__module__.startswith("pyspark.sql.connect") for each in type(spark).__mro__)
 
 
 def require_connect_session(spark: Any) -> None:
@@ -146,18 +235,22 @@ class ConnectListener:
                 f" (the server's version is {spark.version})"
             )
         self._closed = False
+        self.is_paused = False
+        # An event may come when the client's thread pool is shut down.
+        warnings.filterwarnings("ignore", _EXIT_WARNING, UserWarning)
         self._on_event = on_event
         self._listener = _make_listener(self._pass_on, on_error)
 
     def is_registered(self) -> bool:
-        """See Listener. True in a stopped session."""
-        if self._client.is_stopped:
+        """See Listener. True in a stopped session, while paused, and at exit."""
+        if self._client.is_stopped or self.is_paused or _is_exiting():
             return True
         thread = self._bus._execution_thread
         return thread is not None and thread.is_alive() and self._is_listed()
 
-    def register(self) -> None:
-        """See Listener. Raises NoListener where the client does not take it."""
+    def register(self, *, again: bool = True) -> None:
+        """See Listener. `again`: the server may still have a stream of events. Raises NoListener
+        where the client does not take it."""
         if self._closed:
             return
         dropped = []
@@ -169,7 +262,7 @@ class ConnectListener:
             elif self._is_listed():
                 return
         try:
-            if not self._bus._listener_bus:
+            if again and not self._bus._listener_bus:
                 # The server still has the interrupted stream, and does not allow a second stream.
                 self._end_stream()
             with self._client.errors_translated():
@@ -179,7 +272,7 @@ class ConnectListener:
             # Warning: Python may be configured to raise warnings as errors.
             text = " ".join(str(error).split())
             raise NoListener(f"Spark's client does not take a listener: {text}") from error
-        if not self._is_listed():
+        if not self._is_listed() and not _is_exiting():
             raise NoListener("Spark's client does not take a listener, its warning has the reason")
         if self._closed:
             # Closed in the meantime by another thread.

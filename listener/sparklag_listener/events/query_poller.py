@@ -26,6 +26,7 @@ from sparklag_listener.events.event_queue import (
 )
 from sparklag_listener.events.observer import Observer
 from sparklag_listener.events.session import (
+    KEPT_PROGRESSES,
     ActiveQueries,
     ConnectionLost,
     ObservedSession,
@@ -97,6 +98,7 @@ class QueryPoller:
         self._is_failing = False
         self._refusals = 0
         """Refused registrations since the listener was last registered."""
+        self._kept_progresses: int | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -149,6 +151,9 @@ class QueryPoller:
             if time.monotonic() < self._stopping_until_s:
                 return True
         self._refresh(snapshot, before_s)
+        are_unread = any(query.batch_id is None for query in snapshot.queries)
+        if not self._has_listener and (are_unread or not self._has_polled):
+            await self._require_progress()
         if self._has_listener and not snapshot.is_session_stopped:
             await self._keep_registered()
         behind = self._runs_behind(snapshot, tracked)
@@ -174,6 +179,15 @@ class QueryPoller:
                 self._put(PolledEvent(event, lost=lost))
         self._has_polled = True
         return not snapshot.is_session_stopped
+
+    async def _require_progress(self) -> None:
+        """Warn where Spark keeps no progress: no poll sees a batch then."""
+        kept = await self._call(self._queries.kept_progresses)
+        if kept is not None and kept < 2 and kept != self._kept_progresses:
+            text = f"{KEPT_PROGRESSES} is {kept}, so polling sees no batch: it takes 2 or more"
+            self._stats.fail(text)
+            _log.warning("sparklag: %s", text)
+        self._kept_progresses = kept
 
     async def _await_events(self) -> None:
         """Wait until the listener bus is empty, or for the grace period."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sparklag_listener.events.event_queue import ActiveQuery, Progressed, QueryEvent, Terminated
 from sparklag_listener.events.kafka_source import QueryDescription
@@ -13,6 +13,8 @@ from sparklag_schemas.settings.reading import SPARK_PREFIX
 
 OnEvent = Callable[[QueryEvent], None]
 """Must not block."""
+KEPT_PROGRESSES: Final = "spark.sql.streaming.numRecentProgressUpdates"
+"""Spark keeps one less than this; at 0 it fails each query."""
 OnError = Callable[[BaseException], None]
 
 
@@ -45,6 +47,9 @@ class Queries(Protocol):
 
     def describe(self, query_id: str) -> QueryDescription:
         """The description of an active query; empty where Spark gives none. Raises nothing."""
+
+    def kept_progresses(self) -> int | None:
+        """KEPT_PROGRESSES in the session. None: not set, or not known. Raises nothing."""
 
     def await_events(self, timeout_s: float) -> bool | None:
         """Wait until the listener bus is empty; returns whether it is. None: not known."""

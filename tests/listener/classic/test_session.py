@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from sparklag_listener import (
     ListenerError,
@@ -41,6 +41,15 @@ class GoneJavaSession:
         raise ConnectionRefusedError("Connection refused")
 
 
+def without_jvm(text: str) -> Any:
+    session = type("SparkSession", (FailingEvent,), {"version": "4.0.0"})
+    return session(lambda: AttributeError(text))
+
+
+def refusing(text: str) -> FakeSession:
+    return FakeSession(_jsparkSession=FailingEvent(lambda: Py4JError(text)))
+
+
 REFUSED: list[tuple[Any, type[ListenerError], str]] = [
     (connect_session(stopped=True), SessionStopped, "Connect session that is stopped"),
     ("spark", UnsupportedSession, "takes a SparkSession, got builtins.str"),
@@ -51,6 +60,13 @@ REFUSED: list[tuple[Any, type[ListenerError], str]] = [
     (FakeSession(_jsparkSession=GoneJavaSession()), SessionStopped, "session that is stopped"),
     (FakeSession(_jsparkSession=FailingEvent(lambda: Py4JNetworkError("gone"))), SessionStopped,
      "session that is stopped"),
+    (refusing("Trace:\npy4j.security.Py4JSecurityException: Method public x() is not whitelisted on"
+     " class y\n"), UnsupportedSession, "not whitelisted.*access mode dedicated.*checkpoints"),
+    (refusing("Constructor public x() is not allowlisted."), UnsupportedSession,
+     "not allowlisted.*access mode dedicated"),
+    (without_jvm("[JVM_ATTRIBUTE_NOT_SUPPORTED] Attribute `_jvm` is not supported"),
+     UnsupportedSession, "has no JVM.*NOT_SUPPORTED.*access mode dedicated"),
+    (without_jvm("no attribute '_jvm'"), UnsupportedSession, "has no JVM.*access mode"),
     (FakeSession(version="3.2.4"), UnsupportedSpark, "Spark 3.3 or newer, this is 3.2.4"),
     (FakeSession(version="2.4.8"), UnsupportedSpark, "Spark 3.3 or newer, this is 2.4.8"),
 ]  # fmt: skip

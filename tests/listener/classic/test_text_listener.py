@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import Any, ClassVar
 
 import pytest
 from py4j.protocol import Py4JError
@@ -84,3 +85,37 @@ def test_an_error_in_python_is_reported_and_not_raised_into_spark(spark: SparkSe
     recording.wrapper.onQueryProgress(progress_event(spark, "progress_cost_1p"))
     (error,) = recording.errors
     assert str(error) == "no access"
+
+
+def test_callbacks_of_a_newer_spark_are_ignored_and_logged_once(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Newer(Py4jListener):
+        class Java:
+            implements: ClassVar = [
+                *Py4jListener.Java.implements,
+                "java.util.function.BiFunction",
+                "java.lang.Runnable",
+            ]
+
+    caplog.set_level(logging.DEBUG, "sparklag")
+    errors: list[BaseException] = []
+    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    jvm: Any = spark._jvm
+    listener = Newer(jvm, lambda event: None, errors.append)
+    values = jvm.java.util.HashMap()
+    for name in "ab":
+        values.put(name, name)
+    values.replaceAll(listener)  # apply(key, value)
+    jvm.java.lang.Thread(listener).run()
+    listed = jvm.java.util.ArrayList()
+    listed.add(listener)
+    # The methods of Java's Object are not callbacks.
+    assert listed.contains(listener)
+    assert not listed.contains(Newer(jvm, lambda event: None, errors.append))
+    assert listed.hashCode() == 31 + listener.hashCode()
+    assert "Newer object at" in listed.toString()
+    assert errors == []
+    assert [record.getMessage() for record in caplog.records] == [
+        f"sparklag: the callback {name} of this Spark is ignored" for name in ("apply", "run")
+    ]
