@@ -78,13 +78,17 @@ class TcpProxy:
 
     def _copy(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
-            while data := source.recv(_CHUNK_BYTES):
+            while data := self._read(source, target):
                 self._flows.wait()
                 target.sendall(self.changed(data))
         for each in (source, target):
             _shut(each)
             with self._lock:
                 self._sockets.discard(each)
+
+    def _read(self, source: socket.socket, target: socket.socket) -> bytes:
+        """What goes from `source` to `target` next; empty: nothing more."""
+        return source.recv(_CHUNK_BYTES)
 
 
 def _shut(each: socket.socket) -> None:

@@ -9,12 +9,17 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import SaslAuthenticationFailed, UnsupportedSaslMechanismError
+from aiokafka.errors import (
+    IncompatibleBrokerVersion,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.metadata import MetadataRequest
 
 from sparklag_kafka.connection import OwnClientId, open_connection
 from sparklag_kafka.errors import KAFKA_FAILURES, UntrustedBroker, error_text
+from sparklag_kafka.protocol.requests import require_needed
 from sparklag_schemas.errors import RegistryError, SettingsError
 from sparklag_schemas.settings import ClusterAccess, KafkaSettings
 from sparklag_schemas.settings.addresses import joined
@@ -125,6 +130,7 @@ async def connection_problem(access: ClusterAccess) -> str | None:
         try:
             connection = await open_connection(*address, **options)
             try:
+                require_needed(connection._versions)
                 # A broker answers this request only after authentication.
                 await connection.send(MetadataRequest([]))
             finally:
@@ -160,6 +166,8 @@ def _cause(error: BaseException, kafka: KafkaSettings) -> str:
             return f"the broker does not take SASL mechanism {kafka.sasl_mechanism}"
         case asyncio.TimeoutError():
             return f"no answer within {_PROBE_TIMEOUT_S:g} s"
+        case IncompatibleBrokerVersion():
+            return error_text(error)
         case ConnectionRefusedError():
             return "connection refused: is a broker listening there?"
         case OSError() if error.strerror and not isinstance(error, ssl.SSLError | ConnectionError):

@@ -77,7 +77,7 @@ class InstanceState:
 
     def degraded(self) -> dict[str, str]:
         """Failures that do not affect readiness, with the reason: other clusters, unreadable
-        topics, checkpoints and groups, groups that refuse commits, the offset store."""
+        topics, checkpoints and groups, groups that refuse commits, the offset store, codec."""
         pipeline = self._pipeline
         reasons = {**pipeline.enricher.unreachable, **pipeline.enricher.unreadable}
         # See `not_ready`.
@@ -91,6 +91,8 @@ class InstanceState:
                 f"group {group_id} writes to {self.settings.lag_topic} too: two services measure"
                 " the same queries; use one group_id, or another lag_topic"
             )
+        if (uncompressed := pipeline.publishing.writer.producer.uncompressed) is not None:
+            reasons["compression"] = uncompressed
         if (near := near_limits(self.limit_shares)) is not None:
             reasons["limits"] = near
         for part in (pipeline.watchers, pipeline.recording, pipeline.mirror):

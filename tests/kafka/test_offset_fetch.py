@@ -11,12 +11,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from aiokafka.errors import IncompatibleBrokerVersion
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklag_kafka.brokers.group_offsets import fetch_offsets
 from sparklag_kafka.brokers.pool import BrokerConnection
-from sparklag_kafka.errors import OneGroupPerRequest, ResponseUnreadable
+from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.groups import (
     CommittedGroup,
     OffsetFetchRequest,
@@ -202,5 +203,5 @@ def test_a_response_with_a_wrong_byte_is_read_to_an_end_or_refused(data: st.Data
 
 
 def test_an_old_broker_takes_one_group_in_a_request() -> None:
-    with pytest.raises(OneGroupPerRequest):
+    with pytest.raises(IncompatibleBrokerVersion):
         OffsetFetchRequest(["a", "b"]).prepare({9: (1, 7)})

@@ -271,6 +271,7 @@ class SimulatedProducer:
     def __init__(self, kafka: SimulatedKafka) -> None:
         self._kafka = kafka
         self.started = True
+        self.uncompressed = None
 
     async def send(
         self,
@@ -446,6 +447,7 @@ def in_place_of_kafka(kafka: SimulatedKafka) -> Iterator[None]:
         f"{package}.publishing.own_topics.create_missing": create_missing,
         f"{package}.publishing.own_topics.find_problems": find_problems,
         f"{package}.publishing.own_topics.explain_error": explain_error,
+        f"{package}.publishing.own_topics.connection_problem": connection_problem,
         f"{package}.supervision.explain_error": explain_error,
         f"{package}.intakes.topic.explain_error": explain_error,
         "sparklag_kafka.brokers.pool.connection_problem": connection_problem,

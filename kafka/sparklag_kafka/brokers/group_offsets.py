@@ -14,7 +14,7 @@ from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
-from sparklag_kafka.errors import KAFKA_FAILURES, UNKNOWN_GROUP, OneGroupPerRequest
+from sparklag_kafka.errors import KAFKA_FAILURES, UNKNOWN_GROUP
 from sparklag_kafka.protocol.groups import (
     DEAD,
     CommittedGroup,
@@ -78,7 +78,7 @@ async def fetch_offsets(
     """
     try:
         responses = [await connection.send(OffsetFetchRequest(groups))]
-    except OneGroupPerRequest:
+    except IncompatibleBrokerVersion:
         responses = await asyncio.gather(
             *(connection.send(OffsetFetchRequest([group])) for group in groups)
         )

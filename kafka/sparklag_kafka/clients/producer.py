@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
+    BrokerResponseError,
+    IncompatibleBrokerVersion,
     MessageSizeTooLargeError,
     RecordListTooLargeError,
     RecordTooLargeError,
@@ -19,7 +21,14 @@ from aiokafka.errors import (
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from sparklag_kafka.access import TrustedBrokers, client_options
-from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable, MessageTooLarge, error_text
+from sparklag_kafka.errors import (
+    COMPRESSION_REFUSED,
+    KAFKA_FAILURES,
+    KafkaUnavailable,
+    MessageTooLarge,
+    error_text,
+)
+from sparklag_schemas.errors import SettingsError
 from sparklag_schemas.messages.headers import Headers, Signatures
 from sparklag_schemas.messages.topics import partition_of_key
 from sparklag_schemas.settings import ResolvedSettings
@@ -33,10 +42,14 @@ _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 _BATCH_BYTES = 256 * 1024
 """Holds several events, and no topic refuses it. A larger event is sent by itself."""
 _ABANDON_TIMEOUT_S = 2.0
+_NO_PRODUCER_ID = (BrokerResponseError, IncompatibleBrokerVersion, NotImplementedError)
+"""The errors of aiokafka's start where a broker does not take InitProducerId, or refuses it."""
+_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError)
 
 
 class AcknowledgedProducer:
-    """An idempotent producer that is replaced whenever it fails.
+    """A producer that is replaced whenever it fails. It is idempotent and compresses, until the
+    broker refuses either.
 
     aiokafka's producer retries for ever without an error; after a message is refused for its size,
     the next one stays out of sequence. So each message has a deadline, and a failed producer is
@@ -44,7 +57,16 @@ class AcknowledgedProducer:
     """
 
     def __init__(self, settings: ResolvedSettings) -> None:
-        """Raises SettingsError as `client_options` does."""
+        """Raises SettingsError as `client_options` does, and for a codec that is not installed."""
+        codec = settings.kafka.compression
+        self._compression = None if codec == "none" else codec
+        if self._compression and not AIOKafkaProducer._COMPRESSORS[codec][0]():
+            raise SettingsError(
+                f"kafka.compression = {codec!r}: needs the package cramjam; or set gzip or none"
+            )
+        self._is_idempotent = True
+        self.uncompressed: str | None = None
+        """Why nothing is compressed any more, although `kafka.compression` is set."""
         self._options = client_options(settings.access)
         self._trusted = TrustedBrokers(settings.access)
         self._signatures = Signatures(settings)
@@ -76,18 +98,25 @@ class AcknowledgedProducer:
             raise MessageTooLarge(
                 f"{size} bytes are more than the {_MAX_MESSAGE_BYTES} of a message"
             )
-        outbox = self._outbox or await self._start(topic)
-        try:
-            partitions = await outbox.partitions_of(topic)
-            choose = partitioner or partial(partition_of_key, key)
-            signed = [*headers, *self._signatures.headers(topic, key, value)]
-            await outbox.send(topic, choose(partitions), key, value, signed)
-        except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:
-            await self._replace(outbox, "an earlier message was refused because of its size")
-            raise MessageTooLarge(f"{size} bytes are more than topic {topic} takes") from error
-        except KAFKA_FAILURES as error:
-            await self._replace(outbox, f"its producer failed: {error_text(error)}")
-            raise
+        choose = partitioner or partial(partition_of_key, key)
+        signed = [*headers, *self._signatures.headers(topic, key, value)]
+        while True:
+            outbox = self._outbox or await self._start(topic)
+            try:
+                partitions = await outbox.partitions_of(topic)
+                await outbox.send(topic, choose(partitions), key, value, signed)
+                return
+            except _TOO_LARGE as error:
+                await self._replace(outbox, "an earlier message was refused because of its size")
+                raise MessageTooLarge(f"{size} bytes are more than topic {topic} takes") from error
+            except KAFKA_FAILURES as error:
+                compressed = outbox.producer._compression_type
+                if isinstance(error, COMPRESSION_REFUSED):
+                    self._stop_compressing(error_text(error))
+                await self._replace(outbox, f"its producer failed: {error_text(error)}")
+                # All messages of a producer whose compression is refused are sent again.
+                if compressed == self._compression:
+                    raise
 
     async def aclose(self) -> None:
         """Disconnect. Nothing is flushed: callers of `send` wait for their messages."""
@@ -97,23 +126,43 @@ class AcknowledgedProducer:
     async def _start(self, topic: str) -> Outbox:
         async with self._starting:
             if self._outbox is None:
-                producer = AIOKafkaProducer(
-                    **self._options,
-                    enable_idempotence=True,
-                    # aiokafka's lz4 takes eight times as long, for twice the size.
-                    compression_type="zstd",
-                    max_batch_size=_BATCH_BYTES,
-                )
-                self._trusted.guard(producer.client)
-                # Without a topic it first reads the metadata of every topic of the cluster.
-                producer.client.add_topic(topic)
-                try:
-                    await producer.start()
-                except BaseException:
-                    await _abandon(producer)
-                    raise
-                self._outbox = Outbox(producer, self._timeout_s)
+                self._outbox = Outbox(await self._connect(topic), self._timeout_s)
             return self._outbox
+
+    async def _connect(self, topic: str) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(
+            **self._options,
+            acks="all",
+            enable_idempotence=self._is_idempotent,
+            compression_type=self._compression,
+            max_batch_size=_BATCH_BYTES,
+        )
+        self._trusted.guard(producer.client)
+        # Without a topic it first reads the metadata of every topic of the cluster.
+        producer.client.add_topic(topic)
+        try:
+            await producer.start()
+        except BaseException as error:
+            await _abandon(producer)
+            is_refused = isinstance(error, _NO_PRODUCER_ID)
+            if not (self._is_idempotent and is_refused) or getattr(error, "retriable", False):
+                if isinstance(error, NotImplementedError):  # for any request
+                    raise IncompatibleBrokerVersion(str(error)) from error
+                raise
+            self._is_idempotent = False
+            reason = error_text(error)
+            _log.warning("publishing without idempotence, as there is no producer id: %s", reason)
+            return await self._connect(topic)
+        return producer
+
+    def _stop_compressing(self, answer: str) -> None:
+        if self._compression is not None:
+            self.uncompressed = (
+                f"the broker answers {answer} to batches with kafka.compression ="
+                f" {self._compression}: set none, or a codec that it takes"
+            )
+            self._compression = None
+            _log.warning("publishing uncompressed: %s", self.uncompressed)
 
     async def _replace(self, outbox: Outbox, reason: str) -> None:
         # Several messages may fail with one producer: only the first failure ends it.

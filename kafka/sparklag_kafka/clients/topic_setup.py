@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import TopicAlreadyExistsError
+from aiokafka.errors import IncompatibleBrokerVersion, TopicAlreadyExistsError
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import InitProducerIdRequest
 
-from sparklag_kafka.access import TrustedBrokers, client_options
+from sparklag_kafka.access import TrustedBrokers, client_options, connection_problem
 from sparklag_kafka.brokers.group_offsets import commit_request
 from sparklag_kafka.brokers.logs import read_partitions
 from sparklag_kafka.brokers.pool import BrokerPool
@@ -21,14 +22,18 @@ from sparklag_kafka.errors import (
     NONE,
     TOPIC_FORBIDDEN,
     KafkaUnavailable,
+    RequestNotTaken,
     TopicUnavailable,
     error_name,
+    error_text,
 )
+from sparklag_kafka.protocol.requests import CREATE_TOPICS, DESCRIBE_CONFIGS, not_taken
 from sparklag_schemas.messages.topics import TopicSpec
 from sparklag_schemas.settings import ClusterAccess
 
 _NO_SUCH_PARTITION: Final = 2**31 - 2
 _PRODUCE_TIMEOUT_MS: Final = 5_000
+_NO_TRANSACTION_MS: Final = 2**31 - 1
 _REPLICAS: Final = 3
 
 
@@ -60,6 +65,13 @@ async def may_use_group(pool: BrokerPool, group_id: str, topic: str) -> bool:
     return await _error_code(pool, request) != GROUP_FORBIDDEN
 
 
+async def producer_id_error(pool: BrokerPool) -> int:
+    """The error code of the request for a producer id, which idempotence needs. NONE also where
+    no broker takes the request."""
+    response = await pool.first_response(InitProducerIdRequest(None, _NO_TRANSACTION_MS))
+    return NONE if response is None else int(response.error_code)
+
+
 async def _error_code(pool: BrokerPool, request: Any) -> int:
     response = await pool.first_response(request)
     if response is None:
@@ -79,23 +91,28 @@ async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> l
     missing = [spec for spec in specs if spec.name not in existing]
     if not missing:
         return []
-    async with _admin(access) as admin:
-        # Not `describe_cluster`, which reads all topics too.
-        brokers = len(admin._client.cluster.brokers())
-        return [spec.name for spec in missing if await _create(admin, spec, brokers)]
+    try:
+        async with _admin(access, CREATE_TOPICS) as admin:
+            # Not `describe_cluster`, which reads all topics too.
+            brokers = len(admin._client.cluster.brokers())
+            return [spec.name for spec in missing if await _create(admin, spec, brokers)]
+    except RequestNotTaken as error:
+        reason = await connection_problem(access) or error_text(error)
+        raise TopicUnavailable(f"there is no topic {missing[0].name}: {reason}") from error
 
 
 async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> dict[str, list[str]]:
     """Sentences about settings that would lose data, by topic.
 
     Topics that are missing, or whose settings may not be described, are left out. Raises one of
-    KAFKA_FAILURES, and SettingsError as `client_options` does.
+    KAFKA_FAILURES (RequestNotTaken: the broker describes none), and SettingsError as
+    `client_options` does.
     """
     by_name = {spec.name: spec for spec in specs}
     existing = await read_partitions(by_name, access)
     if not existing:
         return {}
-    async with _admin(access) as admin:
+    async with _admin(access, DESCRIBE_CONFIGS) as admin:
         responses = await admin.describe_configs(
             [ConfigResource(ConfigResourceType.TOPIC, name) for name in by_name if name in existing]
         )
@@ -108,12 +125,15 @@ async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> di
 
 
 @asynccontextmanager
-async def _admin(access: ClusterAccess) -> AsyncIterator[Any]:
+async def _admin(access: ClusterAccess, request_key: int) -> AsyncIterator[Any]:
+    """Raises RequestNotTaken where the broker does not take the request of that key."""
     admin = AIOKafkaAdminClient(**client_options(access))
     TrustedBrokers(access).guard(admin._client)
-    await admin.start()
     try:
+        await admin.start()
         yield admin
+    except (IncompatibleBrokerVersion, NotImplementedError) as error:
+        raise not_taken(request_key) from error
     finally:
         await admin.close()
 
@@ -126,11 +146,11 @@ async def _create(admin: AIOKafkaAdminClient, spec: TopicSpec, brokers: int) -> 
         replication_factor=spec.replication_factor or min(_REPLICAS, brokers),
         topic_configs=dict(spec.config),
     )
-    ((_, error_code, message),) = (await admin.create_topics([new])).topic_errors
+    ((_, error_code, *message),) = (await admin.create_topics([new])).topic_errors
     if error_code in (NONE, TopicAlreadyExistsError.errno):
         return bool(error_code == NONE)
+    reason = ": ".join(filter(None, (error_name(error_code), *message)))
     raise TopicUnavailable(
-        f"topic {spec.name} does not exist and cannot be created"
-        f" ({message or error_name(error_code)}): create it with `sparklag topics create` and a"
-        " user that may"
+        f"topic {spec.name} does not exist and cannot be created ({reason}): create it with"
+        " `sparklag topics create` and a user that may"
     )

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
-from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.api import RequestStruct
 from aiokafka.protocol.types import Schema
 
+from sparklag_kafka.protocol.requests import not_taken
 from sparklag_schemas import IsolationLevel
 
 Versions = dict[int, tuple[int, int]]
@@ -54,4 +54,4 @@ def newest(versions: Versions, key: int, candidates: Iterable[int]) -> int:
     for version in candidates:
         if lowest <= version <= highest:
             return version
-    raise IncompatibleBrokerVersion("the broker is older than Kafka 0.11")
+    raise not_taken(key)

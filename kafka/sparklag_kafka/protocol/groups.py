@@ -32,8 +32,9 @@ from aiokafka.protocol.types import (
     UnsignedVarInt32,
 )
 
-from sparklag_kafka.errors import OneGroupPerRequest, ResponseUnreadable
+from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, newest
+from sparklag_kafka.protocol.requests import not_taken
 
 _OFFSET_FETCH: Final = 9
 _DESCRIBE_GROUPS: Final = 15
@@ -167,7 +168,7 @@ DescribeGroupsResponse = GroupsResponse[GroupDescription]
 class OffsetFetchRequest:
     """The committed offsets of these groups. The response is an `OffsetFetchResponse`.
 
-    `prepare` raises OneGroupPerRequest where the broker takes only one group.
+    `prepare` raises IncompatibleBrokerVersion where the broker does not take several groups.
     """
 
     def __init__(self, groups: Sequence[str]) -> None:
@@ -184,8 +185,9 @@ class OffsetFetchRequest:
                 lambda data: OffsetFetchResponse(data, committed_groups),
             )
         if len(self._groups) > 1:
-            raise OneGroupPerRequest("it is older than Kafka 3.0")
+            raise not_taken(_OFFSET_FETCH)
         (group,) = self._groups
+        newest(versions, _OFFSET_FETCH, (3, 2, 1))
         request = SingleGroupRequest(group, _ALL_TOPICS).prepare(versions)
         context = (group, request.RESPONSE_TYPE)
         return PreparedRequest(

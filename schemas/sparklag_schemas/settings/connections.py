@@ -52,6 +52,9 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Name of the client in the brokers' logs and quotas."""
     request_timeout_s: Seconds = 10.0
     """Deadline of a request."""
+    compression: Literal["zstd", "gzip", "lz4", "none"] = "zstd"
+    """Of published records, as Kafka's `compression.type`. A broker that refuses it gets
+    uncompressed records."""
 
     def __post_init__(self) -> None:
         if self.security_protocol.startswith("SASL") and not (

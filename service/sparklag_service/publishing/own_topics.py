@@ -6,13 +6,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from itertools import chain
 from typing import Literal
 
-from sparklag_kafka.access import explain_error
+from sparklag_kafka.access import connection_problem, explain_error
 from sparklag_kafka.brokers.logs import read_partitions
 from sparklag_kafka.clients.producer import AcknowledgedProducer, Partitioner
 from sparklag_kafka.clients.topic_setup import create_missing, find_problems
-from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge, TopicUnavailable
+from sparklag_kafka.errors import (
+    KAFKA_FAILURES,
+    KafkaUnavailable,
+    MessageTooLarge,
+    RequestNotTaken,
+    TopicUnavailable,
+    error_text,
+)
 from sparklag_schemas import LagEvent, PartitionRecord, ResolvedSettings, SparklagError
 from sparklag_schemas.codec import MessageWriter
 from sparklag_schemas.messages.headers import Headers
@@ -37,6 +45,9 @@ class OwnTopics:
         """Return once all topics exist; wait for Kafka."""
         while self.ready is not None:
             try:
+                settings = self._settings
+                if problem := await connection_problem(settings.access):
+                    raise KafkaUnavailable(f"Kafka at {settings.bootstrap_servers}: {problem}")
                 await self._create()
                 await self._warn_of_problems()
             except (*KAFKA_FAILURES, SparklagError) as error:
@@ -93,9 +104,13 @@ class OwnTopics:
     async def _warn_of_problems(self) -> None:
         settings = self._settings
         topics = own_topics(settings)
-        for problems in (await find_problems(settings.access, topics)).values():
-            for problem in problems:
-                _log.warning("%s", problem)
+        try:
+            described = await find_problems(settings.access, topics)
+        except RequestNotTaken as error:
+            _log.warning("%s", error_text(error))
+            return
+        for problem in chain.from_iterable(described.values()):
+            _log.warning("%s", problem)
 
 
 class TopicWriter:
@@ -105,7 +120,7 @@ class TopicWriter:
         self._settings = settings
         self._topic = topic
         self._form = form
-        self._producer = AcknowledgedProducer(settings)
+        self.producer = AcknowledgedProducer(settings)
         self.failing: str | None = None
         """Why the newest record was not acknowledged. None: it was acknowledged."""
         self._too_large: set[bytes] = set()
@@ -143,7 +158,7 @@ class TopicWriter:
         """Write a record; None writes a tombstone. After `failed` the caller writes it again."""
         try:
             value = None if message is None else await self._form.encode(message)
-            await self._producer.send(
+            await self.producer.send(
                 self._topic,
                 key=key,
                 value=value,
@@ -175,7 +190,7 @@ class TopicWriter:
 
     async def aclose(self) -> None:
         """Disconnect."""
-        await self._producer.aclose()
+        await self.producer.aclose()
 
     async def _complain(self, error: BaseException) -> None:
         if self.failing is not None:

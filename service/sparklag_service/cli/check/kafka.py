@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Final
 
 from aiokafka import __version__ as aiokafka_version
@@ -11,17 +11,26 @@ from aiokafka import __version__ as aiokafka_version
 from sparklag_kafka.access import connection_problem
 from sparklag_kafka.brokers.group_offsets import describe_groups, find_coordinators
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.topic_setup import find_problems, may_read, may_use_group, may_write
+from sparklag_kafka.clients.topic_setup import (
+    find_problems,
+    may_read,
+    may_use_group,
+    may_write,
+    producer_id_error,
+)
 from sparklag_kafka.errors import (
     GROUP_FORBIDDEN,
     KAFKA_FAILURES,
     NONE,
     TOPIC_FORBIDDEN,
     KafkaUnavailable,
+    RequestNotTaken,
+    error_name,
     error_text,
 )
 from sparklag_kafka.protocol.groups import GroupDescription
 from sparklag_kafka.protocol.metadata import TopicMetadata
+from sparklag_kafka.protocol.requests import lacking
 from sparklag_schemas import ResolvedSettings, Settings
 from sparklag_schemas.messages.topics import own_topics
 from sparklag_schemas.text.printable import first_few, printable
@@ -30,6 +39,7 @@ from sparklag_service.cli.check.result import CheckResult, bad, note, ok
 from sparklag_service.recording import store_group
 
 _APIS: Final = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 9: "OffsetFetch"}
+_OLDER: Final = "the rest works; a broker of a newer version may take it"
 _UNREACHED: Final = "clients have to reach it there: see its advertised.listeners"
 
 
@@ -79,7 +89,10 @@ def _check_topic(topic: TopicMetadata, settings: Settings) -> CheckResult:
 
 async def _check_settings(settings: ResolvedSettings) -> list[CheckResult]:
     topics = own_topics(settings)
-    described = await find_problems(settings.access, topics)
+    try:
+        described = await find_problems(settings.access, topics)
+    except RequestNotTaken:
+        return []  # see `check_brokers`
     remedy = "change that setting of the topic with `kafka-configs.sh --alter`"
     results = [
         bad("topics", problem, remedy) for problems in described.values() for problem in problems
@@ -103,6 +116,11 @@ async def _check_rights(
             results.append(note("rights", f"no right to {action}", remedy))
         else:
             results.append(_right(has_right, action, "grant Write: the service publishes there"))
+    code = await producer_id_error(pool)
+    if code != NONE:
+        text = f"Kafka answers {error_name(code)} to InitProducerId"
+        remedy = "records are published without idempotence; grant IdempotentWrite on the cluster"
+        results.append(note("rights", text, remedy))
     for topic in (settings.offsets_topic, settings.lag_topic):
         has_right = await may_read(pool, topic)
         results.append(_right(has_right, f"read topic {topic}", "grant Read on it"))
@@ -129,6 +147,7 @@ async def check_brokers(pool: BrokerPool) -> list[CheckResult]:
     """Check that each broker responds at the address in its metadata. Reports the request versions
     of the brokers, since brokers do not report their own version."""
     unreached = []
+    lost: defaultdict[str, set[str]] = defaultdict(set)
     brokers: Counter[str] = Counter()
     connections = [pool.dedicated(address) for address in pool.brokers.values()]
     try:
@@ -141,6 +160,8 @@ async def check_brokers(pool: BrokerPool) -> list[CheckResult]:
         if not isinstance(versions, BaseException):
             shown = [f"{name} {versions[key][1]}" for key, name in _APIS.items() if key in versions]
             brokers[", ".join(shown)] += 1
+            for request in lacking(versions):
+                lost[request.lost].add(request.text)
         elif isinstance(versions, KAFKA_FAILURES):
             text = f"broker {node_id} at {host}:{port}: {error_text(versions)}"
             unreached.append(bad("kafka", printable(text), _UNREACHED))
@@ -151,6 +172,10 @@ async def check_brokers(pool: BrokerPool) -> list[CheckResult]:
         for shown, count in brokers.items()
     ]
     text = f"aiokafka {aiokafka_version}; requests {'; '.join(of_brokers) or 'are not known'}"
+    unreached += [
+        note("versions", f"{what}: a broker takes no {', '.join(sorted(names))}", _OLDER)
+        for what, names in lost.items()
+    ]
     if len(brokers) == 1:
         return [*unreached, ok("versions", text)]
     return [*unreached, note("versions", text, "the brokers should be of one version")]
@@ -160,7 +185,10 @@ async def _check_instances(pool: BrokerPool, group_id: str) -> CheckResult:
     async for coordinator in find_coordinators(pool, [group_id]):
         connection = pool.connection(coordinator.node_id)
         if coordinator.error_code == NONE and connection is not None:
-            described = await describe_groups(connection, [group_id])
+            try:
+                described = await describe_groups(connection, [group_id])
+            except RequestNotTaken as error:
+                return note("instances", error_text(error), _OLDER)
             return _instances(described[group_id], group_id)
     return note("instances", f"no broker coordinates group {group_id} yet", "check it again")
 
