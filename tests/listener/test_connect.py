@@ -160,7 +160,7 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["connect", "poll"])
 def test_a_running_query_is_detected_and_reports_why_it_fails(client: Client, method: Any) -> None:
-    client.spark.conf.set(WHOLE_NAMES, "true")
+    client.spark.conf.set(WHOLE_NAMES, "TRUE")
     query = client.query(subscribePattern=client.topic)
     query.processAllAvailable()
     handle = client.observe(method=method)
