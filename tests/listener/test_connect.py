@@ -276,7 +276,9 @@ def test_a_silent_server_is_one_error(client: Client, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_a_stopped_session_ends_queries(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stopped_session_ends_queries(
+    client: Client, server: ConnectServer, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
     handle = client.observe()
     query = client.query()
@@ -293,6 +295,7 @@ def test_a_stopped_session_ends_queries(client: Client, caplog: pytest.LogCaptur
         warnings.simplefilter("error")
         # As the session does when it is collected.
         client.spark.streams.close()
+    assert f"SessionId: {client.spark.session_id}" not in server.log_path.read_text()
     # A busy machine is polled before its events come.
     assert [line for line in logged(caplog) if "recovered by polling" not in line] == []
 
