@@ -363,6 +363,7 @@ def test_an_idle_session_expires_and_the_next_one_is_observed(
 @pytest.mark.parametrize("method", ["connect", "poll"])
 def test_a_query_that_starts_in_an_idle_session_is_observed(client: Client, method: Any) -> None:
     handle = client.observe(method=method, heartbeat_s=0.3)
+    assert "execute_command" in vars(client.spark.client)  # a start is seen from now on
     queries: Any = handle._session.queries
     for number in range(2):
         wait_for(lambda: queries._is_resting, "it makes no requests")

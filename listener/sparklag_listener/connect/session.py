@@ -117,12 +117,14 @@ class RestingQueries(ConnectQueries):
         super().__init__(client)
         self._session = session
         self._user_client = user_client
-        self._execute: Callable[..., Any] | None = None
         self._lock = threading.Lock()
         self._is_resting = False
         self._idle_polls = 0
         self._last_start: object = object()
         """None: the server has not answered it yet."""
+        # From the first: a start that is on its way unseen would begin a rest.
+        self._execute: Callable[..., Any] = user_client.execute_command
+        user_client.execute_command = self._execute_command
 
     def close(self) -> None:
         for name in ("execute_command", "release_session"):
@@ -143,9 +145,6 @@ class RestingQueries(ConnectQueries):
             return ActiveQueries((), is_session_stopped=False)
         last_start = self._last_start
         active = super().list_active(retain, with_activity)
-        if self._execute is None:
-            self._execute = self._user_client.execute_command
-            self._user_client.execute_command = self._execute_command
         is_idle = not active.queries and not retain and not active.is_session_stopped
         self._idle_polls = self._idle_polls + 1 if is_idle else 0
         if self._idle_polls > 1:
@@ -171,7 +170,6 @@ class RestingQueries(ConnectQueries):
                 self._session.listener.remove()
 
     def _execute_command(self, command: Any, *arguments: Any, **named: Any) -> Any:
-        assert self._execute is not None
         if command.WhichOneof("command_type") not in _STARTS:
             return self._execute(command, *arguments, **named)
         self._last_start = None
