@@ -132,8 +132,9 @@ class RestingQueries(ConnectQueries):
 
     def release(self, release_session: Callable[[], None]) -> None:
         """Called where the user stops the session: Spark logs errors of a stream that this ends."""
-        with suppress(ServerAway), _requests() as request:
-            request(self._pause)
+        if not _is_exiting():  # no thread can be started then
+            with suppress(ServerAway), _requests() as request:
+                request(self._pause)
         # The client releases the stream in a thread of its own.
         wait([*getattr(self._user_client, "_release_futures", ())], _LOCK_TIMEOUT_S)
         release_session()
