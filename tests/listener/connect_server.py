@@ -21,6 +21,7 @@ class ConnectServer:
         environment: Mapping[str, str] | None = None,
         properties: Sequence[str] = (),
     ) -> None:
+        self.log_path = log_path
         self._process = ChildProcess(
             "the Spark Connect server",
             [str(python), "-m", "tests.listener.drivers.connect_server", *properties],
@@ -32,12 +33,12 @@ class ConnectServer:
     @property
     def port(self) -> int:
         """0 until it takes requests."""
-        result = re.search(r"^port: (\d+)$", self._process.log_path.read_text(), re.MULTILINE)
+        result = re.search(r"^port: (\d+)$", self.log_path.read_text(), re.MULTILINE)
         return int(result[1]) if result else 0
 
     @property
     def sessions(self) -> int:
-        return int(re.findall(r"^sessions: (\d+)$", self._process.log_path.read_text(), re.M)[-1])
+        return int(re.findall(r"^sessions: (\d+)$", self.log_path.read_text(), re.M)[-1])
 
     def __enter__(self) -> ConnectServer:
         self._process.start()

@@ -160,7 +160,7 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["connect", "poll"])
 def test_a_running_query_is_detected_and_reports_why_it_fails(client: Client, method: Any) -> None:
-    client.spark.conf.set(WHOLE_NAMES, "true")
+    client.spark.conf.set(WHOLE_NAMES, "TRUE")
     query = client.query(subscribePattern=client.topic)
     query.processAllAvailable()
     handle = client.observe(method=method)
@@ -276,7 +276,9 @@ def test_a_silent_server_is_one_error(client: Client, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_a_stopped_session_ends_queries(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stopped_session_ends_queries(
+    client: Client, server: ConnectServer, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
     handle = client.observe()
     query = client.query()
@@ -293,6 +295,7 @@ def test_a_stopped_session_ends_queries(client: Client, caplog: pytest.LogCaptur
         warnings.simplefilter("error")
         # As the session does when it is collected.
         client.spark.streams.close()
+    assert f"SessionId: {client.spark.session_id}" not in server.log_path.read_text()
     # A busy machine is polled before its events come.
     assert [line for line in logged(caplog) if "recovered by polling" not in line] == []
 
@@ -360,6 +363,7 @@ def test_an_idle_session_expires_and_the_next_one_is_observed(
 @pytest.mark.parametrize("method", ["connect", "poll"])
 def test_a_query_that_starts_in_an_idle_session_is_observed(client: Client, method: Any) -> None:
     handle = client.observe(method=method, heartbeat_s=0.3)
+    assert "execute_command" in vars(client.spark.client)  # a start is seen from now on
     queries: Any = handle._session.queries
     for number in range(2):
         wait_for(lambda: queries._is_resting, "it makes no requests")

@@ -223,7 +223,7 @@ def test_what_queries_read_and_how_is_detected_from_themselves(driver: Driver) -
     topic = driver.topic
     both = [topic, driver.client.create(f"{topic}-b")]
     plain: dict[str, Any] = {"bootstrap_servers": driver.servers}
-    whole = {WHOLE_NAMES: "true"}  # then Spark reads only the first topic
+    whole = {WHOLE_NAMES: " TRUE"}  # then Spark reads only the first topic
     cases: list[tuple[dict[str, str], dict[str, Any]]] = [
         ({"subscribe": ", ".join(both)}, {"topics": both}),
         ({"subscribePattern": f"{topic}(-b)?$"}, {"topic_pattern": f"{topic}(-b)?$"}),

@@ -378,7 +378,8 @@ def _kafka_sources(execution: Any) -> tuple[SourcePosition, ...]:
     )
     if any(source.topic_pattern is not None for source in sources):
         with suppress(*UNAVAILABLE):
-            if execution.sparkSessionForStream().conf().get(WHOLE_NAMES) == "true":
+            value = str(execution.sparkSessionForStream().conf().get(WHOLE_NAMES))
+            if value.strip().lower() == "true":
                 return tuple(map(with_whole_names, sources))
     return sources
 

@@ -159,7 +159,7 @@ class ConnectQueries:
             properties = self._client.properties(WHOLE_NAMES)
             if self._application is None:
                 self._application = self._client.properties(_APP_ID).get(_APP_ID)
-        is_whole = properties.get(WHOLE_NAMES) == "true"
+        is_whole = properties.get(WHOLE_NAMES, "").strip().lower() == "true"
         return QueryDescription(application=self._application, whole_names=is_whole)
 
     def kept_progresses(self) -> int | None:

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -43,7 +44,7 @@ from sparklag_schemas.timestamps import epoch_ms
 _ANSWER_TIMEOUT_S = 60.0
 _LOCK_TIMEOUT_S = 2.0
 _STARTS = ("write_stream_operation_start", "pipeline_command")
-_EXIT_WARNING = "(StreamingQuery|Failed to add).*cannot schedule new futures after"
+_EXIT_WARNING = "(?s)(StreamingQuery|Failed to add).*(cannot schedule new futures|Channel closed)"
 
 
 class ConnectSession:
@@ -85,6 +86,8 @@ class ConnectSession:
                 request(self.queries.list_active)
                 self.listener = ConnectListener(self._spark, self._client, on_event, on_error)
                 request(partial(self.listener.register, again=False))
+                client = self._spark.client
+                client.release_session = partial(self.queries.release, client.release_session)
         except ServerAway:
             if self.listener is not None:
                 # The registration may still succeed later.
@@ -114,15 +117,27 @@ class RestingQueries(ConnectQueries):
         super().__init__(client)
         self._session = session
         self._user_client = user_client
-        self._execute: Callable[..., Any] | None = None
         self._lock = threading.Lock()
         self._is_resting = False
         self._idle_polls = 0
         self._last_start: object = object()
         """None: the server has not answered it yet."""
+        # From the first: a start that is on its way unseen would begin a rest.
+        self._execute: Callable[..., Any] = user_client.execute_command
+        user_client.execute_command = self._execute_command
 
     def close(self) -> None:
-        vars(self._user_client).pop("execute_command", None)
+        for name in ("execute_command", "release_session"):
+            vars(self._user_client).pop(name, None)
+
+    def release(self, release_session: Callable[[], None]) -> None:
+        """Called where the user stops the session: Spark logs errors of a stream that this ends."""
+        if not _is_exiting():  # no thread can be started then
+            with suppress(ServerAway), _requests() as request:
+                request(self._pause)
+        # The client releases the stream in a thread of its own.
+        wait([*getattr(self._user_client, "_release_futures", ())], _LOCK_TIMEOUT_S)
+        release_session()
 
     def list_active(
         self, retain: Collection[str] = (), with_activity: Collection[str] = ()
@@ -131,9 +146,6 @@ class RestingQueries(ConnectQueries):
             return ActiveQueries((), is_session_stopped=False)
         last_start = self._last_start
         active = super().list_active(retain, with_activity)
-        if self._execute is None:
-            self._execute = self._user_client.execute_command
-            self._user_client.execute_command = self._execute_command
         is_idle = not active.queries and not retain and not active.is_session_stopped
         self._idle_polls = self._idle_polls + 1 if is_idle else 0
         if self._idle_polls > 1:
@@ -148,14 +160,17 @@ class RestingQueries(ConnectQueries):
             self._is_resting = True
             if last_start is None or last_start is not self._last_start:
                 self._is_resting = False
-            elif self._session.listener is not None:
-                self._session.listener.is_paused = True
+            else:
                 # The server's stream of events keeps the session too.
-                with suppress(NoListener):
-                    self._session.listener.remove()
+                self._pause()
+
+    def _pause(self) -> None:
+        if self._session.listener is not None:
+            self._session.listener.is_paused = True
+            with suppress(NoListener):
+                self._session.listener.remove()
 
     def _execute_command(self, command: Any, *arguments: Any, **named: Any) -> Any:
-        assert self._execute is not None
         if command.WhichOneof("command_type") not in _STARTS:
             return self._execute(command, *arguments, **named)
         self._last_start = None

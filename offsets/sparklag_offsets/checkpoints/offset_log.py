@@ -116,9 +116,9 @@ def parse_offsets(content: bytes, name: str) -> OffsetFile:
 def parse_commit(content: bytes, name: str) -> None:
     """Check that a commits file, of any version, is complete; its content is not needed. Raises
     MalformedCheckpoint."""
-    # Spark takes a version alone for a commit, and reads no third line.
-    lines = _with_newlines(content).removesuffix(b"\n")
-    _, rest = _split_version(lines and lines + b"\n", name)
+    # Spark trims the version, takes it alone for a commit, and reads no third line.
+    version, _, rest = _with_newlines(content).partition(b"\n")
+    _split_version(content and version.strip() + b"\n", name)
     line = rest.partition(b"\n")[0].lstrip()
     if rest and (not line.startswith(b"{") or _decoded(line, _JSON.decode) is None):
         raise MalformedCheckpoint(f"{name} is cut off, or not what Spark writes")

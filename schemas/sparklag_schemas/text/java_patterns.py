@@ -52,7 +52,9 @@ def python_pattern(pattern: str) -> str:
         if len(sets) == _MAX_SETS:
             raise ValueError(f"it has over {_MAX_SETS} sets")
         members = re.sub(r"[\U000f0000-\U000fffff]", lambda m: sets[ord(m[0]) - _FIRST], match[2])
-        operands = [o.replace("^", r"\^") for o in members.split("&&") if o]
+        # Python warns of these: they may get a meaning.
+        escaped = re.sub(r"[\^|~]|(?<=[^\\]-)-", r"\\\g<0>", members)
+        operands = [operand for operand in escaped.split("&&") if operand]
         has = [re.compile(f"[{operand}]", options).match for operand in operands]
         names = [c for c in _NAMES if all(each(c) for each in has) != bool(match["not"])]
         sets.append("".join(names).replace("-", r"\-") or " ")

@@ -197,8 +197,8 @@ def test_commits_of_every_version_are_read() -> None:
     parse_commit(COMMIT, "commits/7")
     parse_commit(b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["a"]]}}\n', "commits/7")
     parse_commit(b'v3\n{"nextBatchWatermarkMs":0,"sinks":[]}', "commits/7")
-    for version_alone in (b"v1", b"v1\n"):  # Spark takes it for a commit
-        parse_commit(version_alone, "commits/7")
+    for content in (b"v1", b"v1\n", b" v1\t\r\n{}\r\n"):  # Spark takes each for a commit
+        parse_commit(content, "commits/7")
     for cut in (0, 1, *range(4, len(COMMIT))):
         with pytest.raises(MalformedCheckpoint, match="commits/7"):
             parse_commit(COMMIT[:cut], "commits/7")

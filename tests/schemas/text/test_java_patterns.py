@@ -27,7 +27,7 @@ PARTS = re.findall(
 o r orders - _ \. . ^ $ \b \A \z \Z | ( ) (?: (?= (?! (?> (?i) (?-i) (?i: (?s) (?<n> \k<n>
 * + ? *? ++ ?+ {2} {1,3}+ \d \W \w \S \p{Alpha} \p{IsLowercase} \P{Punct} \pL \p{Lu} \Q.\E \Q-eu
 \x2D \x{5f} \0141 \u0062 [ab] [^a-c] [a-z&&[^bc]] [ab[x-z]_] [a-z&&aeo&&[^e]] []a] [^\p{Upper}.]
-[\w&&[^\d]] [\Q.-\E] [^a-z&&b] [a-c[^A-Z&&B]] [\]\[-]
+[\w&&[^\d]] [\Q.-\E] [^a-z&&b] [a-c[^A-Z&&B]] [\]\[-] [a||b~~] [+--]
 """,
 )
 
