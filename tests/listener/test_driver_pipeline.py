@@ -173,19 +173,6 @@ async def test_a_malformed_event_is_counted_and_skipped(
     assert stats.last_error in caplog.text
 
 
-async def test_events_of_queries_without_kafka_are_ignored() -> None:
-    sink = Taken()
-    async with running(sink, lambda query_id: QueryDescription()) as pipeline:
-        await receive(
-            pipeline,
-            STARTED,
-            Progressed(samples.progress_text("rate_only.progress0"), 12),
-            Terminated(QUERY_ID, RUN_ID, None, 20),
-        )
-        assert sink.observations == []
-        assert pipeline.stats().ignored == 3
-
-
 async def test_a_run_is_described_once() -> None:
     requested: list[str] = []
 
@@ -373,16 +360,6 @@ async def test_a_store_that_is_away_does_not_hold_up_publishing() -> None:
         await asyncio.wait_for(flushing, DEADLINE_S)
         assert record.observations == sink.observations
         assert pipeline.stats().recorded == 2
-
-
-async def test_without_a_sink_no_brokers_are_needed() -> None:
-    record = Recorded()
-    record.store_is_there.set()
-    async with running(None, record=record) as pipeline:
-        await receive(pipeline, PROGRESS)
-        assert len(record.observations) == 1
-        stats = pipeline.stats()
-        assert (stats.published, stats.queued, stats.last_error) == (0, 0, None)
 
 
 @pytest.mark.parametrize(
