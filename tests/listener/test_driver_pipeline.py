@@ -113,15 +113,6 @@ async def receive(pipeline: DriverPipeline, *events: QueuedEvent) -> None:
     await asyncio.wait_for(pipeline.flush(), DEADLINE_S)
 
 
-async def test_events_are_published_in_order(sink: Taken, pipeline: DriverPipeline) -> None:
-    await receive(pipeline, STARTED, PROGRESS, Idled(QUERY_ID, RUN_ID, 30))
-    assert sink.causes() == ["started", "progress", "idle"]
-    stats = pipeline.stats()
-    assert (stats.observed, stats.published, stats.queued) == (3, 3, 0)
-    assert (stats.ignored, stats.failed, stats.dropped) == (0, 0, 0)
-    assert stats.last_error is None
-
-
 @pytest.mark.parametrize(
     ("configured", "used"), [(None, "broker:9092"), ("mine:9092", "mine:9092")]
 )
@@ -317,17 +308,6 @@ async def test_an_event_after_its_end_is_not_kept() -> None:
         pipeline.drop_remaining()
         pipeline.receive(STARTED)
         assert pipeline._events.qsize() == 0
-
-
-async def test_lost_observations_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    sink = Clogged()
-    async with running(sink) as pipeline:
-        pipeline.receive(STARTED)
-        pipeline.receive(PROGRESS)
-        await asyncio.wait_for(pipeline._events.join(), DEADLINE_S)
-        pipeline.drop_remaining()
-        assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
-    assert "closed with 2 observations not published" in caplog.text
 
 
 class Recorded:
