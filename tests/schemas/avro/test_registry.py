@@ -11,9 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,20 +63,6 @@ async def test_a_written_message_is_read_again(
     another = formats(registry.url).reader(message_type)
     await another.learn([value, None, b"{}"])
     assert another.decode(value) == message
-
-
-async def test_a_reader_needs_only_the_registry(registry: SchemaRegistryServer, topic: str) -> None:
-    event = example(LagEvent)
-    assert isinstance(event, LagEvent)
-    value = await formats(registry.url).writer(LagEvent, topic).encode(event)
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        result = AvroDeserializer(client)(value, SerializationContext(topic, MessageField.VALUE))
-    assert result is not None
-    assert result["query_id"] == event.query_id
-    assert result["measured_at"].timestamp() * 1000 == pytest.approx(event.measured_at)
-    assert [p["lag"] for t in result["topics"] for p in t["partitions"]] == [
-        p.lag for t in event.topics for p in t.partitions
-    ]
 
 
 @pytest.mark.parametrize(
