@@ -86,23 +86,9 @@ async def test_each_version_of_requests_and_responses_is_understood(version: Any
     assert request.isolation_level == 1
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_every_record_of_every_batch_has_its_own_time(codec: str) -> None:
-    times = [HOUR_MS * number for number in range(30)]
-    records = b"".join(batch(at, times[at : at + 10], codec=codec) for at in (0, 10, 20))
-    assert [time_of(records, at) for at in range(30)] == times
-    assert time_of(records, 30) is None
-    assert first_record(records, 30) == (None, 30)
-
-
 def test_times_that_go_back_within_a_batch_are_read_from_the_records() -> None:
     times = [5 * HOUR_MS, HOUR_MS, 9 * HOUR_MS, 0]
     assert [time_of(batch(7, times), at) for at in range(7, 11)] == times
-
-
-def test_where_the_log_gives_the_time_all_of_a_batch_have_it() -> None:
-    records = batch(3, [10, 20, 30], flags=LOG_APPEND_TIME)
-    assert [time_of(records, at) for at in (3, 4, 5)] == [30, 30, 30]
 
 
 def test_a_batch_that_the_cleaner_marked_has_the_times_of_its_records() -> None:

@@ -113,15 +113,6 @@ async def receive(pipeline: DriverPipeline, *events: QueuedEvent) -> None:
     await asyncio.wait_for(pipeline.flush(), DEADLINE_S)
 
 
-async def test_events_are_published_in_order(sink: Taken, pipeline: DriverPipeline) -> None:
-    await receive(pipeline, STARTED, PROGRESS, Idled(QUERY_ID, RUN_ID, 30))
-    assert sink.causes() == ["started", "progress", "idle"]
-    stats = pipeline.stats()
-    assert (stats.observed, stats.published, stats.queued) == (3, 3, 0)
-    assert (stats.ignored, stats.failed, stats.dropped) == (0, 0, 0)
-    assert stats.last_error is None
-
-
 @pytest.mark.parametrize(
     ("configured", "used"), [(None, "broker:9092"), ("mine:9092", "mine:9092")]
 )
@@ -171,19 +162,6 @@ async def test_a_malformed_event_is_counted_and_skipped(
     assert stats.failed == 1
     assert stats.last_error is not None
     assert stats.last_error in caplog.text
-
-
-async def test_events_of_queries_without_kafka_are_ignored() -> None:
-    sink = Taken()
-    async with running(sink, lambda query_id: QueryDescription()) as pipeline:
-        await receive(
-            pipeline,
-            STARTED,
-            Progressed(samples.progress_text("rate_only.progress0"), 12),
-            Terminated(QUERY_ID, RUN_ID, None, 20),
-        )
-        assert sink.observations == []
-        assert pipeline.stats().ignored == 3
 
 
 async def test_a_run_is_described_once() -> None:
@@ -332,17 +310,6 @@ async def test_an_event_after_its_end_is_not_kept() -> None:
         assert pipeline._events.qsize() == 0
 
 
-async def test_lost_observations_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    sink = Clogged()
-    async with running(sink) as pipeline:
-        pipeline.receive(STARTED)
-        pipeline.receive(PROGRESS)
-        await asyncio.wait_for(pipeline._events.join(), DEADLINE_S)
-        pipeline.drop_remaining()
-        assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
-    assert "closed with 2 observations not published" in caplog.text
-
-
 class Recorded:
     """A record that keeps everything, once its store is there."""
 
@@ -373,16 +340,6 @@ async def test_a_store_that_is_away_does_not_hold_up_publishing() -> None:
         await asyncio.wait_for(flushing, DEADLINE_S)
         assert record.observations == sink.observations
         assert pipeline.stats().recorded == 2
-
-
-async def test_without_a_sink_no_brokers_are_needed() -> None:
-    record = Recorded()
-    record.store_is_there.set()
-    async with running(None, record=record) as pipeline:
-        await receive(pipeline, PROGRESS)
-        assert len(record.observations) == 1
-        stats = pipeline.stats()
-        assert (stats.published, stats.queued, stats.last_error) == (0, 0, None)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,14 @@
 """Makes samples anew: `python -m tests.samples.make_samples FOLDER`.
 
-Runs small queries with the installed Spark on a broker of its own, and writes what they say and
-leave in the layout of this folder.
+Runs small queries with the installed Spark on a broker of its own, and writes their progress and
+checkpoints in the layout of this folder.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,25 +41,20 @@ class Recorder(StreamingQueryListener):
         self.clear()
 
     def clear(self) -> None:
-        self.events: list[list[Any]] = []
+        self.others: set[str] = set()
         self.progress: list[str] = []
 
-    def saw(self, kind: str) -> bool:
-        return any(event[0] == kind for event in self.events)
-
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        self.events.append(["started", time.time(), str(event.id), str(event.runId), event.name])
+        pass
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         self.progress.append(event.progress.json)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        self.events.append(["idle", time.time(), event.timestamp])
+        self.others.add("idle")
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        # The first line: frames hold the paths of the machine.
-        exception = event.exception and event.exception.splitlines()[0]
-        self.events.append(["terminated", time.time(), str(event.id), exception])
+        self.others.add("terminated")
 
 
 class Maker:
@@ -108,14 +101,14 @@ class Maker:
             yield query
         finally:
             query.stop()
-        self.until(lambda: self._recorder.saw("terminated"), "terminated")
+        self.until(lambda: "terminated" in self._recorder.others, "terminated")
         self._write(sample, location)
 
     def has_progress(self, count: int) -> None:
         self.until(lambda: len(self._recorder.progress) >= count, f"{count} progress events")
 
     def is_idle(self) -> None:
-        self.until(lambda: self._recorder.saw("idle"), "an idle event")
+        self.until(lambda: "idle" in self._recorder.others, "an idle event")
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         wait_for(condition, what, DEADLINE_S)
@@ -142,8 +135,6 @@ class Maker:
         folder.mkdir(parents=True, exist_ok=True)
         for number, text in enumerate(self._recorder.progress):
             (folder / f"{sample}.progress{number}.json").write_text(text, encoding="utf-8")
-        events = json.dumps(self._recorder.events, indent=1)
-        (folder / f"{sample}.events.json").write_text(events, encoding="utf-8")
         self.keep_checkpoint(location.name, location.name)
         print(f"{sample}: {len(self._recorder.progress)} progress events")
 

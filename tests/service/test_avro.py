@@ -87,6 +87,7 @@ async def test_from_avro_to_avro_and_json_for_whoever_asks(
         assert msgspec.json.decode(entry.document, type=LagEvent) == entry.event
     first = next(generic_events(avro_settings, second_client, query.query_id))
     assert first["total_lag"] == 65
+    assert first["processed_at"].timestamp() * 1000 == pytest.approx(query.processed_at)
     assert [p["lag"] for p in first["topics"][0]["partitions"]] == [65, 0]
     assert first["query"] == shown.query
     (record, *_) = (

@@ -90,5 +90,6 @@ async def test_a_query_that_was_forgotten_is_in_no_container(
         pipeline = service.pipeline
         assert keepers(pipeline, ended.query_id)
         await holds(lambda: pipeline.counters.tombstones, "the query is forgotten", 30)
+        await holds(lambda: pipeline.view.get(ended.query_id) is None, "it is not shown")
         await nothing_is_left(lambda: keepers(pipeline, ended.query_id), "it is kept", 20)
         assert service.published(ended.query_id)[-1] is None

@@ -12,7 +12,7 @@ from sparklag_schemas import Settings
 from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
-from tests.messages import observation, position, seen
+from tests.messages import observation, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for, starting
 from tests.waiting import eventually, holds
@@ -64,21 +64,6 @@ async def test_an_unchanged_query_is_measured_less_often_where_its_name_matches(
         service.observe(replace(rare, observed_at=at_ms, batch_id=9))
         event = await service.shows(rare.query_id, lambda e: e.total_lag == 30, "lag 30")
         assert event.measured_at >= at_ms
-
-
-async def test_a_topic_that_is_missing_leaves_the_other_queries_and_topics_alone(
-    service: RunningService, second_client: SecondClient, topic: str
-) -> None:
-    second_client.produce(topic, [b"x"] * 9)
-    well = seen(topic, {0: 4})
-    ill = seen(topic, {0: 4}, sources=[position({topic: {0: 4}, "gone": {0: 1, 1: 1}})])
-    service.observe(well, ill)
-    await service.shows(well.query_id, lambda e: e.status == "OK" and e.total_lag == 5, "lag 5")
-    event = await service.shows(ill.query_id, lambda e: e.total_lag == 5, "lag of what is there")
-    assert event.unknown_partitions == 2
-    assert event.status == "UNKNOWN"
-    assert "2 of 3 partitions: no topic gone was ever seen on this cluster" in str(event.reason)
-    assert "gone" not in second_client.topics()
 
 
 async def test_other_messages_are_counted_logged_and_skipped(
@@ -157,36 +142,6 @@ async def test_a_query_that_restarts_without_data_remains_where_it_stood(
         second.observe(restarted)
         event = await second.shows(query.query_id, lambda e: e.run_id == "another", "a new run")
         assert (event.total_lag, event.status) == (5, "OK")
-
-
-async def test_a_query_that_ended_is_shown_until_its_keep_time_and_then_forgotten(
-    kafka: LocalKafka, second_client: SecondClient, topic: str
-) -> None:
-    settings = settings_for(kafka.bootstrap_servers, keep_s=3, refresh_interval_s=0.2)
-    async with running(settings, second_client) as service:
-        ended = seen(topic, {0: 0}, cause="terminated", exception="boom\nat line 1")
-        service.observe(ended)
-        event = await service.shows(ended.query_id, lambda e: e.status == "FAILED", "it failed")
-        assert event.reason == "the query failed: boom"
-        await holds(
-            lambda: service.pipeline.view.get(ended.query_id) is None, "the query is forgotten"
-        )
-        assert service.published(ended.query_id)[-1] is None
-
-
-async def test_every_query_is_published_at_the_heartbeat_though_nothing_changed(
-    kafka: LocalKafka, second_client: SecondClient, topic: str
-) -> None:
-    settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5, refresh_interval_s=0.1)
-    quiet = seen(topic, {0: 0})
-    async with running(settings, second_client) as service:
-        service.observe(quiet)
-        first = await service.shows(quiet.query_id, lambda e: True, "an event")
-        await service.shows(
-            quiet.query_id, lambda e: e.measured_at >= first.measured_at + 1_500, "heartbeats"
-        )
-        ids = [event.event_id for event in service.published(quiet.query_id) if event]
-        assert len(ids) == len(set(ids)) >= 3
 
 
 async def test_topic_settings_that_lose_data_are_reported_at_start(

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from sparklag_listener.events.kafka_source import (
     QueryDescription,
     described,
-    matched_topics,
     parse_source,
     parse_starting,
     reads,
@@ -55,21 +54,6 @@ def test_assignments_are_read_in_any_order(topics: list[str], partitions: list[i
 def test_a_pattern_is_taken_as_it_is(pattern: str) -> None:
     result = parse_source(0, f"KafkaV2[SubscribePattern[{pattern}]]")
     assert (result.topics, result.topic_pattern, result.assigned) == (None, pattern, None)
-
-
-def test_in_the_mode_of_whole_names_a_pattern_matches_no_part_of_one() -> None:
-    topics = ["orders", "orders-eu", "new-orders", "RETURNS"]
-    for pattern, expected in {
-        "orders": ["orders"],
-        "orders|returns": ["orders"],
-        "(?i)ORDERS|returns": ["RETURNS", "orders"],
-        r"\p{Alpha}++": ["RETURNS", "orders"],
-    }.items():
-        position = parse_source(0, f"KafkaV2[SubscribePattern[{pattern}]]")
-        (result,) = described([position], QueryDescription(whole_names=True))
-        assert matched_topics(result, topics) == expected
-        assert reads(result, set(expected))
-        assert not reads(result, {"orders-eu"})
 
 
 @pytest.mark.parametrize(

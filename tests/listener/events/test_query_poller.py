@@ -102,19 +102,6 @@ async def driver() -> AsyncIterator[Counted]:
         yield made
 
 
-async def test_a_query_without_events_is_refreshed_with_its_activity(driver: Counted) -> None:
-    driver.observe(STARTED, PROGRESS)
-    driver.queries.runs(QUERY, RUN, BATCH)
-    for activity in (None, "running", "waiting"):
-        if activity is not None:
-            driver.queries.activities[RUN] = activity
-        await driver.polls(2)
-        last = driver.output[-1]
-        assert isinstance(last, ActiveQuery)
-        assert (last.run_id, last.activity) == (RUN, activity)
-    assert driver.events() == []
-
-
 async def test_a_query_that_was_just_observed_is_not() -> None:
     async with counting(heartbeat_s=600.0) as driver:
         driver.queries.runs(QUERY, RUN, BATCH)
@@ -352,20 +339,6 @@ async def test_what_it_remembers_goes_with_the_queries(driver: Counted) -> None:
     assert driver.poller._polled_batches == {}
 
 
-async def test_without_a_listener_nothing_is_lost() -> None:
-    async with counting(heartbeat_s=60.0, poll_interval_s=0.02) as driver:
-        driver.queries.await_events = never_requested  # type: ignore[method-assign]
-        driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
-        await holds(lambda: len(driver.events()) == 2, "it is detected")
-        await driver.polls(3)
-        assert driver.refreshed() == [], "it was just observed"
-        driver.queries.ends(RUN, "it broke")
-        await holds(lambda: len(driver.events()) == 3, "its end is detected")
-        assert [type(event) for event in driver.events()] == [Started, Progressed, Terminated]
-        assert not any(each.lost for each in driver.output if isinstance(each, PolledEvent))
-        assert driver.queries.texts_read == 1
-
-
 async def test_without_a_listener_it_refreshes_at_the_heartbeat() -> None:
     async with counting(heartbeat_s=0.5, poll_interval_s=0.01) as driver:
         driver.observe(STARTED, PROGRESS)
@@ -386,19 +359,6 @@ async def watching(listener: FakeListener) -> AsyncIterator[Counted]:
             yield driver
         finally:
             listener.answering.set()
-
-
-async def test_a_dropped_listener_is_registered_again(caplog: pytest.LogCaptureFixture) -> None:
-    listener = FakeListener()
-    async with watching(listener) as driver:
-        await driver.polls(3)
-        assert listener.attempts == 0
-        listener.registered = False
-        await holds(lambda: driver.stats.reregistered == 1, "it is registered again")
-        listener.registered = False
-        await holds(lambda: driver.stats.reregistered == 2, "and again")
-    assert (driver.stats.failed, listener.attempts) == (0, 2)
-    assert sum("registered again" in line for line in logged(caplog)) == 2
 
 
 async def test_a_refused_listener_is_retried_and_logged(caplog: pytest.LogCaptureFixture) -> None:

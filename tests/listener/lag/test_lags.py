@@ -236,15 +236,6 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
     return Shown(monkeypatch)
 
 
-def test_it_ends_with_the_handle_and_keeps_the_last_table(shown: Shown) -> None:
-    shown.table.show()
-    shown.refreshes()
-    shown.handle.closed = True
-    last = shown.ends()
-    assert "<bdi>orders</bdi>" in last
-    assert "not refreshed any more: the handle is closed" in last
-
-
 def test_it_ends_where_the_kernel_is_interrupted_and_not_with_another_error(shown: Shown) -> None:
     shown.table.show()
     (callback,) = shown.events.callbacks

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from werkzeug import Request, Response
 
-from sparklag_jobs.broker.child_process import free_port
 from sparklag_listener.errors import AmbiguousQueryName, LagUnavailable, QueryNotFound
 from sparklag_listener.lag.rest_source import RestSource
 from sparklag_schemas import encode
@@ -68,12 +67,6 @@ def test_an_invalid_response_names_the_service(status: int, body: bytes, message
             RestSource(server.url).find("orders", DEADLINE_S)
     assert server.url in str(refused.value)
     assert str(refused.value).isprintable()
-
-
-def test_no_service_there_is_reported_with_its_address() -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(LagUnavailable, match=f"{url} does not answer: .*refused"):
-        RestSource(url).find("orders", DEADLINE_S)
 
 
 def test_a_service_that_reports_nothing_is_not_waited_for() -> None:

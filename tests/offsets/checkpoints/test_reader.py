@@ -100,17 +100,6 @@ def test_a_folder_whose_time_reports_nothing_is_listed_now_and_then(
     assert processed(polled(reader)) == {0: at(9)}
 
 
-def test_batches_with_holes_between_them_are_read(checkpoint: Checkpoint) -> None:
-    # Asynchronous progress tracking writes some batches only.
-    reader = checkpoint.reader()
-    for number in (0, 5, 10):
-        checkpoint.plan(number, at(number))
-        assert polled(reader).planned_batch_id == number
-        checkpoint.commit(number)
-        position = polled(reader)
-        assert (batches(position), processed(position)) == ((number, None), {0: at(number)})
-
-
 def test_many_batches_between_two_looks_are_one_step(checkpoint: Checkpoint) -> None:
     reader = checkpoint.reader()
     checkpoint.run(0, at(0))

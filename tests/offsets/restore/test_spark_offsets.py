@@ -149,12 +149,6 @@ def test_a_topic_that_is_new_to_the_query_begins_at_earliest() -> None:
         assert offsets == {"orders": {0: 5}, "new": new}
 
 
-def test_a_topic_that_is_not_selected_is_left_out() -> None:
-    position = at(of({0: 5}), of({0: 6}, "users"))
-    offsets, _ = checked_offsets(position, {"users": log((0, 9))}, "starting", "error", ["users"])
-    assert offsets == {"users": {0: 6}}
-
-
 def test_what_retention_deleted_is_refused_with_where_and_how_much() -> None:
     bounds = {"orders": log((1_305, 9_000), (0, 9))}
     with pytest.raises(PositionDeleted) as raised:
@@ -186,17 +180,10 @@ def test_three_of_many_partitions_are_named() -> None:
 @pytest.mark.parametrize(
     ("position", "bounds", "text"),
     [
-        (
-            of({0: 5}, topic_id="old"),
-            log((0, 9), topic_id="new"),
-            "topic orders was recreated since: the recorded offsets are of the earlier topic"
-            " (topic id old, now new)",
-        ),
         (of({0: 5}), log((0, 4)), "its log ends at 4, before the recorded position, 5"),
         (of({0: 5, 1: 5}), log((0, 9)), "partition 1: the topic has no such partition"),
-        (of({0: 5}), log(absence="there is no such topic"), "topic orders: there is no such topic"),
     ],
-    ids=["another id", "shorter", "fewer partitions", "gone"],
+    ids=["shorter", "fewer partitions"],
 )
 def test_a_changed_topic_is_refused(position: TopicRanges, bounds: TopicBounds, text: str) -> None:
     with pytest.raises(TopicChanged) as raised:

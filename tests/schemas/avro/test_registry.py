@@ -11,18 +11,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.message_examples import MessageType, example
 from scripts.schema_documents import MESSAGES
-from sparklag_schemas import LagEvent, Observation, RegistrySettings, Settings
+from sparklag_schemas import LagEvent, RegistrySettings, Settings
 from sparklag_schemas.avro.formats import MessageFormats, MessageReader
 from sparklag_schemas.avro.schema import declared
-from sparklag_schemas.codec import MessageWriter
 from sparklag_schemas.errors import (
     ContractError,
     IncompatibleSchema,
@@ -33,10 +29,9 @@ from sparklag_schemas.errors import (
 )
 from tests.certificates import Certificates
 from tests.http_server import raw_path
-from tests.messages import lag_event, observation
+from tests.messages import lag_event
 from tests.registry_proxy import PASSWORD, USER, registry_proxy
 from tests.schema_registry import SchemaRegistryServer
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.kafka
 
@@ -68,20 +63,6 @@ async def test_a_written_message_is_read_again(
     another = formats(registry.url).reader(message_type)
     await another.learn([value, None, b"{}"])
     assert another.decode(value) == message
-
-
-async def test_a_reader_needs_only_the_registry(registry: SchemaRegistryServer, topic: str) -> None:
-    event = example(LagEvent)
-    assert isinstance(event, LagEvent)
-    value = await formats(registry.url).writer(LagEvent, topic).encode(event)
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        result = AvroDeserializer(client)(value, SerializationContext(topic, MessageField.VALUE))
-    assert result is not None
-    assert result["query_id"] == event.query_id
-    assert result["measured_at"].timestamp() * 1000 == pytest.approx(event.measured_at)
-    assert [p["lag"] for t in result["topics"] for p in t["partitions"]] == [
-        p.lag for t in event.topics for p in t.partitions
-    ]
 
 
 @pytest.mark.parametrize(
@@ -133,27 +114,6 @@ async def test_a_second_start_registers_nothing(registry: SchemaRegistryServer, 
             if request.method != "GET" and raw_path(request) != f"/subjects/{topic}-value"
         ]
     assert changes == []
-
-
-async def test_a_registry_that_is_not_available_is_reported_and_waited_for(topic: str) -> None:
-    server = SchemaRegistryServer()
-    writer = formats(server.url).writer(LagEvent, topic)
-    with pytest.raises(RegistryUnavailable, match=r"127\.0\.0\.1.*refused"):
-        await writer.prepare()
-    with server:
-        await eventually(lambda: _is_ready(writer), "the writer is ready")
-
-
-async def test_a_cached_schema_needs_no_registry(topic: str) -> None:
-    with SchemaRegistryServer() as server:
-        form = formats(server.url)
-        writer = form.writer(LagEvent, topic)
-        value = await writer.encode(lag_event())
-        server.stop()
-        assert await writer.encode(lag_event()) == value
-        assert await read(form.reader(LagEvent), value) == lag_event()
-        with pytest.raises(RegistryUnavailable):
-            await form.reader(LagEvent).learn([b"\0\0\0\0\x63"])
 
 
 async def test_a_registry_that_hangs_delays_each_caller_by_one_timeout(topic: str) -> None:
@@ -258,12 +218,6 @@ async def test_avro_without_a_registry_is_refused_with_what_is_missing() -> None
         await read(reader, b"\0\0\0\0\x01\x02")
 
 
-async def test_another_record_is_refused(registry: SchemaRegistryServer, topic: str) -> None:
-    value = await formats(registry.url).writer(Observation, topic).encode(observation())
-    with pytest.raises(MalformedMessage, match=r"a sparklag\.Observation, expected sparklag\.Lag"):
-        await read(formats(registry.url).reader(LagEvent), value)
-
-
 async def test_another_schema_kind_is_refused(registry: SchemaRegistryServer, topic: str) -> None:
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
     schema_id = registry.register(f"{topic}-value", schema, kind="JSON")
@@ -310,11 +264,3 @@ def test_bytes_after_the_message_are_refused(settled: tuple[Settled, bytes]) -> 
     reader, value = settled
     with pytest.raises(MalformedMessage, match="3 bytes more"):
         reader.decode(value + b"abc")
-
-
-async def _is_ready(writer: MessageWriter) -> bool:
-    try:
-        await writer.prepare()
-    except RegistryUnavailable:
-        return False
-    return True

@@ -98,20 +98,6 @@ def test_a_wrong_spark_setting_is_named(configuration: dict[str, str], line: str
     assert refusal(spark_configuration=configuration) == line
 
 
-def test_nested_settings_come_from_variables_with_two_underscores() -> None:
-    environ = {
-        "SPARKLAG_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
-        "SPARKLAG_KAFKA__SASL_USERNAME": "me",
-        "SPARKLAG_KAFKA__SASL_PASSWORD": "hush",
-        "SPARKLAG_REFRESH_INTERVAL_S": "0.5",
-        "SPARKLAG_CREATE_TOPICS": "false",
-    }
-    result = load_settings(environ=environ)
-    assert result.kafka.sasl_username == "me"
-    assert result.refresh_interval_s == 0.5
-    assert result.create_topics is False
-
-
 @pytest.mark.parametrize(
     ("text", "items"),
     [

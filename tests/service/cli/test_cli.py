@@ -322,7 +322,3 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_two(arguments: list[str],
 
 def test_an_unknown_query_is_one_line(url: str) -> None:
     assert "no query has the name or id 'x'" in refused(sparklag("lag", "x", "--url", url))
-
-
-def test_a_wrong_environment_variable_is_one_line() -> None:
-    assert "SPARKLAG_HTTP_PRT" in refused(sparklag("serve", SPARKLAG_HTTP_PRT="1"))

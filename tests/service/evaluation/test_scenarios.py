@@ -477,17 +477,6 @@ def test_one_partition_that_falls_behind_is_reported_with_the_others_well() -> N
     assert trace.status == "WARN"
 
 
-def test_a_partition_that_its_query_passes_by_stalls() -> None:
-    trace = Trace(2, produce=lambda _: [50, 1])
-    trace.steady(2)
-    for _ in range(12):
-        trace.pass_time(10)
-        trace.at[0] = trace.ends[0]
-        trace.batch_id += 1
-        trace.say("progress")
-    assert (trace.one(0).status, trace.one(1).status, trace.status) == ("OK", "STALL", "STALL")
-
-
 @pytest.mark.parametrize(
     ("thresholds", "reason"),
     [

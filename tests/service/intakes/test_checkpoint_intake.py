@@ -327,13 +327,6 @@ async def test_a_folder_that_was_missing_for_weeks_is_detected_too(place: Path) 
         await watching.is_well()
 
 
-async def test_a_checkpoint_that_is_deleted_fails(orders: Checkpoint) -> None:
-    async with Watching(locations=[str(orders.folder)]).running() as watching:
-        await watching.reports(orders, 0, 10)
-        shutil.rmtree(orders.folder)
-        await watching.fails(str(orders.folder), "deleted")
-
-
 async def test_a_new_query_in_an_old_place_is_another_query(place: Path) -> None:
     orders = Checkpoint(place / "orders").completes(5, 50)
     async with Watching(locations=[f"{place}/*"]).running() as watching:
@@ -434,17 +427,6 @@ async def test_of_two_that_hold_one_query_the_one_that_its_driver_names_is_watch
         # Its driver has ended.
         watching.queries[orders.query_id] = driven(orders, f"file:{place}/orders", ended=True)
         await watching.reports(orders, 6, 60)
-
-
-async def test_a_future_format_is_named_and_others_go_on(place: Path, orders: Checkpoint) -> None:
-    future = Checkpoint(place / "future")
-    (future.folder / "offsets/0").write_text("v9\n{}\n{}")
-    (future.folder / "commits/0").write_text("v1\n{}")
-    async with Watching(locations=[f"{place}/*"]).running() as watching:
-        await watching.fails(str(future.folder), "v9")
-        await watching.reports(orders, 0, 10)
-        orders.completes(1, 20)
-        await watching.reports(orders, 1, 20)
 
 
 async def test_one_that_hangs_holds_up_no_other(

@@ -61,14 +61,6 @@ def two_runs() -> States:
     )
 
 
-def test_the_newer_observation_replaces_the_older() -> None:
-    tracker = States()
-    assert tracker.observe(observation(observed_at=1), offset=0)
-    assert tracker.observe(at(9, observed_at=2), offset=1)
-    assert processed(tracker) == [{"orders": {0: 9}}]
-    assert known(tracker).observation_offset == 1
-
-
 @pytest.mark.parametrize("offset", [3, 2])
 def test_an_observation_that_is_read_again_is_not_taken(offset: int) -> None:
     tracker = States()

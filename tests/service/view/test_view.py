@@ -51,12 +51,6 @@ def view_of(*entries: Entry, limits: LimitSettings | None = None) -> View:
     return view
 
 
-def test_a_query_is_selected_by_id_and_by_name() -> None:
-    view = view_of(entry())
-    assert view.find(QUERY_ID) == view.find("orders") == [view.get(QUERY_ID)]
-    assert view.find("other") == []
-
-
 def test_an_older_event_that_comes_late_changes_nothing() -> None:
     view = View()
     assert view.put(entry(measured_at=200))
