@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from typing import Final
 
 from aiokafka import __version__ as aiokafka_version
+from aiokafka.errors import for_code
 
 from sparklag_kafka.access import connection_problem
 from sparklag_kafka.brokers.group_offsets import describe_groups, find_coordinators
@@ -30,7 +31,7 @@ from sparklag_kafka.errors import (
 )
 from sparklag_kafka.protocol.groups import GroupDescription
 from sparklag_kafka.protocol.metadata import TopicMetadata
-from sparklag_kafka.protocol.requests import lacking
+from sparklag_kafka.protocol.requests import CANNOT_WORK, lacking
 from sparklag_schemas import ResolvedSettings, Settings
 from sparklag_schemas.messages.topics import own_topics
 from sparklag_schemas.text.printable import first_few, printable
@@ -49,9 +50,10 @@ async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
     cause = await connection_problem(settings.access)
     if cause is not None:
         text = f"Kafka at {settings.bootstrap_servers}: {cause}"
-        return [
-            bad("kafka", text, "set bootstrap_servers and [kafka] as its other clients have it")
-        ]
+        remedy = "set bootstrap_servers and [kafka] as its other clients have it"
+        if CANNOT_WORK in cause:
+            remedy = "set bootstrap_servers to another cluster, for sparklag's own topics"
+        return [bad("kafka", text, remedy)]
     results = [ok("kafka", f"Kafka at {settings.bootstrap_servers} answers")]
     topics = [spec.name for spec in own_topics(settings)]
     async with BrokerPool(settings.access) as pool:
@@ -120,6 +122,8 @@ async def _check_rights(
     if code != NONE:
         text = f"Kafka answers {error_name(code)} to InitProducerId"
         remedy = "records are published without idempotence; grant IdempotentWrite on the cluster"
+        if for_code(code).retriable:
+            remedy = "check it again: nothing is published meanwhile"
         results.append(note("rights", text, remedy))
     for topic in (settings.offsets_topic, settings.lag_topic):
         has_right = await may_read(pool, topic)
