@@ -122,8 +122,8 @@ def _access_to(
             f"{position.shown}: the brokers of its topics are not known: set bootstrap_servers"
         )
     raise RestoreError(
-        f"{position.shown} read its topics at {printable(shown_url(servers), 200)}, which no setting names:"
-        " add it to bootstrap_servers, addresses or clusters"
+        f"{position.shown} read its topics at {printable(shown_url(servers), 200)}, which no"
+        " setting names: add it to bootstrap_servers, addresses or clusters"
     )
 
 
