@@ -130,9 +130,7 @@ async def test_without_a_producer_id_the_producer_is_not_idempotent(
     await _send(_settings(proxy), topic_name, [("orders", b"1"), ("orders", b"2")])
     assert [message.value() for message in proxy.client.read_all(topic_name)] == [b"1", b"2"]
     (line,) = _warnings(caplog)
-    assert re.search(
-        "without idempotence.*(CLUSTER_AUTHORIZATION_FAILED|InitProducerId 0)", line
-    )
+    assert re.search("without idempotence.*(CLUSTER_AUTHORIZATION_FAILED|InitProducerId 0)", line)
 
 
 @pytest.mark.parametrize("table", [_OLD._replace(producer_ids=15), table_of(_UNUSABLE)])
