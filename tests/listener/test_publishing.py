@@ -203,17 +203,16 @@ async def test_a_topic_deleted_under_it_is_made_again(
     assert [o.batch_id for o in topic.observations("query-a")] == [2]
 
 
-@pytest.mark.parametrize("servers", ["no such host:9092", "127.0.0.1:port", ":::", "[::1"])
-async def test_an_address_that_is_none_is_reported_and_nothing_is_lost(
-    servers: str, topic_name: str, caplog: pytest.LogCaptureFixture
+async def test_a_name_without_an_address_is_reported_and_nothing_is_lost(
+    topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with publishing(servers, topic_name) as publisher:
+    async with publishing("broker.invalid:9092", topic_name) as publisher:
         publisher.put("query-a", 1)
         await publisher.failed(2)
         assert publisher.queue.unfinished == 1
         assert not publisher.task.done()
     (line,) = logged(caplog, logging.INFO)
-    assert servers in line
+    assert "broker.invalid:9092" in line
 
 
 async def test_something_that_is_not_kafka_is_reported_and_does_not_hold_up_the_end(

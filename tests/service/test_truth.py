@@ -102,9 +102,7 @@ async def test_a_topic_that_matches_a_pattern_counts_from_its_beginning_before_i
 ) -> None:
     settings = settings_for(kafka.bootstrap_servers, metadata_interval_s=1.0)
     query = seen(topic, {0: 0}, sources=[position({topic: {0: 0}}, topic_pattern=f"^{topic}")])
-    java = replace(
-        query, query_id="java", sources=[position({topic: {0: 0}}, topic_pattern=r"\pL")]
-    )
+    java = replace(query, query_id="java", sources=[position({topic: {0: 0}}, topic_pattern=r"\h")])
     second_client.produce(topic, [b"x"])
     async with running(settings, second_client) as service:
         service.observe(query, java)

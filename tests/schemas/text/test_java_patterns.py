@@ -10,6 +10,7 @@ import pyspark
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from py4j import java_gateway, protocol
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
@@ -45,7 +46,10 @@ def java() -> Iterator[Callable[[str], list[str] | None]]:
             return None
         return [topic for topic in TOPICS if compiled.matcher(topic).find()]
 
-    yield found
+    with pytest.MonkeyPatch.context() as patch:
+        # pyspark's asks the JVM of its session, if there is one, about every exception.
+        patch.setattr(java_gateway, "get_return_value", protocol.get_return_value)
+        yield found
     gateway.shutdown()
 
 

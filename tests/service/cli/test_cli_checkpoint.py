@@ -24,6 +24,7 @@ def test_the_json_of_a_checkpoint_has_fixed_keys() -> None:
         "query_id": "6e4ec6c7-79ba-4dd7-a30c-fb841113092e",
         "batch_id": 1,
         "planned_batch_id": 2,
+        "id_problem": None,
         "sources": [
             {
                 "source": 0,
@@ -46,6 +47,7 @@ def test_a_source_that_is_not_kafka_and_a_query_without_a_batch_are_null(tmp_pat
         "query_id": young.query_id,
         "batch_id": None,
         "planned_batch_id": None,
+        "id_problem": None,
         "sources": [],
     }
 
