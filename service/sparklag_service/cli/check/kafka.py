@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from typing import Final
 
 from aiokafka import __version__ as aiokafka_version
-from aiokafka.errors import for_code
 
 from sparklag_kafka.access import connection_problem
 from sparklag_kafka.brokers.group_offsets import describe_groups, find_coordinators
@@ -20,6 +19,8 @@ from sparklag_kafka.clients.topic_setup import (
     producer_id_error,
 )
 from sparklag_kafka.errors import (
+    COORDINATOR_LOADING,
+    COORDINATOR_NOT_AVAILABLE,
     GROUP_FORBIDDEN,
     KAFKA_FAILURES,
     NONE,
@@ -122,7 +123,7 @@ async def _check_rights(
     if code != NONE:
         text = f"Kafka answers {error_name(code)} to InitProducerId"
         remedy = "records are published without idempotence; grant IdempotentWrite on the cluster"
-        if for_code(code).retriable:
+        if code in (COORDINATOR_LOADING, COORDINATOR_NOT_AVAILABLE):
             remedy = "check it again: nothing is published meanwhile"
         results.append(note("rights", text, remedy))
     for topic in (settings.offsets_topic, settings.lag_topic):
