@@ -13,10 +13,12 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import client as client_module
 from aiokafka.conn import READER_LIMIT, AIOKafkaConnection, AIOKafkaProtocol, CloseReason
-from aiokafka.errors import BrokerResponseError
+from aiokafka.errors import BrokerResponseError, IncompatibleBrokerVersion
 from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeRequest
+from aiokafka.protocol.api import Request
 
 from sparklag_kafka.errors import KAFKA_FAILURES
+from sparklag_kafka.protocol.requests import not_taken
 
 _T = TypeVar("_T")
 _NEXT_ADDRESS_S: Final = 0.25
@@ -116,12 +118,17 @@ class KafkaConnection(AIOKafkaConnection):  # type: ignore[misc]  # aiokafka has
         return self
 
     def send(self, request: Any, expect_response: bool = True) -> Awaitable[Any]:
-        """See aiokafka."""
+        """See aiokafka. Raises RequestNotTaken too."""
         if isinstance(request, SaslAuthenticateRequest):
             return self._authenticate(request)
         if self._renewal is not None and not isinstance(request, SaslHandShakeRequest):
             return self._send_after(self._renewal, request, expect_response)
-        return super().send(request, expect_response)  # type: ignore[no-any-return]
+        try:
+            return super().send(request, expect_response)  # type: ignore[no-any-return]
+        except (IncompatibleBrokerVersion, NotImplementedError) as error:
+            if isinstance(request, Request):  # aiokafka's text names neither request nor versions
+                raise not_taken(request.API_KEY) from error
+            raise
 
     async def _authenticate(self, request: Any) -> Any:
         began_s = self._loop.time()
@@ -136,7 +143,7 @@ class KafkaConnection(AIOKafkaConnection):  # type: ignore[misc]  # aiokafka has
         self, renewal: asyncio.Task[None], request: Any, expect_response: bool
     ) -> Any:
         await asyncio.wait({renewal})
-        return await super().send(request, expect_response)
+        return await self.send(request, expect_response)
 
     async def log_in_again(self) -> None:
         try:

@@ -127,7 +127,7 @@ def error_text(error: BaseException) -> str:
         case errors.GroupAuthorizationFailedError():
             return f"no right to use group {', '.join(map(str, error.args))}"
         case errors.BrokerResponseError():
-            return ": ".join((error_name(error.errno), *map(str, error.args)))
+            return ": ".join((error_name(error.errno), *map(str, filter(None, error.args))))
         case IncompatibleBrokerVersion() if error.args:
             return str(error.args[0])
         case asyncio.TimeoutError() if not str(error):

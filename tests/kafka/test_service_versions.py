@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 from sparklag_jobs.broker.maven import kafka_jars
 from sparklag_kafka.clients.producer import AcknowledgedProducer
-from sparklag_kafka.errors import error_name
+from sparklag_kafka.errors import KAFKA_FAILURES, error_name
 from sparklag_kafka.protocol.requests import lacking
 from sparklag_schemas import KafkaSettings, ResolvedSettings, Settings, encode
 from sparklag_schemas.messages.topics import key_of
@@ -100,6 +101,7 @@ def test_a_service_whose_requests_are_all_newer_is_one_clear_line(proxy: Service
     (kafka,) = [result for result in _check(topics) if result["check"] == "kafka"]
     assert kafka["state"] == "bad"
     assert "sparklag cannot work with this broker: it takes no ListOffsets 2 to 3," in kafka["text"]
+    assert "another cluster" in kafka["remedy"]
 
 
 @pytest.mark.parametrize("code", [43, 76])
@@ -128,9 +130,18 @@ async def test_without_a_producer_id_the_producer_is_not_idempotent(
     await _send(_settings(proxy), topic_name, [("orders", b"1"), ("orders", b"2")])
     assert [message.value() for message in proxy.client.read_all(topic_name)] == [b"1", b"2"]
     (line,) = _warnings(caplog)
-    assert re.search(
-        "without idempotence.*(CLUSTER_AUTHORIZATION_FAILED|InitProducerIdRequest)", line
-    )
+    assert re.search("without idempotence.*(CLUSTER_AUTHORIZATION_FAILED|InitProducerId 0)", line)
+
+
+@pytest.mark.parametrize("table", [_OLD._replace(producer_ids=15), table_of(_UNUSABLE)])
+async def test_where_no_producer_can_start_a_message_fails_by_its_deadline(
+    table: Table, proxy: ServiceProxy, topic_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy.table = table
+    with pytest.raises(KAFKA_FAILURES):
+        await _send(_settings(proxy, timeout_s=1), topic_name, [("orders", b"1")])
+    gc.collect()
+    assert "Unclosed" not in caplog.text
 
 
 @pytest.mark.parametrize(("codec", "number"), [("none", 0), ("gzip", 1), ("lz4", 3), ("zstd", 4)])
@@ -153,8 +164,8 @@ def test_errors_have_kafkas_names() -> None:
     assert (names[76], names[100]) == ("UNSUPPORTED_COMPRESSION_TYPE", "UNKNOWN_TOPIC_ID")
 
 
-def _settings(proxy: ServiceProxy, codec: Any = "zstd") -> ResolvedSettings:
-    kafka = KafkaSettings(compression=codec)
+def _settings(proxy: ServiceProxy, codec: Any = "zstd", timeout_s: float = 10) -> ResolvedSettings:
+    kafka = KafkaSettings(compression=codec, request_timeout_s=timeout_s)
     return Settings(bootstrap_servers=proxy.bootstrap_servers, kafka=kafka).resolved()
 
 

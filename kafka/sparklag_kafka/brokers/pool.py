@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from aiokafka.conn import CloseReason
-from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError
-from aiokafka.protocol.api import Request
+from aiokafka.errors import KafkaConnectionError
 
 from sparklag_kafka.access import (
     TrustedBrokers,
@@ -20,7 +19,6 @@ from sparklag_kafka.connection import first_result, open_connection
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_kafka.protocol.encoding import Versions
 from sparklag_kafka.protocol.metadata import Address, MetadataRequest, TopicMetadata
-from sparklag_kafka.protocol.requests import not_taken
 from sparklag_schemas import ClusterAccess
 from sparklag_schemas.settings.addresses import joined
 
@@ -72,10 +70,6 @@ class BrokerConnection:
             return await connection.send(request)
         except asyncio.TimeoutError:
             self.drop(connection)
-            raise
-        except (IncompatibleBrokerVersion, NotImplementedError) as error:
-            if isinstance(request, Request):  # aiokafka's text names neither request nor versions
-                raise not_taken(request.API_KEY) from error
             raise
 
     async def api_versions(self) -> Versions:

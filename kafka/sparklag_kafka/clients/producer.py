@@ -13,7 +13,6 @@ from typing import NamedTuple
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     BrokerResponseError,
-    IncompatibleBrokerVersion,
     MessageSizeTooLargeError,
     RecordListTooLargeError,
     RecordTooLargeError,
@@ -26,6 +25,7 @@ from sparklag_kafka.errors import (
     KAFKA_FAILURES,
     KafkaUnavailable,
     MessageTooLarge,
+    RequestNotTaken,
     error_text,
 )
 from sparklag_schemas.errors import SettingsError
@@ -42,7 +42,7 @@ _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 _BATCH_BYTES = 256 * 1024
 """Holds several events, and no topic refuses it. A larger event is sent by itself."""
 _ABANDON_TIMEOUT_S = 2.0
-_NO_PRODUCER_ID = (BrokerResponseError, IncompatibleBrokerVersion, NotImplementedError)
+_NO_PRODUCER_ID = (BrokerResponseError, RequestNotTaken)
 """The errors of aiokafka's start where a broker does not take InitProducerId, or refuses it."""
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError)
 
@@ -141,13 +141,13 @@ class AcknowledgedProducer:
         # Without a topic it first reads the metadata of every topic of the cluster.
         producer.client.add_topic(topic)
         try:
-            await producer.start()
+            await producer.client.bootstrap()
+            # aiokafka waits for a producer id without end.
+            await asyncio.wait_for(producer._sender.start(), self._timeout_s)
         except BaseException as error:
             await _abandon(producer)
             is_refused = isinstance(error, _NO_PRODUCER_ID)
             if not (self._is_idempotent and is_refused) or getattr(error, "retriable", False):
-                if isinstance(error, NotImplementedError):  # for any request
-                    raise IncompatibleBrokerVersion(str(error)) from error
                 raise
             self._is_idempotent = False
             reason = error_text(error)

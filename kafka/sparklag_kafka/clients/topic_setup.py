@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import IncompatibleBrokerVersion, TopicAlreadyExistsError
+from aiokafka.errors import TopicAlreadyExistsError
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
@@ -27,7 +27,6 @@ from sparklag_kafka.errors import (
     error_name,
     error_text,
 )
-from sparklag_kafka.protocol.requests import CREATE_TOPICS, DESCRIBE_CONFIGS, not_taken
 from sparklag_schemas.messages.topics import TopicSpec
 from sparklag_schemas.settings import ClusterAccess
 
@@ -92,7 +91,7 @@ async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> l
     if not missing:
         return []
     try:
-        async with _admin(access, CREATE_TOPICS) as admin:
+        async with _admin(access) as admin:
             # Not `describe_cluster`, which reads all topics too.
             brokers = len(admin._client.cluster.brokers())
             return [spec.name for spec in missing if await _create(admin, spec, brokers)]
@@ -112,7 +111,7 @@ async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> di
     existing = await read_partitions(by_name, access)
     if not existing:
         return {}
-    async with _admin(access, DESCRIBE_CONFIGS) as admin:
+    async with _admin(access) as admin:
         responses = await admin.describe_configs(
             [ConfigResource(ConfigResourceType.TOPIC, name) for name in by_name if name in existing]
         )
@@ -125,15 +124,12 @@ async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> di
 
 
 @asynccontextmanager
-async def _admin(access: ClusterAccess, request_key: int) -> AsyncIterator[Any]:
-    """Raises RequestNotTaken where the broker does not take the request of that key."""
+async def _admin(access: ClusterAccess) -> AsyncIterator[Any]:
     admin = AIOKafkaAdminClient(**client_options(access))
     TrustedBrokers(access).guard(admin._client)
     try:
         await admin.start()
         yield admin
-    except (IncompatibleBrokerVersion, NotImplementedError) as error:
-        raise not_taken(request_key) from error
     finally:
         await admin.close()
 

@@ -8,9 +8,6 @@ from typing import Final, NamedTuple
 
 from sparklag_kafka.errors import RequestNotTaken
 
-CREATE_TOPICS: Final = 19
-DESCRIBE_CONFIGS: Final = 32
-
 
 class SentRequest(NamedTuple):
     """A request, the versions of it that are sent, and what is lost without them."""
@@ -45,13 +42,13 @@ SENT_REQUESTS: Final = (
     SentRequest(15, "DescribeGroups", 0, 0, "members of consumer groups are not seen"),
     SentRequest(16, "ListGroups", 0, 2, "consumer groups are not found"),
     SentRequest(17, "SaslHandshake", 0, 1, "no client can log in by SASL"),
-    SentRequest(CREATE_TOPICS, "CreateTopics", 0, 3, "missing topics are not created"),
+    SentRequest(19, "CreateTopics", 0, 3, "missing topics are not created"),
     SentRequest(22, "InitProducerId", 0, 0, "a retry may write a record twice"),
-    SentRequest(DESCRIBE_CONFIGS, "DescribeConfigs", 0, 2, "own topics' settings are not checked"),
+    SentRequest(32, "DescribeConfigs", 0, 2, "own topics' settings are not checked"),
     SentRequest(36, "SaslAuthenticate", 0, 1, "why a broker refuses a login is not known"),
     SentRequest(69, "ConsumerGroupDescribe", 0, 0, "groups of the new protocol are not seen"),
 )
-_NEEDED: Final = SENT_REQUESTS[0].lost
+CANNOT_WORK: Final = SENT_REQUESTS[0].lost
 
 
 def lacking(versions: Mapping[int, tuple[int, int]]) -> Iterator[SentRequest]:
@@ -64,9 +61,9 @@ def lacking(versions: Mapping[int, tuple[int, int]]) -> Iterator[SentRequest]:
 
 def require_needed(versions: Mapping[int, tuple[int, int]]) -> None:
     """Raises RequestNotTaken where sparklag cannot work with a broker."""
-    names = [request.text for request in lacking(versions) if request.lost == _NEEDED]
+    names = [request.text for request in lacking(versions) if request.lost == CANNOT_WORK]
     if names:
-        raise RequestNotTaken(f"{_NEEDED}: it takes no {', '.join(names)}")
+        raise RequestNotTaken(f"{CANNOT_WORK}: it takes no {', '.join(names)}")
 
 
 def not_taken(key: int) -> RequestNotTaken:

@@ -25,7 +25,7 @@ from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore, Record
 from sparklag_schemas import ClusterAccess, Offsets, Settings
 from sparklag_schemas.messages.query_names import MIN_PREFIX, ids_with_prefix
 from sparklag_schemas.settings.clusters import ClusterNames, access_by_address
-from sparklag_schemas.text.locations import redact_location
+from sparklag_schemas.text.locations import redact_location, shown_url
 from sparklag_schemas.text.printable import first_few, printable
 
 
@@ -122,8 +122,8 @@ def _access_to(
             f"{position.shown}: the brokers of its topics are not known: set bootstrap_servers"
         )
     raise RestoreError(
-        f"{position.shown} read its topics at {printable(servers, 200)}, which no setting names:"
-        " add it to bootstrap_servers, addresses or clusters"
+        f"{position.shown} read its topics at {printable(shown_url(servers), 200)}, which no"
+        " setting names: add it to bootstrap_servers, addresses or clusters"
     )
 
 

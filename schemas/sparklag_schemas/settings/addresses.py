@@ -9,6 +9,7 @@ from ipaddress import IPv6Address
 from typing import Final
 
 from sparklag_schemas.text.locations import shown_url
+from sparklag_schemas.text.redaction import redact
 
 _ADDRESS: Final = re.compile(
     r"(?:([0-9a-zA-Z\-%._]*)://)?\[?([0-9a-zA-Z\-%._:]*)\]?:0*([1-9][0-9]{0,4})"
@@ -27,7 +28,7 @@ def parse_addresses(
     """
     items = list(_items(listed))
     problem = "takes host:port, several with commas, each with or without a prefix (SASL_SSL://)"
-    wrong = [shown_url(item) for item, _, address in items if address is None]
+    wrong = [redact(shown_url(item)) for item, _, address in items if address is None]
     if "@" in listed:
         # Logs and errors show addresses. A comma may be part of a password.
         wrong = [shown_url(listed)]

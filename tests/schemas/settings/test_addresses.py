@@ -41,6 +41,7 @@ def test_addresses_are_kept_as_host_and_port(listed: str, normal: str) -> None:
         ("kafka-1:9092 kafka-2:9092", f"'kafka-1:9092 kafka-2:9092': {TAKES}"),
         ("SSL:kafka:9092", f"'SSL:kafka:9092': {TAKES}"),
         ("me:hidden", f"'me:***': {TAKES}"),
+        ("Endpoint=sb://ns.test/;SharedAccessKey=hid=", f"'Endpoint=sb://ns.test/;***': {TAKES}"),
         ("SASL_SSL://me:hid,den@kafka:9092", f"'SASL_SSL://me:***@kafka:9092': {TAKES}"),
         (
             "ssl://a:1,SASL_PLAINTEXT://b:2,c:3,PLAINTEXT://d:4",

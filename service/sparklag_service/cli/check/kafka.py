@@ -19,6 +19,8 @@ from sparklag_kafka.clients.topic_setup import (
     producer_id_error,
 )
 from sparklag_kafka.errors import (
+    COORDINATOR_LOADING,
+    COORDINATOR_NOT_AVAILABLE,
     GROUP_FORBIDDEN,
     KAFKA_FAILURES,
     NONE,
@@ -30,7 +32,7 @@ from sparklag_kafka.errors import (
 )
 from sparklag_kafka.protocol.groups import GroupDescription
 from sparklag_kafka.protocol.metadata import TopicMetadata
-from sparklag_kafka.protocol.requests import lacking
+from sparklag_kafka.protocol.requests import CANNOT_WORK, lacking
 from sparklag_schemas import ResolvedSettings, Settings
 from sparklag_schemas.messages.topics import own_topics
 from sparklag_schemas.text.printable import first_few, printable
@@ -49,9 +51,10 @@ async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
     cause = await connection_problem(settings.access)
     if cause is not None:
         text = f"Kafka at {settings.bootstrap_servers}: {cause}"
-        return [
-            bad("kafka", text, "set bootstrap_servers and [kafka] as its other clients have it")
-        ]
+        remedy = "set bootstrap_servers and [kafka] as its other clients have it"
+        if CANNOT_WORK in cause:
+            remedy = "set bootstrap_servers to another cluster, for sparklag's own topics"
+        return [bad("kafka", text, remedy)]
     results = [ok("kafka", f"Kafka at {settings.bootstrap_servers} answers")]
     topics = [spec.name for spec in own_topics(settings)]
     async with BrokerPool(settings.access) as pool:
@@ -120,6 +123,8 @@ async def _check_rights(
     if code != NONE:
         text = f"Kafka answers {error_name(code)} to InitProducerId"
         remedy = "records are published without idempotence; grant IdempotentWrite on the cluster"
+        if code in (COORDINATOR_LOADING, COORDINATOR_NOT_AVAILABLE):
+            remedy = "check it again: nothing is published meanwhile"
         results.append(note("rights", text, remedy))
     for topic in (settings.offsets_topic, settings.lag_topic):
         has_right = await may_read(pool, topic)
