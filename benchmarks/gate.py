@@ -108,7 +108,7 @@ def _evaluation(*, one_in: int | None) -> float:
 
 def _tracking() -> float:
     """Each query is seen to have completed a batch."""
-    tracker = Tracker()
+    tracker = Tracker(lambda _, alias: alias)
     states: dict[str, QueryState] = {}
 
     def track(observations: Iterable[Observation]) -> None:

@@ -372,7 +372,7 @@ def _alone(what: str, ours: list[float], budget_ms: float | None) -> Row:
 
 
 def _states(queries: int) -> list[QueryState]:
-    tracker = Tracker()
+    tracker = Tracker(lambda _, alias: alias)
     changes = [tracker.observe(None, measured_observation(query)) for query in range(queries)]
     return [change.state for change in changes if change is not None]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from sparklag_jobs.broker.class_data import kafka_class_data, spark_class_data
+from scripts.class_data import kafka_class_data, spark_class_data
 from sparklag_jobs.broker.maven import spark_kafka_jars
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient

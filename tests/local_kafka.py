@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from scripts.class_data import kafka_class_data
 from sparklag_jobs.broker import local_kafka
 from sparklag_jobs.broker.local_kafka import CONTROLLER_ID, HOST, START_TIMEOUT_S
 from tests.child_processes import Startable, freeze, thaw
@@ -76,6 +77,7 @@ class LocalKafka(local_kafka.LocalKafka, Startable):
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         atexit.register(self.close)
+        self.jvm_options = self.jvm_options or kafka_class_data().options()
         super().start(timeout_s)
 
     def restart(self) -> None:

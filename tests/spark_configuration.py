@@ -23,8 +23,8 @@ def pyspark_environment(*options: str) -> dict[str, str]:
 
 
 def kafka_options() -> list[str]:
+    from scripts.class_data import connector_options
     from sparklag_jobs.broker.maven import spark_kafka_jars
-    from sparklag_jobs.query_process import connector_options
 
     options = connector_options(spark_kafka_jars())
     return [part for pair in options.items() for part in ("--conf", "=".join(pair))]

@@ -17,10 +17,6 @@ class DownloadFailed(PipelineError):
     """Jars could not be downloaded."""
 
 
-class ArchiveNotMade(PipelineError):
-    """A JVM's class data could not be stored; the JVM starts without them."""
-
-
 class JobSettingWrong(PipelineError):
     """An argument or setting is wrong; the text names it and the valid values."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
@@ -15,9 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparklag_jobs.broker.class_data import spark_class_data
 from sparklag_jobs.broker.maven import spark_kafka_jars
-from sparklag_jobs.errors import JavaMissing
 from sparklag_schemas.runtime.tasks import ending_signals
 
 STOP_POLL_S: Final = 0.5
@@ -47,15 +44,7 @@ def build_session(
     # spark-submit has started the JVM already, with its jars and its master.
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         options |= {**_LOCAL, **local}
-        added = [*jars()]
-        if reads_kafka:
-            connector = spark_kafka_jars()
-            # Replaces the class path of spark-defaults.conf: only if an archive is the gain.
-            if _class_data(connector):
-                options |= connector_options(connector)
-            else:
-                added = [*connector, *added]
-        if added:
+        if added := [*(spark_kafka_jars() if reads_kafka else ()), *jars()]:
             options["spark.jars"] = ",".join(map(str, added))
     builder = SparkSession.builder.appName(name)
     for key, value in options.items():
@@ -66,23 +55,6 @@ def build_session(
         signal.signal(signal.SIGINT, on_interrupt)  # PySpark handles an ignored SIGINT too
     spark.sparkContext.setLogLevel(log_level)
     return spark
-
-
-def connector_options(connector: Sequence[Path]) -> dict[str, str]:
-    """Spark options of a driver with these jars on its class path, which starts from its class-data
-    archive, if there is one."""
-    options = {"spark.driver.extraClassPath": ":".join(map(str, connector))}
-    if class_data := _class_data(connector):
-        quoted = " ".join(f'"{option}"' for option in class_data)
-        options["spark.driver.defaultJavaOptions"] = quoted
-    return options
-
-
-def _class_data(connector: Sequence[Path]) -> tuple[str, ...]:
-    # Spark itself reports a missing Java.
-    with contextlib.suppress(JavaMissing):
-        return spark_class_data(connector).options()
-    return ()
 
 
 class StopSignals:

@@ -293,7 +293,7 @@ class DriverPipeline:
                 "sparklag: %s lost an event (%s) of query %s, recovered by polling: %s",
                 bus,
                 observation.cause,
-                observation.query or observation.query_id,
+                observation.display_name,
                 reason,
             )
         self._last_loss_at_s = now_s

@@ -1,21 +1,5 @@
 """The errors of this package. Only calls of the user raise them: `observe`, `keep_offsets`, and
-`lag` and `lags` of a handle. Nothing else is raised into the driver.
-
-ListenerError
-├── SessionStopped
-├── UnsupportedSession
-├── UnsupportedSpark
-├── NoListener
-├── NoBrokers
-├── ServerAway
-├── MissingService
-├── AlreadyObserved
-├── NotInBatch
-├── HandleClosed
-├── LagUnavailable
-├── QueryNotFound
-└── AmbiguousQueryName
-"""
+`lag` and `lags` of a handle. Nothing else is raised into the driver. Each is a ListenerError."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class OffsetsPublisher:
         self._stats.fail(f"dropped an observation: {error}")
         _log.error(
             "sparklag: dropped an observation of %s: %s",
-            observation.query or observation.query_id,
+            observation.display_name,
             error,
         )
         self._queue.task_done()

@@ -1,10 +1,4 @@
-"""The errors of this package.
-
-ServiceError
-├── PortInUse
-├── RequestRefused
-└── ReadingInterrupted
-"""
+"""The errors of this package. Each is a ServiceError."""
 
 from __future__ import annotations
 

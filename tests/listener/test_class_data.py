@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklag_jobs.broker.class_data import spark_class_data
+from scripts.class_data import spark_class_data
 from sparklag_jobs.broker.maven import spark_kafka_jars
 from tests.processes import maps_file
 

@@ -154,9 +154,9 @@ def statuses(result: LagEvent, topic: int = 0) -> list[str]:
 
 
 class States:
-    def __init__(self, cluster_of: ClusterOf | None = None) -> None:
+    def __init__(self, cluster_of: ClusterOf = lambda _, alias: alias) -> None:
         self.queries: dict[str, QueryState] = {}
-        self._tracker = Tracker() if cluster_of is None else Tracker(cluster_of)
+        self._tracker = Tracker(cluster_of)
 
     def observe(
         self,

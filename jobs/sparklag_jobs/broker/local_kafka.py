@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from sparklag_jobs.broker.child_process import ChildProcess, free_ports
-from sparklag_jobs.broker.class_data import kafka_class_data
 from sparklag_jobs.broker.maven import KAFKA_VERSION, default_cache_dir, find_java, kafka_jars
 from sparklag_jobs.errors import BrokerFailed
 
@@ -132,8 +131,8 @@ class LocalKafka(ChildProcess):
 
     _format_args: Sequence[str] = ()
     """Arguments for Kafka's storage tool."""
-    jvm_options: Sequence[str] | None = None
-    """Replaces the options for the class-data archive."""
+    jvm_options: Sequence[str] = ()
+    """Further options of the broker's JVM."""
 
     def __init__(self, directory: Path, client_port: int | None = None) -> None:
         super().__init__("the Kafka broker", [], log_path=directory / "broker.log")
@@ -192,10 +191,8 @@ class LocalKafka(ChildProcess):
     def _start_once(self, deadline: float) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self._write_configuration()
-        archive = kafka_class_data().options()
-        self._format(self._java(archive), configuration, max(1.0, deadline - time.monotonic()))
-        options = archive if self.jvm_options is None else self.jvm_options
-        self._command = [*self._java(options), "kafka.Kafka", str(configuration)]
+        self._format(configuration, max(1.0, deadline - time.monotonic()))
+        self._command = [*self._java(*self.jvm_options), "kafka.Kafka", str(configuration)]
         super().start()
         # One listener may respond although the port of another is taken, and the broker ends. Only
         # this log line means that all are open and the broker is registered.
@@ -207,7 +204,7 @@ class LocalKafka(ChildProcess):
                 raise BrokerFailed(f"the Kafka broker does not start:\n{self.log_end()}")
             time.sleep(0.1)
 
-    def _java(self, options: Sequence[str]) -> list[str]:
+    def _java(self, *options: str) -> list[str]:
         return [
             str(find_java()),
             *_JVM_OPTIONS,
@@ -234,7 +231,7 @@ class LocalKafka(ChildProcess):
         path.write_text("".join(lines))
         return path
 
-    def _format(self, java: Sequence[str], configuration: Path, timeout_s: float) -> None:
+    def _format(self, configuration: Path, timeout_s: float) -> None:
         storage = self.directory / "data"
         formatted = cluster_id_of(storage)
         if formatted is not None:
@@ -243,7 +240,7 @@ class LocalKafka(ChildProcess):
         node = self._properties()
         if not self._format_args and formatted_copy(storage, self._cluster_id, node):
             return
-        command = [*java, *_TOOL, "-t", self._cluster_id, "-c", str(configuration)]
+        command = [*self._java(), *_TOOL, "-t", self._cluster_id, "-c", str(configuration)]
         command += self._format_args
         with self.log_path.open("ab") as log:
             try:

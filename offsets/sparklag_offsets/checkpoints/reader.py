@@ -271,33 +271,29 @@ class CheckpointReader:
         return f"{self.location}/offsets/{batch_id}"
 
     def _identify(self, has_batches: bool) -> Snapshot:
-        """A snapshot without batches. Raises as `_query_id`."""
-        try:
-            return Snapshot(self._query_id(has_batches))
-        except MalformedCheckpoint as error:
-            if self._needs_id or not has_batches:
-                raise
-            return Snapshot("", str(error))
-
-    def _query_id(self, has_batches: bool) -> str:
-        """Raises CheckpointNotFound, CheckpointGone, MalformedCheckpoint."""
+        """A snapshot without batches. Raises CheckpointNotFound, CheckpointGone, and, unless the
+        batches are read without an id, MalformedCheckpoint."""
         name = f"{self.location}/metadata"
         try:
-            content = self._files.read("metadata")
+            return Snapshot(parse_metadata(self._files.read("metadata"), name))
+        except MalformedCheckpoint as error:
+            problem = error
         except FileNotFoundError:
-            if has_batches:
-                raise MalformedCheckpoint(
-                    f"{name} is missing, which holds the query's id: Spark before 4.2 would go on"
-                    " with a new query id, Spark 4.2 on refuses to start"
-                    " (STREAMING_CHECKPOINT_MISSING_METADATA_FILE)"
-                ) from None
-            if self._snapshot is None:
+            if not has_batches and self._snapshot is None:
                 raise CheckpointNotFound(
                     f"{self.location}: there is no checkpoint here: expected a folder with the"
                     " file metadata"
                 ) from None
-            raise CheckpointGone(
-                f"{self.location}: the checkpoint was deleted, or is being deleted: its file"
-                " metadata is missing"
-            ) from None
-        return parse_metadata(content, name)
+            if not has_batches:
+                raise CheckpointGone(
+                    f"{self.location}: the checkpoint was deleted, or is being deleted: its file"
+                    " metadata is missing"
+                ) from None
+            problem = MalformedCheckpoint(
+                f"{name} is missing, which holds the query's id: Spark before 4.2 would go on"
+                " with a new query id, Spark 4.2 on refuses to start"
+                " (STREAMING_CHECKPOINT_MISSING_METADATA_FILE)"
+            )
+        if self._needs_id or not has_batches:
+            raise problem
+        return Snapshot("", str(problem))

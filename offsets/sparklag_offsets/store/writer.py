@@ -137,7 +137,7 @@ class StoreWriter:
         _log.warning(
             "query %s is run by two drivers: run %s continues beside run %s, and sparklag records"
             " the latter alone",
-            observation.query or observation.query_id,
+            observation.display_name,
             run_id,
             sequence.run_id,
             extra=log_fields(observation),
@@ -174,7 +174,7 @@ class StoreWriter:
         _log.error(
             "sparklag: batch %s of query %r is not recorded: %s",
             observation.batch_id,
-            observation.query or observation.query_id,
+            observation.display_name,
             error,
             extra=log_fields(observation, str(error)),
         )

@@ -250,11 +250,6 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
         """Rises with every event of a query."""
         return (self.observed_at, self.measured_at)
 
-    @property
-    def display_name(self) -> str:
-        """The query's name, or its id where it has none."""
-        return self.query or self.query_id
-
 
 class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
     """The lag of one partition, as one source of one query reads it, at one time.

@@ -209,6 +209,11 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     group: ConsumerGroup | None = None
     """State and members of a consumer group. Null: a Spark query."""
 
+    @property
+    def display_name(self) -> str:
+        """The query's name, or its id where it has none."""
+        return self.query or self.query_id
+
 
 class SourcePosition(Struct, frozen=True, kw_only=True):
     """How far a query has read one of its Kafka sources."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from sparklag_schemas import Status
 from sparklag_schemas.timestamps import duration_s, timestamp_ms
@@ -62,74 +62,66 @@ class HistoryBatch(Struct, frozen=True, kw_only=True):
     """A completed batch and its phases. `duration_ms` is the whole trigger: what the three phases
     leave of it is Spark's own time, or a phase of another name."""
 
-    duration_ms: Annotated[int, Meta(description="The whole trigger, milliseconds.")]
-    planning_ms: Annotated[
-        int,
-        Meta(
-            description="Spark's `latestOffset`, `getBatch` and `queryPlanning` (of old ones also"
-            " `setOffsetRange`, `getOffset`), milliseconds."
-        ),
-    ]
-    processing_ms: Annotated[int, Meta(description="Spark's `addBatch`, milliseconds.")]
-    commit_ms: Annotated[
-        int,
-        Meta(description="Spark's `walCommit`, `commitOffsets` and `commitBatch`, milliseconds."),
-    ]
+    duration_ms: int
+    """The whole trigger, milliseconds."""
+    planning_ms: int
+    """Spark's `latestOffset`, `getBatch` and `queryPlanning` (of old ones also `setOffsetRange`,
+    `getOffset`), milliseconds."""
+    processing_ms: int
+    """Spark's `addBatch`, milliseconds."""
+    commit_ms: int
+    """Spark's `walCommit`, `commitOffsets` and `commitBatch`, milliseconds."""
 
 
 class HistoryPoint(Struct, frozen=True, kw_only=True):
     """A step of time in which the query was measured. Other steps have no point."""
 
-    at: Annotated[int, Meta(description="Start of the step, epoch milliseconds.")]
-    measured_at: Annotated[
-        int, Meta(description="When it was measured last in the step, epoch milliseconds.")
-    ]
-    total_lag: Annotated[
-        int | None, Meta(description="Then, records. Null: unknown, as in the event.")
-    ]
-    max_total_lag: Annotated[int | None, Meta(description="Highest in the step, records.")]
-    max_time_lag_s: Annotated[
-        float | None, Meta(description="Highest age of the first unprocessed record, seconds.")
-    ]
-    input_rate: Annotated[float | None, Meta(description="At `measured_at`, offsets per second.")]
-    processed_rate: Annotated[
-        float | None, Meta(description="At `measured_at`, offsets per second.")
-    ]
-    status: Annotated[Status, Meta(description="At `measured_at`.")]
-    statuses: Annotated[list[Status], Meta(description="All that it had in the step.")]
-    batch: Annotated[
-        HistoryBatch | None,
-        Meta(
-            description="The last batch completed in the step. Null: none was, or Spark does not"
-            " report its duration."
-        ),
-    ]
-    started: Annotated[bool, Meta(description="Whether a run of the query began in the step.")]
+    at: int
+    """Start of the step, epoch milliseconds."""
+    measured_at: int
+    """When it was measured last in the step, epoch milliseconds."""
+    total_lag: int | None
+    """Then, records. Null: unknown, as in the event."""
+    max_total_lag: int | None
+    """Highest in the step, records."""
+    max_time_lag_s: float | None
+    """Highest age of the first unprocessed record, seconds."""
+    input_rate: float | None
+    """At `measured_at`, offsets per second."""
+    processed_rate: float | None
+    """At `measured_at`, offsets per second."""
+    status: Status
+    """At `measured_at`."""
+    statuses: list[Status]
+    """All that it had in the step."""
+    batch: HistoryBatch | None
+    """The last batch completed in the step. Null: none was, or Spark does not report its duration.
+    """
+    started: bool
+    """Whether a run of the query began in the step."""
 
 
 class HistoryPage(Struct, frozen=True, kw_only=True):
     """A query's totals over time."""
 
-    query_id: Annotated[str, Meta(description="Spark's query id.")]
-    query: Annotated[str | None, Meta(description="Its name. Null where it has none.")]
-    since: Annotated[int, Meta(description="Start of the first step, epoch milliseconds.")]
-    until: Annotated[int, Meta(description="End of the last step, epoch milliseconds.")]
-    step_s: Annotated[
-        float,
-        Meta(
-            description="Length of a step, seconds. At least the requested one: older rows are"
-            " coarser, and a response has 1,000 points at most."
-        ),
-    ]
-    complete_since: Annotated[
-        int,
-        Meta(
-            description="Since when every event is in it, epoch milliseconds. Older events are"
-            " not read again yet, or were compacted away."
-        ),
-    ]
-    reason: Annotated[str | None, Meta(description="Why there is no history, where there is none.")]
-    points: Annotated[list[HistoryPoint], Meta(description="From the oldest on.")]
+    query_id: str
+    """Spark's query id."""
+    query: str | None
+    """Its name. Null where it has none."""
+    since: int
+    """Start of the first step, epoch milliseconds."""
+    until: int
+    """End of the last step, epoch milliseconds."""
+    step_s: float
+    """Length of a step, seconds. At least the requested one: older rows are coarser, and a response
+    has 1,000 points at most."""
+    complete_since: int
+    """Since when every event is in it, epoch milliseconds. Older events are not read again yet, or
+    were compacted away."""
+    reason: str | None
+    """Why there is no history, where there is none."""
+    points: list[HistoryPoint]
+    """From the oldest on."""
 
 
 def points(rows: Sequence[Row], wanted: TimeRange) -> list[HistoryPoint]:

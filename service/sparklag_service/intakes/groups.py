@@ -132,15 +132,6 @@ class GroupIntake:
         self._failures.add(self._failures.cluster, f"consumer groups cannot be read, {reason}")
         return False
 
-    async def read_all(self) -> None:
-        """Read every listed group once."""
-        await self._group_by_partition()
-        for partitions in self._by_coordinator.values():
-            for partition in partitions.values():
-                partition.due_s = 0.0
-        self._start_reads()
-        await self._reads.wait()
-
     async def _find_regularly(self) -> None:
         self._find_now.clear()
         interval_s = self._settings.find_interval_s

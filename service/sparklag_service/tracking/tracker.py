@@ -42,10 +42,6 @@ ClusterOf = Callable[[str | None, str], str | None]
 """Maps the `bootstrap_servers` of a source and its driver's alias to the cluster's alias."""
 
 
-def _by_alias(bootstrap_servers: str | None, alias: str) -> str | None:
-    return alias
-
-
 class StateChange(NamedTuple):
     """What an observation changes."""
 
@@ -58,7 +54,7 @@ class StateChange(NamedTuple):
 class Tracker:
     """Makes the states of queries from their observations."""
 
-    cluster_of: ClusterOf = _by_alias
+    cluster_of: ClusterOf
     clocks_differ_ms: int = 300_000
     """A message of an unknown run that is older than the last message by more is a repetition."""
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_jobs.broker.class_data import ClassDataArchive, kafka_class_data
+from scripts.class_data import ArchiveNotMade, ClassDataArchive, kafka_class_data
 from sparklag_jobs.broker.maven import find_java, spark_jars_dir
-from sparklag_jobs.errors import ArchiveNotMade
 from tests.local_kafka import LocalKafka
 from tests.processes import maps_file, processes_naming
 

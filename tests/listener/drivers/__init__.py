@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from scripts.class_data import connector_options
 from sparklag_jobs.broker.maven import spark_kafka_jars
-from sparklag_jobs.query_process import connector_options
 
 
 def build_session(

@@ -97,7 +97,7 @@ def _record(connection: Connection, observation: Observation, topic_id_of: Topic
     added = next_records(observation, sequence, topic_id_of)
     if not added.records:
         raise NoKafkaOffsets(
-            f"query {_name(observation)}: batch {observation.batch_id} has no Kafka offsets"
+            f"query {observation.display_name}: batch {observation.batch_id} has no Kafka offsets"
         )
     try:
         connection.execute(batches.insert(), [batch_values(each, key) for each in added.records])
@@ -109,7 +109,7 @@ def _record(connection: Connection, observation: Observation, topic_id_of: Topic
         if record.is_inferred:
             _log.warning(
                 "sparklag: query %s: batches %d to %d were not recorded with their results",
-                _name(observation),
+                observation.display_name,
                 record.first_batch_id,
                 record.batch_id,
                 extra=log_fields(observation),
@@ -180,16 +180,12 @@ def _require_contiguous(observation: Observation, newest: BatchRecord) -> None:
 
 
 def _conflict(observation: Observation, what: str) -> BatchConflict:
-    name = _name(observation)
+    name = observation.display_name
     return BatchConflict(
         f"query {name}: {what}: two drivers run the query, or its checkpoint went back. Nothing of"
         " this batch may be written. End all drivers but one; if this one is to go on, begin with a"
         f" new checkpoint at starting_offsets({name!r}, store=…)"
     )
-
-
-def _name(observation: Observation) -> str:
-    return observation.query or observation.query_id
 
 
 def _require_usable(bound: Engine | Connection) -> str:

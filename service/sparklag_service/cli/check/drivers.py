@@ -58,7 +58,7 @@ def _check_driver_clocks(drivers: Iterable[Observation]) -> list[CheckResult]:
     return [
         bad(
             "clock",
-            f"the clock of the driver of {_name(driver)} is at least"
+            f"the clock of the driver of {printable(driver.display_name)} is at least"
             f" {(driver.observed_at - now_ms) / 1000:.1f} s ahead of this machine's",
             SYNCHRONISE,
         )
@@ -73,7 +73,7 @@ def _check_feedback(
     return [
         bad(
             "drivers",
-            f"query {_name(observation)} also reads {topic}",
+            f"query {printable(observation.display_name)} also reads {topic}",
             f"exclude it there: {topic} is {FEEDBACK}, and the query never catches up",
         )
         for observation in drivers
@@ -81,10 +81,6 @@ def _check_feedback(
         if names.alias_of(source.bootstrap_servers, observation.cluster) == settings.cluster
         for topic in feedback_topics(own, source.topics, source.processed)
     ]
-
-
-def _name(observation: Observation) -> str:
-    return printable(observation.query or observation.query_id)
 
 
 async def _recent_observations(settings: ResolvedSettings) -> list[Observation]:

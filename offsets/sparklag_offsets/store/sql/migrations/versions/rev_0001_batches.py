@@ -99,9 +99,3 @@ def upgrade() -> None:
     select = _RANGES["mysql" if is_mysql else bind.dialect.name]
     # A colon would be a parameter.
     op.execute(sa.text(f"{create} sparklag_ranges AS {select}".replace("::", r"\:\:")))
-
-
-def downgrade() -> None:
-    op.execute("DROP VIEW sparklag_ranges")
-    op.drop_table("sparklag_batches")
-    op.drop_table("sparklag_queries")

@@ -1,5 +1,5 @@
 """Class-data archives (AppCDS): a JVM that maps its classes from an archive starts with half the
-work.
+work. Those of the tests' brokers and Spark's drivers are made by tests/class_data.py.
 
 An archive fits one Java and one class path, in its order. A JVM ignores an archive that does not
 fit, and starts without it.
@@ -7,6 +7,7 @@ fit, and starts without it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -16,10 +17,14 @@ from typing import Final
 
 from sparklag_jobs.broker import maven
 from sparklag_jobs.broker.maven import find_java
-from sparklag_jobs.errors import ArchiveNotMade
+from sparklag_jobs.errors import JavaMissing
 
 # An archive that does not fit must not write to a user's log.
 _QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+
+
+class ArchiveNotMade(RuntimeError):
+    """A JVM's class data could not be stored; the JVM starts without them."""
 
 
 class ClassDataArchive:
@@ -106,6 +111,18 @@ def spark_class_data(connector: Sequence[Path]) -> ClassDataArchive:
     files.
     """
     return ClassDataArchive("spark", find_java(), [*connector, maven.spark_jars_dir()])
+
+
+def connector_options(connector: Sequence[Path]) -> dict[str, str]:
+    """Spark options of a driver with these jars on its class path, which starts from its class-data
+    archive, if there is one."""
+    options = {"spark.driver.extraClassPath": ":".join(map(str, connector))}
+    # Spark itself reports a missing Java.
+    with contextlib.suppress(JavaMissing):
+        if class_data := spark_class_data(connector).options():
+            quoted = " ".join(f'"{option}"' for option in class_data)
+            options["spark.driver.defaultJavaOptions"] = quoted
+    return options
 
 
 def _describe(files: Iterable[Path]) -> str:
