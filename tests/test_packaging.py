@@ -170,16 +170,16 @@ def test_without_the_service_the_command_names_the_missing_extra_in_one_line(
     assert "sparklag[service]" in line
 
 
-@pytest.mark.parametrize("way", ["page", "hint", "hint in a clone"])
+@pytest.mark.parametrize("way", ["page", "hint", "hint beside a clone"])
 def test_what_a_page_or_the_hint_names_installs_the_service_from_a_clone(
     way: str, wheel: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "sparklag").symlink_to(ROOT)
     environment = Environment(tmp_path / "venv", "driver.txt", wheel)
     environment.pip("pip install ./sparklag", tmp_path)
-    anywhere, in_clone = re.findall("pip install '[^']+'", run(environment.command).stderr)
+    anywhere, beside = re.findall("pip install '[^']+'", run(environment.command).stderr)
     ways = {"page": "pip install './sparklag[service]'", "hint": anywhere}
-    environment.pip(ways.get(way, in_clone), ROOT if way == "hint in a clone" else tmp_path)
+    environment.pip(ways.get(way, beside), tmp_path)
     assert_works(environment)
 
 

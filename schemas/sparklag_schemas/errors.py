@@ -82,8 +82,8 @@ class MissingPackage(SparklagError):
 
 
 def install_command(extra: str) -> str:
-    """How to install an extra: where sparklag is installed or an index has it, and in a clone."""
-    return f"pip install 'sparklag[{extra}]' (in a clone: pip install '.[{extra}]')"
+    """How to install an extra: where sparklag is installed or an index has it, and else."""
+    return f"pip install 'sparklag[{extra}]' (beside a clone: pip install './sparklag[{extra}]')"
 
 
 class RegistryError(SparklagError):

@@ -57,11 +57,11 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
     uncompressed records."""
 
     def __post_init__(self) -> None:
-        if self.security_protocol.startswith("SASL") and not (
-            self.sasl_username and self.sasl_password
-        ):
+        missing = [name for name in ("sasl_username", "sasl_password") if not getattr(self, name)]
+        if missing and self.security_protocol.startswith("SASL"):
             raise ValueError(
-                f"security_protocol={self.security_protocol} needs sasl_username and sasl_password"
+                f"security_protocol={self.security_protocol} needs {' and '.join(missing)}; a"
+                " password is best in the environment, or in a secret file"
             )
 
     @property

@@ -47,7 +47,7 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
 def test_without_the_extra_one_line_names_it() -> None:
     assert refused(python(WITHOUT_TEXTUAL)) == (
         "sparklag: top needs textual:"
-        " pip install 'sparklag[top]' (in a clone: pip install '.[top]')"
+        " pip install 'sparklag[top]' (beside a clone: pip install './sparklag[top]')"
     )
 
 
