@@ -82,7 +82,7 @@ class MissingPackage(SparklagError):
 
 
 def install_command(extra: str) -> str:
-    """How to install an extra: where sparklag is installed or an index has it, and else."""
+    """How to install an extra: where sparklag is installed or an index has it; beside a clone."""
     return f"pip install 'sparklag[{extra}]' (beside a clone: pip install './sparklag[{extra}]')"
 
 

@@ -36,11 +36,6 @@ def second_client(kafka: Broker) -> SecondClient:
     return SecondClient(kafka.bootstrap_servers)
 
 
-@pytest.fixture
-def topics(second_client: SecondClient) -> Topics:
-    return Topics(second_client)
-
-
 @pytest.mark.feature("Kafka", "lag of a query")
 def test_a_querys_lag_agrees(kafka: LocalKafka, topics: Topics, tmp_path: Path) -> None:
     assert_agrees(kafka, topics, tmp_path)

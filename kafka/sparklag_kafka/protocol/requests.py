@@ -21,7 +21,7 @@ class SentRequest(NamedTuple):
     @property
     def text(self) -> str:
         """The name with the versions."""
-        versions = {str(self.lowest): 0, str(self.highest): 0}
+        versions = dict.fromkeys((str(self.lowest), str(self.highest)))
         return f"{self.name} {' to '.join(versions)}"
 
 
