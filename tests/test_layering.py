@@ -82,7 +82,7 @@ ROOT = Path(__file__).parent.parent
 LISTENER = ROOT / "listener" / "sparklag_listener"
 SERVICE = ROOT / "service" / "sparklag_service"
 STAGES = ("intakes", "tracking", "enrichment", "evaluation", "publishing", "view")
-AFTER_VIEW = ("history", "live", "metrics", "rest", "mirror", "cli")
+AFTER_VIEW = ("access", "history", "live", "metrics", "rest", "mirror", "cli")
 FOR_STAGES = {"counters", "errors", "supervision"}
 """Modules at the root that every stage may import."""
 FOR_CLI = FOR_STAGES | {"server", "pipeline", "recording"}

@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from typing import Final, Protocol
 
+AUDIT: Final = "sparklag_service.audit"
+"""The logger of changes and refused requests: each is logged."""
 FIELDS: Final = ("query", "query_id", "cause", "reason")
 
 
@@ -72,7 +74,8 @@ class RepeatLimit(logging.Filter):
         atexit.register(self.report_all)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if hasattr(record, "repeated") or record.levelno <= logging.DEBUG:
+        is_exempt = hasattr(record, "repeated") or record.name == AUDIT
+        if is_exempt or record.levelno <= logging.DEBUG:
             return True
         # asyncio appends a trace and other details to its message.
         template = str(record.msg).partition("\n")[0]

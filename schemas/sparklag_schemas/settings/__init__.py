@@ -10,6 +10,11 @@ from sparklag_schemas.settings.connections import (
     RegistrySettings as RegistrySettings,
     StoreSettings as StoreSettings,
 )
+from sparklag_schemas.settings.http_access import (
+    SCOPES as SCOPES,
+    HttpTokenSettings as HttpTokenSettings,
+    Scope as Scope,
+)
 from sparklag_schemas.settings.measuring import (
     HistorySettings as HistorySettings,
     LimitSettings as LimitSettings,

@@ -21,6 +21,7 @@ from sparklag_schemas.settings.connections import (
     StoreSettings,
     normalize_addresses,
 )
+from sparklag_schemas.settings.http_access import HttpTokenSettings
 from sparklag_schemas.settings.measuring import (
     HistorySettings,
     LimitSettings,
@@ -174,8 +175,14 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http_hosts: list[str] = []
     """Host names (with a dot) of the service, `*` for any part. Requests with another Host are
     refused, since a foreign page could send them. Addresses and local names need no entry."""
+    http_auth: Literal["token", "none"] = "token"
+    """Who may use the REST interface, except `/health`. `token`: who has a token; where none are
+    configured, everyone, but then the service listens on this machine only. `none`: everyone who
+    reaches the port."""
+    http_tokens: HttpTokenSettings = HttpTokenSettings()
     http_forget: Literal["loopback", "anywhere", "off"] = "loopback"
-    """Where `DELETE /lag/{query}` is accepted from."""
+    """Where `DELETE /lag/{query}` is accepted from. `loopback`: this machine, or a token with scope
+    `admin`."""
     log_level: LogLevel = "INFO"
     """The lowest level that is logged. Libraries log nothing below INFO."""
     log_levels: dict[str, LogLevel] = {}
@@ -226,6 +233,11 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
                     f"service_url = {shown_url(self.service_url)!r}: takes http(s)://host:port,"
                     " with a path where a proxy has one, and no more"
                 )
+        if self.http_auth == "none" and self.http_tokens.file is not None:
+            raise ValueError(
+                "http_auth = 'none' lets in everyone, and http_tokens.file only those with a token:"
+                " leave out one of them"
+            )
         if len(set(self.own_partitions)) < len(self.own_partitions):
             raise ValueError("own_partitions names a query twice")
 
@@ -236,6 +248,11 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def refresh_interval_of(self, *names: str | None) -> float:
         """Seconds between measurements of a query with these names while it does not change."""
         return _first_match(self.refresh_intervals, names) or self.refresh_interval_s
+
+    @property
+    def needs_token(self) -> bool:
+        """True: a request needs a token."""
+        return self.http_auth == "token" and self.http_tokens.file is not None
 
     @property
     def checkpoint_patterns(self) -> list[tuple[str, str]]:

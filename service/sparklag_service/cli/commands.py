@@ -81,6 +81,7 @@ _COMMANDS: Final[Mapping[str, _Entry]] = {
         "check",
         "Check Kafka, topics, rights, clocks, versions and the running service, and what to do.",
     ),
+    "tokens": _Entry("tokens", "Tokens for the REST interface."),
     "topics": _Entry("topics", "sparklag's own topics."),
     "offsets": _Entry("offsets", "Where queries were, from the offset store."),
     "history": _Entry("programs", "The history of lag."),

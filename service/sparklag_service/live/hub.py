@@ -16,12 +16,13 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from sparklag_schemas import Settings
+from sparklag_schemas import LagEvent, Settings
 from sparklag_schemas.runtime.tasks import TimeSlice, cancel_and_wait, until_set, with_pauses
+from sparklag_service.access.principals import Principal, subject_of, visible
 from sparklag_service.counters import Counters
 from sparklag_service.live import sse
 from sparklag_service.live.reader import WIRE_STATE, Reader, Selection, Wire
-from sparklag_service.live.sse import Ring
+from sparklag_service.live.sse import Frame, Ring
 from sparklag_service.view.feed import Arrival
 from sparklag_service.view.view import View, summary
 
@@ -51,8 +52,8 @@ class LiveHub:
         self._view = view
         self._counters = counters
         self._ring = Ring(settings.live.resume_mb * _MB)
-        self._tombstones: dict[str, tuple[int, int]] = {}
-        """Partition and offset, by query id."""
+        self._tombstones: dict[str, Frame] = {}
+        """By query id."""
         self._readers: dict[str | None, set[Reader]] = {}
         """The readers by selected query id; None: all queries."""
         self._wake = asyncio.Event()
@@ -69,24 +70,34 @@ class LiveHub:
     def arrived(self, arrival: Arrival) -> None:
         """See Follower."""
         query_id, partition, offset = arrival.query_id, arrival.partition, arrival.offset
-        if arrival.event is None:
-            body = sse.forgotten(query_id)
-            self._tombstones[query_id] = (partition, offset)
+        is_last = arrival.event is None
+        body = sse.forgotten(query_id) if is_last else sse.lag(arrival.document)
+        frame = self._add(
+            query_id, arrival.event or arrival.forgotten, partition, offset, body, is_last=is_last
+        )
+        self._tombstones.pop(query_id, None)
+        if is_last:
+            self._tombstones[query_id] = frame
             if len(self._tombstones) > _TOMBSTONES:
                 del self._tombstones[next(iter(self._tombstones))]
-        else:
-            body = sse.lag(arrival.document)
-            self._tombstones.pop(query_id, None)
-        self._add(query_id, partition, offset, body, is_last=arrival.event is None)
 
     def _add(
-        self, query_id: str, partition: int, offset: int, body: bytes, *, is_last: bool = False
-    ) -> None:
-        frame = self._ring.put(query_id, partition, offset, body, is_last=is_last)
+        self,
+        query_id: str,
+        event: LagEvent | None,
+        partition: int,
+        offset: int,
+        body: bytes,
+        *,
+        is_last: bool = False,
+    ) -> Frame:
+        subject = None if event is None else subject_of(event)
+        frame = self._ring.put(query_id, partition, offset, body, is_last=is_last, subject=subject)
         for wanted in (None, query_id):
             for reader in self._readers.get(wanted, ()):
                 reader.add(frame)
         self._wake.set()
+        return frame
 
     @contextmanager
     def reader(
@@ -125,7 +136,7 @@ class LiveHub:
                 for late in self._view.late() if self.reading else ():
                     if (entry := self._view.get(late.query_id)) is not None:
                         body = sse.lag(self._view.shown(entry).document)
-                        self._add(late.query_id, entry.partition, entry.offset, body)
+                        self._add(late.query_id, late, entry.partition, entry.offset, body)
             self._wake.clear()
             began_s = time.thread_time()
             waiting = [reader for reader in self._all_readers() if reader.pending]
@@ -161,7 +172,7 @@ class LiveHub:
                 # The id is of another query's stream.
                 since = None
             elif (missed := self._ring.since(since, partition)) is not None:
-                reader.missed.extend(f for f in missed if query_id in (None, f.query_id))
+                reader.missed.extend(filter(reader.selection.has, missed))
                 return iter(())
         self._counters.stream_gaps += 1
         if since is None:
@@ -171,7 +182,7 @@ class LiveHub:
             newest = self._ring.offsets
             # A higher offset is of an earlier topic, or of an instance that is ahead.
             since = {p: o for p, o in since.items() if o <= newest.get(p, sse.NO_OFFSET)}
-        forgotten = self._forgotten(since) if query_id is None else []
+        forgotten = self._forgotten(since, reader.selection) if query_id is None else []
         return chain([sse.gap(last_id, reason)], self._newest_events(reader, since, forgotten))
 
     def _newest_events(
@@ -191,24 +202,25 @@ class LiveHub:
         while True:
             after = self._ring.offsets
             yield from map(sse.forgotten, forgotten)
-            *changed, last = self._changed(since) or [""]
+            *changed, last = self._changed(since, selection.principal) or [""]
             for query_id in changed:
                 yield self._newest(selection, query_id)
             missed = self._ring.since(after)
             if missed is not None:
                 break
             yield self._newest(selection, last)
-            since, forgotten = after, self._forgotten(after)
-        reader.pending.extend(missed)
+            since, forgotten = after, self._forgotten(after, selection)
+        reader.pending.extend(filter(selection.has, missed))
         reader.takes_frames = True
         yield self._last_newest(selection, last, after)
 
     def _newest(self, selection: Selection, query_id: str) -> bytes:
         """The frame of a query's newest event; empty if the query was forgotten meanwhile."""
-        entry = self._view.get(query_id)
+        view = visible(self._view, selection.principal)
+        entry = view.get(query_id)
         if entry is None:
             return b""
-        entry = self._view.shown(entry)
+        entry = view.shown(entry)
         return sse.lag(summary(entry.event) if selection.summaries else entry.document)
 
     def _last_newest(
@@ -216,15 +228,19 @@ class LiveHub:
     ) -> bytes:
         return sse.with_id(sse.id_parts(offsets), self._newest(selection, query_id) or b"\n")
 
-    def _changed(self, since: Mapping[int, int]) -> list[str]:
+    def _changed(self, since: Mapping[int, int], principal: Principal) -> list[str]:
         return [
             entry.event.query_id
-            for entry in self._view
+            for entry in visible(self._view, principal)
             if _is_later(entry.partition, entry.offset, since)
         ]
 
-    def _forgotten(self, since: Mapping[int, int]) -> list[str]:
-        return [i for i, position in self._tombstones.items() if _is_later(*position, since)]
+    def _forgotten(self, since: Mapping[int, int], selection: Selection) -> list[str]:
+        return [
+            query_id
+            for query_id, frame in self._tombstones.items()
+            if _is_later(frame.partition, frame.offset, since) and selection.has(frame)
+        ]
 
 
 def _is_later(partition: int, offset: int, since: Mapping[int, int]) -> bool:

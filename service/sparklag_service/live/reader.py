@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from sparklag_schemas.runtime.tasks import until_set
+from sparklag_service.access.principals import ANYONE, Principal
 from sparklag_service.live import sse
 from sparklag_service.live.sse import Frame, Ring
 
@@ -70,12 +71,21 @@ class Wire:
 
 
 class Selection(NamedTuple):
-    """The events that a reader selects."""
+    """The events that a reader selects, of the queries that it may see."""
 
+    principal: Principal = ANYONE
     query_id: str | None = None
     """None: all queries."""
     summaries: bool = False
     """Summaries instead of whole documents; only for all queries."""
+
+    def has(self, frame: Frame) -> bool:
+        """True: the frame is of a selected query, which the principal may see."""
+        if self.query_id not in (None, frame.query_id):
+            return False
+        return self.principal.sees_all or (
+            frame.subject is not None and self.principal.sees(frame.subject)
+        )
 
 
 class Reader:
@@ -98,7 +108,7 @@ class Reader:
 
     def add(self, frame: Frame) -> None:
         """Queue a frame. Cut the reader off if the ring has dropped its next frame."""
-        if not self.takes_frames or self.ended:
+        if not self.takes_frames or self.ended or not self.selection.has(frame):
             return
         self.pending.append(frame)
         if self.pending[0].number < self._ring.first:
@@ -120,8 +130,8 @@ class Reader:
 
     async def chunks(self, keep_alive_s: float) -> AsyncIterator[bytes]:
         """The pending frames, then new ones, and a comment after each `keep_alive_s` without
-        frames. Ends with the selected query, or with the reader."""
-        while not self.ended:
+        frames. Ends with the selected query, with the reader, or with its token."""
+        while not self.ended and not self.selection.principal.has_ended():
             if chunk := self.take_chunk():
                 yield chunk
                 # uvicorn's `send` does not yield while its buffer has room: let other tasks run.

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from sparklag_service.access.principals import Subject
 from sparklag_service.view.view import summary_of_document
 
 NO_OFFSET: Final = -1
@@ -74,6 +75,8 @@ class Frame(msgspec.Struct, eq=False, gc=False):
     number: int
     """Rises by one with each frame."""
     query_id: str
+    subject: Subject | None
+    """None: the query is unknown, and forgotten."""
     partition: int
     offset: int
     text: bytes
@@ -136,7 +139,14 @@ class Ring:
         self._id_parts = id_parts(self.offsets)
 
     def put(
-        self, query_id: str, partition: int, offset: int, body: bytes, *, is_last: bool
+        self,
+        query_id: str,
+        partition: int,
+        offset: int,
+        body: bytes,
+        *,
+        is_last: bool,
+        subject: Subject | None = None,
     ) -> Frame:
         """Append a frame; drop the oldest ones beyond `max_bytes`."""
         if partition not in self._partitions:
@@ -147,7 +157,7 @@ class Ring:
         else:
             self._id_parts = id_parts(self.offsets)
         text = with_id(self._id_parts, body)
-        frame = Frame(self._end, query_id, partition, offset, text, is_last)
+        frame = Frame(self._end, query_id, subject, partition, offset, text, is_last)
         self._end += 1
         self._frames.append(frame)
         self.held_bytes += frame.held_bytes

@@ -17,6 +17,7 @@ from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.registry import Collector
 
 from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.access.principals import ANYONE, Principal, visible
 from sparklag_service.counters import KINDS, Counters
 from sparklag_service.enrichment.sampler import RecordTimeCounts
 from sparklag_service.metrics.rendering import QuerySeries
@@ -122,18 +123,25 @@ class Exposition:
         self._now_ms = now_ms
         self._service = ServiceMetrics(state)
         self._series = QuerySeries(state.settings)
-        self._rendering: dict[tuple[bool, bool], asyncio.Task[ScrapeResponse]] = {}
+        self._rendering: dict[tuple[object, bool, bool], asyncio.Task[ScrapeResponse]] = {}
         self._one_at_a_time = asyncio.Lock()
 
-    async def render(self, accept: str, accept_encoding: str) -> ScrapeResponse:
+    async def render(
+        self, accept: str, accept_encoding: str, principal: Principal = ANYONE
+    ) -> ScrapeResponse:
         """Returns the response in the format and encoding that these request headers accept."""
-        key = wants_open_metrics(accept), wants_gzip(accept_encoding)
+        open_metrics, gzip = wants_open_metrics(accept), wants_gzip(accept_encoding)
+        key = principal.limits, open_metrics, gzip
         if key not in self._rendering:
-            self._rendering[key] = task = asyncio.create_task(self._render(*key))
+            self._rendering[key] = task = asyncio.create_task(
+                self._render(principal, open_metrics=open_metrics, gzip=gzip)
+            )
             task.add_done_callback(lambda _: self._rendering.pop(key))
         return await asyncio.shield(self._rendering[key])
 
-    async def _render(self, open_metrics: bool, gzip: bool) -> ScrapeResponse:
+    async def _render(
+        self, principal: Principal, *, open_metrics: bool, gzip: bool
+    ) -> ScrapeResponse:
         headers = {
             "content-type": _OPEN_METRICS_TYPE if open_metrics else _TEXT_TYPE,
             "vary": "accept, accept-encoding",
@@ -144,7 +152,7 @@ class Exposition:
             headers["content-encoding"] = "gzip"
         body = bytearray()
         async with self._one_at_a_time:
-            async for chunk in _joined(self._blocks(open_metrics=open_metrics)):
+            async for chunk in _joined(self._blocks(principal, open_metrics=open_metrics)):
                 if compressor is None:
                     body += chunk
                     await asyncio.sleep(0)
@@ -155,14 +163,15 @@ class Exposition:
             body += compressor.flush()
         return ScrapeResponse(headers, memoryview(body))
 
-    async def _blocks(self, *, open_metrics: bool) -> AsyncIterator[bytes]:
+    async def _blocks(self, principal: Principal, *, open_metrics: bool) -> AsyncIterator[bytes]:
         """The whole text in blocks. A rendered block is released once it is consumed."""
         state = self._state
-        yield self._service.render(open_metrics=open_metrics)
+        if principal.sees_all:
+            yield self._service.render(open_metrics=open_metrics)
         # prometheus_client is slow.
         await asyncio.sleep(0)
         async for series in self._series.render(
-            [entry.event for entry in state.view],
+            [entry.event for entry in visible(state.view, principal)],
             state.owned_queries,
             self._now_ms(),
             state.metadata,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
+from starlette.middleware.authentication import AuthenticationMiddleware
 
 from sparklag_service import VERSION
+from sparklag_service.access.token_file import TokenFile
 from sparklag_service.rest import problems
+from sparklag_service.rest.authentication import Authentication, refuse
 from sparklag_service.rest.lag import add_forget, add_lag, add_live
 from sparklag_service.rest.offsets import add_offsets
 from sparklag_service.rest.openapi import document
@@ -31,6 +36,13 @@ def create_app(backend: Backend) -> FastAPI:
     # For the files of `/docs`: each client has a chunk in memory.
     FileResponse.chunk_size = 8 * 1024
     settings = backend.settings
+    tokens = settings.http_tokens.file
+    authenticators = [] if tokens is None else [TokenFile(Path(tokens))]
+    app.add_middleware(
+        AuthenticationMiddleware,
+        backend=Authentication(settings, authenticators),
+        on_error=refuse,
+    )
     app.add_middleware(RequestRules, http_host=settings.http_host, http_hosts=settings.http_hosts)
     app.add_exception_handler(problems.Problem, problems.handle_problem)
     app.add_exception_handler(HTTPException, problems.handle_http_error)

@@ -11,10 +11,12 @@ from pydantic import BeforeValidator
 from sparklag_schemas import LagEvent, Status
 from sparklag_schemas.presentation import sentences
 from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.access.principals import visible
 from sparklag_service.history.page import time_range
 from sparklag_service.live.hub import EventStream, TooManyReaders
 from sparklag_service.live.reader import Selection
 from sparklag_service.rest import problems
+from sparklag_service.rest.authentication import audit, principal_of
 from sparklag_service.rest.openapi import JSON, QUERY_PROBLEMS, REFUSED, json_of, refused
 from sparklag_service.rest.problems import Problem
 from sparklag_service.rest.queries import CURSOR, MAX_PAGE, Filter, find_query, page, the_one
@@ -52,7 +54,8 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
     ) -> Response:
         """Sorted by name, then id. The partitions are in `GET /lag/{query}`. While a part of the
         service is `failing`, queries may be missing, and lags old."""
-        listed = page(backend.view, Filter(status, topic, cluster, superseded), limit, cursor)
+        view = visible(backend.view, principal_of(request))
+        listed = page(view, Filter(status, topic, cluster, superseded), limit, cursor)
         parts = {"failing": failing(backend, request), "degraded": degraded(backend, request)}
         return Response(msgspec.json.encode(listed._asdict() | parts), media_type=JSON)
 
@@ -133,7 +136,9 @@ def add_forget(app: FastAPI, backend: Backend) -> None:
         """Takes an id, or the first characters of one; no name, which may mean another query by
         now. It leaves a tombstone on `consumer-lag`; every instance drops it. The offset store
         keeps its history."""
-        if allowed_from != "anywhere" and (allowed_from == "off" or not is_local(request)):
+        principal = principal_of(request)
+        may_forget = not principal.is_anonymous or is_local(request)
+        if allowed_from == "off" or (allowed_from == "loopback" and not may_forget):
             raise Problem(
                 "forget-not-allowed",
                 f"setting http_forget is {allowed_from}: not from this address, or not by a proxy",
@@ -148,11 +153,12 @@ def add_forget(app: FastAPI, backend: Backend) -> None:
         if not await backend.forget(event):
             detail = f"the tombstone of query {event.query_id} is not acknowledged: try again"
             raise Problem("kafka-away", detail)
+        audit(request, principal, f"query {event.query_id} ({event.query}) is forgotten")
         return Response(status_code=204)
 
 
 def _find_by_id(backend: Backend, request: Request, wanted: str) -> LagEvent:
-    view = backend.view
+    view = visible(backend.view, principal_of(request))
     entry = view.get(wanted)
     if entry is not None:
         return entry.event
@@ -197,6 +203,7 @@ def add_live(app: FastAPI, backend: Backend) -> None:
         responses={200: _EVENTS, 422: REFUSED, 503: _TOO_MANY},
     )
     async def stream(
+        request: Request,
         last_id: LastId = None,
         summary: Annotated[
             bool, Query(description="Summaries, as `GET /lag` lists them, in place of documents.")
@@ -205,7 +212,9 @@ def add_live(app: FastAPI, backend: Backend) -> None:
         """First the newest event of every query, then each as it comes. `event: lag` carries the
         document of `GET /lag/{query}`; `event: forgotten`, the id of a query that left; `event:
         gap`, that missed events are gone: then the newest of what changed follows."""
-        return EventStream(backend.live, Selection(summaries=summary), last_id)
+        return EventStream(
+            backend.live, Selection(principal_of(request), summaries=summary), last_id
+        )
 
     @app.get(
         "/lag/{query:name}/stream",
@@ -217,7 +226,8 @@ def add_live(app: FastAPI, backend: Backend) -> None:
     async def stream_query(request: Request, query: str, last_id: LastId = None) -> Response:
         """The stream of one name or id, like `/stream`. It ends when the query is forgotten."""
         event = find_query(backend, request, query).event
-        return EventStream(backend.live, Selection(event.query_id), last_id)
+        selection = Selection(principal_of(request), event.query_id)
+        return EventStream(backend.live, selection, last_id)
 
 
 async def _handle_full(request: Request, error: Exception) -> Response:

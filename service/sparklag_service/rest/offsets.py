@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 from typing import Annotated, Final
 
-from fastapi import FastAPI, Query, Response
+from fastapi import FastAPI, Query, Request, Response
 
 from sparklag_kafka.errors import KafkaUnavailable
 from sparklag_offsets.errors import (
@@ -26,7 +26,9 @@ from sparklag_schemas import SparklagError
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 from sparklag_service.rest import problems
+from sparklag_service.rest.authentication import principal_of
 from sparklag_service.rest.openapi import JSON, QUERY_PROBLEMS
+from sparklag_service.rest.queries import find_query
 from sparklag_service.rest.system import Backend
 
 _MAX_STORES: Final = 4
@@ -64,6 +66,7 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
         },
     )
     async def get_offsets(
+        request: Request,
         query: str,
         at: Annotated[
             str | None,
@@ -86,7 +89,8 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
             ),
         ] = "error",
     ) -> Response:
-        """The query is a name or an id in the offset store. `Sparklag-Batch-Id` and
+        """The query is a name or an id in the offset store; with a token for some queries, one that
+        `GET /lag` lists. `Sparklag-Batch-Id` and
         `Sparklag-Processed-At` (epoch milliseconds) name the batch; each `Sparklag-Warning` what is
         lost."""
         if settings.store.url is None:
@@ -97,6 +101,9 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
             at_ms = timestamp_ms(at, epoch_ms()) if at is not None else None
         except ValueError as error:
             raise problems.invalid_parameter(f"at: {error}") from error
+        if not principal_of(request).sees_all:
+            # The store does not know who may see what; the view does.
+            query = find_query(backend, request, query).event.query_id
         try:
             async with reads, aclosing(open_store(settings.store.url)) as store:
                 position = position_of_record(await find_record(store, query, at_ms))

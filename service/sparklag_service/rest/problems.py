@@ -41,7 +41,10 @@ register_url_convertor("name", _NameConvertor())
 MEDIA_TYPE = "application/problem+json"
 _TYPE_PREFIX = "tag:sparklag,2026:problem/"
 _KINDS: Final[Mapping[str, tuple[int, str]]] = {
+    "no-valid-token": (401, "No valid token"),
+    "foreign-origin": (403, "Not allowed"),
     "forget-not-allowed": (403, "Not allowed"),
+    "scope-missing": (403, "Not allowed"),
     "before-first-batch": (404, "Nothing is stored from before that time"),
     "no-offset-store": (404, "No offset store"),
     "not-found": (404, "Not found"),
@@ -56,6 +59,7 @@ _KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "body-too-large": (413, "Body too large"),
     "unknown-host": (421, "Unknown host"),
     "invalid-parameter": (422, "Invalid parameter"),
+    "too-many-requests": (429, "Too many requests"),
     "kafka-away": (503, "Kafka does not answer"),
     "not-ready": (503, "The service is not ready"),
     "offset-store-away": (503, "The offset store does not answer"),

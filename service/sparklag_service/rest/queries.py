@@ -13,6 +13,8 @@ from msgspec import Raw
 
 from sparklag_schemas import LagEvent, Status
 from sparklag_schemas.messages.query_names import ambiguity
+from sparklag_service.access.principals import visible
+from sparklag_service.rest.authentication import principal_of
 from sparklag_service.rest.problems import Problem
 from sparklag_service.rest.system import Backend, failing
 from sparklag_service.view.view import Entry, View, summary
@@ -24,7 +26,8 @@ _RETRY_AFTER_S = 2
 
 def find_query(backend: Backend, request: Request, wanted: str) -> Entry:
     """The newest event of a query, by its name, its id or a prefix of its id. Raises Problem."""
-    return the_one(backend, request, backend.view.find(wanted), wanted)
+    view = visible(backend.view, principal_of(request))
+    return the_one(backend, request, view.find(wanted), wanted)
 
 
 def the_one(backend: Backend, request: Request, entries: Sequence[Entry], wanted: str) -> Entry:

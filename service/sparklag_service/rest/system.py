@@ -18,11 +18,15 @@ from sparklag_service import VERSION
 from sparklag_service.history.history import History
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.metrics.exposition import Exposition
+from sparklag_service.rest.authentication import principal_of
 from sparklag_service.rest.problems import Problem
 from sparklag_service.rest.request_rules import is_local
 from sparklag_service.view.service_state import ServiceState
 
-_REMOTE: Final = "the reason is shown on the service's own machine, and in its log"
+_HIDDEN: Final = (
+    "the service's log has the reason; REST shows it on its own machine, or with a token for every"
+    " query"
+)
 AcceptEncoding = Annotated[str, Header()]
 
 
@@ -59,12 +63,14 @@ def add_health(app: FastAPI, backend: Backend) -> None:
         """503 until the view is complete and Kafka answers. `degraded` names other clusters that
         cannot be reached, topics, checkpoints and groups that cannot be read, groups that cannot be
         mirrored to: only their queries suffer. Addresses, paths and reasons are shown on this
-        machine only; the log has them too."""
+        machine only, or with a token for every query; the log has them too. Where a token is
+        needed, a request without one gets `status` and `failing` alone."""
         shown = failing(backend, request)
         response.status_code = 503 if shown else 200
-        return {
-            "status": "not ready" if shown else "ready",
-            "failing": shown,
+        answer = {"status": "not ready" if shown else "ready", "failing": shown}
+        if not principal_of(request).sees_all:
+            return answer
+        return answer | {
             "degraded": degraded(backend, request),
             "queries": len(backend.view),
             "version": VERSION,
@@ -75,15 +81,22 @@ def add_health(app: FastAPI, backend: Backend) -> None:
 def failing(backend: Backend, request: Request) -> dict[str, str]:
     """The parts that are not ready, with the reasons that the sender of `request` may read."""
     reasons = backend.not_ready()
-    return reasons if is_local(request) else dict.fromkeys(reasons, _REMOTE)
+    return reasons if _reads_reasons(backend, request) else dict.fromkeys(reasons, _HIDDEN)
 
 
 def degraded(backend: Backend, request: Request) -> dict[str, str]:
     """Failures without effect on readiness, with the reasons that the sender may read."""
     reasons = backend.degraded()
-    if not reasons or is_local(request):
+    if not reasons or _reads_reasons(backend, request):
         return reasons
-    return {f"{len(reasons)} parts": _REMOTE}
+    return {f"{len(reasons)} parts": _HIDDEN} if principal_of(request).sees_all else {}
+
+
+def _reads_reasons(backend: Backend, request: Request) -> bool:
+    """Reasons have addresses, paths, and names of queries."""
+    if not backend.settings.needs_token:
+        return is_local(request)
+    return principal_of(request).sees_all
 
 
 def add_metrics(app: FastAPI, backend: Backend) -> None:
@@ -97,10 +110,13 @@ def add_metrics(app: FastAPI, backend: Backend) -> None:
         responses={200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}},
     )
     async def metrics(
-        accept: Annotated[str, Header()] = "", accept_encoding: AcceptEncoding = ""
+        request: Request,
+        accept: Annotated[str, Header()] = "",
+        accept_encoding: AcceptEncoding = "",
     ) -> Response:
-        """Prometheus text, or OpenMetrics where that is accepted; compressed likewise."""
-        scrape = await exposition.render(accept, accept_encoding)
+        """Prometheus text, or OpenMetrics where that is accepted; compressed likewise. A token for
+        some queries gets their series alone, without the service's own metrics."""
+        scrape = await exposition.render(accept, accept_encoding, principal_of(request))
         return Response(scrape.body, headers=scrape.headers)
 
 

@@ -56,6 +56,8 @@ class Arrival(NamedTuple):
     """None: a tombstone."""
     document: bytes
     """The event's JSON; empty for a tombstone."""
+    forgotten: LagEvent | None = None
+    """The last event before a tombstone, if there was one."""
 
 
 class Follower(Protocol):
@@ -282,11 +284,11 @@ class ViewReader:
         query_id = self._records.query_id(record)
         if query_id is None:
             return
-        event, document = None, b""
+        event, document, forgotten = None, b"", None
         if record.value is None:
             if not self._records.is_genuine(record):
                 return
-            self._view.remove(query_id)
+            forgotten = self._view.remove(query_id)
         else:
             event = self._records.decoded(record)
             if event is None:
@@ -315,5 +317,6 @@ class ViewReader:
                 min(record.timestamp, epoch_ms()),
                 event,
                 document,
+                forgotten,
             )
         )

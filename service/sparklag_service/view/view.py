@@ -156,11 +156,12 @@ class View:
     def find(self, wanted: str) -> list[Entry]:
         """The query with this id; else the query that the name means: its live query, or its
         newest; else the queries whose id has this prefix. Several if that is ambiguous."""
-        by_id = self._entries.get(wanted)
+        by_id = self.get(wanted)
         if by_id is not None:
             return [self.shown(by_id)]
-        meant = name_meaning(entry.event for entry in self.named(wanted))
-        entries = [self._entries[event.query_id] for event in meant] or self.with_prefix(wanted)
+        named = {entry.event.query_id: entry for entry in self.named(wanted)}
+        meant = name_meaning(entry.event for entry in named.values())
+        entries = [named[event.query_id] for event in meant] or self.with_prefix(wanted)
         return [self.shown(entry) for entry in entries]
 
     def named(self, name: str) -> list[Entry]:
@@ -207,14 +208,15 @@ class View:
             insort(self._ids_by_name.setdefault(entry.event.query, []), _age_order(entry.event))
         return True
 
-    def remove(self, query_id: str) -> None:
-        """Forget a query: its tombstone was read."""
+    def remove(self, query_id: str) -> LagEvent | None:
+        """Forget a query: its tombstone was read. Returns its last event."""
         current = self._entries.pop(query_id, None)
         if current is not None:
             self._remove_name(current.event)
             self._unlist(current.event)
             self._finished.pop(query_id, None)
             self.size_bytes -= len(current.document)
+        return None if current is None else current.event
 
     @property
     def shares(self) -> dict[str, tuple[int, int]]:
