@@ -82,9 +82,6 @@ class _VisibleView(View):
         self._view = view
         self._principal = principal
 
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
     def __iter__(self) -> Iterator[Entry]:
         return filter(self._sees, self._view)
 

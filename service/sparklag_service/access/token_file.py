@@ -7,9 +7,9 @@ import hashlib
 import logging
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -27,22 +27,19 @@ PREFIX: Final = "sparklag_"
 """Scanners of secrets find tokens by it."""
 _RANDOM_BYTES: Final = 32
 """As many as the hash has: such a token cannot be guessed from its hash, without a salt."""
-_MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 _CHECK_S: Final = 1.0
 """How often the file is looked at."""
-
-TokenName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")]
 
 
 class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One token. Times are epoch milliseconds."""
 
-    name: TokenName
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")]
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-    scopes: Annotated[list[Scope], Meta(min_length=1)]
-    queries: list[str] = []
+    scopes: Annotated[tuple[Scope, ...], Meta(min_length=1)]
+    queries: tuple[str, ...] = ()
     """Regular expressions of whole names or ids. Empty: all."""
-    clusters: list[str] = []
+    clusters: tuple[str, ...] = ()
     """Aliases. Empty: all."""
     created_at: int
     expires_at: int | None = None
@@ -52,11 +49,10 @@ class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
 
 class _Document(Struct, frozen=True, forbid_unknown_fields=True):
-    tokens: list[Token] = []
+    tokens: list[Token]
 
     def __post_init__(self) -> None:
-        names = [token.name for token in self.tokens]
-        if len(set(names)) < len(names):
+        if len({token.name for token in self.tokens}) < len(self.tokens):
             raise ValueError("two tokens have the same name")
 
 
@@ -67,18 +63,13 @@ def digest(token: str) -> str:
 
 def read_tokens(path: Path) -> list[Token]:
     """Raises SettingsError, in one line without the content."""
+    expected = "expected what `sparklag tokens create` writes"
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-        if len(content) > _MAX_FILE_BYTES:
-            raise SettingsError(f"tokens file {path} has more than {_MAX_FILE_BYTES >> 20} MB")
-        return msgspec.json.decode(content, type=_Document).tokens
+        return msgspec.json.decode(path.read_bytes(), type=_Document).tokens
     except OSError as error:
-        raise SettingsError(f"tokens file {path} cannot be read: {error.strerror}") from error
+        raise SettingsError(f"tokens file {path}: {error.strerror}; {expected}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"tokens file {path}: {error}; expected what `sparklag tokens create` writes"
-        ) from error
+        raise SettingsError(f"tokens file {path}: {error}; {expected}") from error
 
 
 def create_token(
@@ -94,17 +85,10 @@ def create_token(
     text = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     if any(token.name == name for token in tokens):
         raise SettingsError(f"tokens file {path} has a token {name!r} already: revoke it first")
-    token = {
-        "name": name,
-        "sha256": digest(text),
-        "scopes": list(scopes),
-        "queries": list(queries),
-        "clusters": list(clusters),
-        "created_at": epoch_ms(),
-        "expires_at": expires_at,
-    }
+    fields = {"name": name, "scopes": scopes, "queries": queries, "clusters": clusters}
+    times = {"created_at": epoch_ms(), "expires_at": expires_at}
     try:
-        checked = msgspec.convert(token, Token)
+        checked = msgspec.convert(fields | times | {"sha256": digest(text)}, Token)
     except msgspec.ValidationError as error:
         raise SettingsError(
             f"token {name!r:.200}: {error}; the scopes are {', '.join(SCOPES)}, a name has letters,"
@@ -127,18 +111,16 @@ def revoke_token(path: Path, name: str) -> None:
 def _write(path: Path, tokens: Sequence[Token]) -> None:
     """Replace the file at once: a service that reads it meanwhile has the old or the new one."""
     content = msgspec.json.format(msgspec.json.encode(_Document(list(tokens))), indent=1)
-    temporary = None
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        # Only its owner may read it, as mkstemp makes files.
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as file:
+        # Only its owner may read it.
+        with open(temporary, "xb", opener=partial(os.open, mode=0o600)) as file:
             file.write(content + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise SettingsError(f"tokens file {path} cannot be written: {error.strerror}") from error
 
 
@@ -150,55 +132,40 @@ class TokenFile:
         """Raises SettingsError."""
         self._path = path
         self._version: object = None
-        self._tokens: dict[str, tuple[Token, Principal]] = {}
+        self._principals: dict[Token, Principal] = {}
+        self._by_digest: dict[str, Principal] = {}
         self._check_at_s = 0.0
-        self._problem: str | None = None
         self._reload()
 
     async def authenticate(self, credential: str) -> Principal | None:
         """The holder of a token that is known and not expired."""
         if time.monotonic() >= self._check_at_s:
             self._check_at_s = time.monotonic() + _CHECK_S
-            await asyncio.to_thread(self._reload_if_readable)
+            try:
+                await asyncio.to_thread(self._reload)
+            except SettingsError as error:
+                _log.error("%s; the tokens that were read before stay in force", error)
         # The time of the lookup tells nothing about any token: only its hash is compared.
-        _, principal = self._tokens.get(digest(credential), (None, None))
+        principal = self._by_digest.get(digest(credential))
         return None if principal is None or principal.has_ended() else principal
 
-    def _reload_if_readable(self) -> None:
-        problem = None
-        try:
-            self._reload()
-        except SettingsError as error:
-            problem = str(error)
-        if problem is not None and problem != self._problem:
-            _log.error("%s; the tokens that were read before stay in force", problem)
-        self._problem = problem
-
     def _reload(self) -> None:
+        """Raises SettingsError for each change to a file that cannot be read."""
         try:
             status = self._path.stat()
+            version: object = (status.st_mtime_ns, status.st_ino, status.st_size)
         except OSError as error:
-            raise SettingsError(
-                f"tokens file {self._path} cannot be read: {error.strerror}; `sparklag tokens"
-                " create` makes one"
-            ) from error
-        version = (status.st_mtime_ns, status.st_ino, status.st_size)
+            version = error.errno
         if version == self._version:
             return
-        before = self._tokens
-        tokens = {token.sha256: (token, _principal(token)) for token in read_tokens(self._path)}
-        unchanged = {
-            sha256
-            for sha256, (token, _) in tokens.items()
-            if before.get(sha256, [None])[0] == token
-        }
-        self._tokens = tokens | {sha256: before[sha256] for sha256 in unchanged}
-        for sha256, (_, principal) in before.items():
+        before, self._version = self._principals, version
+        tokens = read_tokens(self._path)
+        self._principals = {token: before.get(token) or _principal(token) for token in tokens}
+        self._by_digest = {token.sha256: p for token, p in self._principals.items()}
+        for token, principal in before.items():
             # Ends the open streams of the token.
-            principal.is_revoked = principal is not self._tokens.get(sha256, (None, None))[1]
-        if self._version is not None:
-            _log.info("tokens file %s has %d tokens now", self._path, len(self._tokens))
-        self._version = version
+            principal.is_revoked = token not in self._principals
+        _log.info("tokens file %s has %d tokens", self._path, len(tokens))
 
 
 def _principal(token: Token) -> Principal:
