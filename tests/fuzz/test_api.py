@@ -11,6 +11,8 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from sparklag_schemas import StoreSettings
+from sparklag_schemas.settings import SCOPES, HttpTokenSettings
+from sparklag_service.access.token_file import create_token
 from sparklag_service.instance_state import InstanceState
 from tests.local_kafka import LocalKafka
 from tests.messages import seen
@@ -29,8 +31,12 @@ async def test_schemathesis_finds_nothing_with_all_its_checks(
 ) -> None:
     """`most_cases`: of an operation and a phase."""
     second_client.create(topic_name, 1)
+    file = tmp_path / "tokens.json"
+    token = create_token(file, "fuzz", SCOPES, [], [], None)
     settings = settings_for(
-        kafka.bootstrap_servers, store=StoreSettings(url=f"sqlite:///{tmp_path}/offsets.db")
+        kafka.bootstrap_servers,
+        store=StoreSettings(url=f"sqlite:///{tmp_path}/offsets.db"),
+        http_tokens=HttpTokenSettings(file=str(file), requests_per_s=1e6),
     )
     async with instance(settings) as (pipeline, port):
         service = RunningService(pipeline, second_client)
@@ -42,6 +48,7 @@ async def test_schemathesis_finds_nothing_with_all_its_checks(
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(SETTINGS)),
             *("run", f"http://127.0.0.1:{port}/openapi.json", "--max-examples", str(cases)),
+            *("--header", f"Authorization: Bearer {token}"),
             cwd=tmp_path,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

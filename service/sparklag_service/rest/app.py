@@ -54,5 +54,5 @@ def create_app(backend: Backend) -> FastAPI:
     add_health(app, backend)
     add_metrics(app, backend)
     add_page(app)
-    app.openapi = lambda: document(app)  # type: ignore[method-assign]  # FastAPI's own way
+    app.openapi = lambda: document(app, needs_token=settings.needs_token)  # type: ignore[method-assign]  # FastAPI's own way
     return app

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from fastapi import FastAPI
@@ -13,6 +13,7 @@ from sparklag_schemas.presentation.sentences import Explanation
 from sparklag_schemas.text.field_docs import field_docs, structs_in
 from sparklag_service.history.page import HistoryPage
 from sparklag_service.rest import problems
+from sparklag_service.rest.authentication import needed_scope
 
 
 def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:
@@ -62,15 +63,29 @@ _NO_NUL = "^[^\\u0000]*$"
 """RequestRules refuses texts with NUL: no name contains it."""
 
 
-def document(app: FastAPI) -> dict[str, Any]:
+_REFUSED_BY_TOKEN: Final = {
+    "401": "No valid token, where one is needed",
+    "403": "The token does not have scope `{scope}`",
+    "429": "More requests than http_tokens.requests_per_s; Retry-After has the seconds",
+}
+
+
+def document(app: FastAPI, *, needs_token: bool) -> dict[str, Any]:
     """The document of all routes, with the schemas of the messages."""
     if app.openapi_schema is not None:
         return app.openapi_schema
     openapi = FastAPI.openapi(app)
-    schemas = openapi.setdefault("components", {}).setdefault("schemas", {})
+    components = openapi.setdefault("components", {})
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    schemas = components.setdefault("schemas", {})
     schemas.update(message_schemas("#/components/schemas/{name}"))
-    for item in openapi["paths"].values():
-        for operation in item.values():
+    for path, item in openapi["paths"].items():
+        for method, operation in item.items():
+            if (scope := needed_scope(method.upper(), path)) is not None:
+                # Open, too: where http_auth is none, or no token is configured.
+                operation["security"] = [{"token": []}] if needs_token else [{}, {"token": []}]
+                for status, why in _REFUSED_BY_TOKEN.items():
+                    operation["responses"].setdefault(status, refused(why.format(scope=scope)))
             for parameter in operation.get("parameters", []):
                 for schema in parameter["schema"].get("anyOf", [parameter["schema"]]):
                     if schema.get("type") == "string":
