@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from sparklag_schemas import LagEvent
@@ -76,11 +77,12 @@ def visible(view: View, principal: Principal) -> View:
 
 
 class _VisibleView(View):
-    """Reads another view. The work for a hidden query is that for one that does not exist."""
+    """Reads another view. The time of a response does not tell a hidden query from none."""
 
     def __init__(self, view: View, principal: Principal) -> None:
         self._view = view
         self._principal = principal
+        self._any = list(islice(view, 1))
 
     def __iter__(self) -> Iterator[Entry]:
         return filter(self._sees, self._view)
@@ -91,16 +93,20 @@ class _VisibleView(View):
 
     def get(self, query_id: str) -> Entry | None:
         entry = self._view.get(query_id)
-        return entry if entry is not None and self._sees(entry) else None
+        return next(iter(self._seen([] if entry is None else [entry])), None)
 
     def shown(self, entry: Entry) -> Entry:
         return self._view.shown(entry)
 
     def named(self, name: str) -> list[Entry]:
-        return list(filter(self._sees, self._view.named(name)))
+        return self._seen(self._view.named(name))
 
     def with_prefix(self, prefix: str) -> list[Entry]:
-        return list(filter(self._sees, self._view.with_prefix(prefix)))
+        return self._seen(self._view.with_prefix(prefix))
+
+    def _seen(self, entries: Sequence[Entry]) -> list[Entry]:
+        seen = list(filter(self._sees, entries or self._any))
+        return seen if entries else []
 
     def _sees(self, entry: Entry) -> bool:
         return self._principal.sees(subject_of(entry.event))
