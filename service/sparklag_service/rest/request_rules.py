@@ -174,7 +174,11 @@ class RequestRules:
         async def send_by_rules(message: Message) -> None:
             nonlocal is_over
             if message["type"] == "http.response.start":
-                await send({**message, "headers": [*message.get("headers", ()), *added]})
+                headers = message.get("headers", ())
+                if not any(name == b"cache-control" for name, _ in headers):
+                    # A proxy's cache would give one principal's response to another.
+                    headers = [*headers, (b"cache-control", b"no-store")]
+                await send({**message, "headers": [*headers, *added]})
                 if is_head:
                     # Ends an endless stream too: the server then reports a disconnect.
                     is_over = True

@@ -54,6 +54,7 @@ async def test_headers_forbid_guessing_framing_and_loading(
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["x-frame-options"] == "DENY"
     assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cache-control"] in ("no-store", "no-cache")
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     # What fastapi-offline has for /docs is inline.
