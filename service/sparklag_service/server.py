@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 from collections.abc import Collection, Coroutine
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -35,16 +36,19 @@ _SHARE_OF_DRAINING = 0.4
 async def serve(settings: Settings) -> None:
     """Run the standalone service until SIGINT or SIGTERM. Waits for a Kafka that does not respond.
 
-    Raises SettingsError without `bootstrap_servers`, PortInUse.
+    Raises SettingsError without `bootstrap_servers`, or where everyone would be let in unasked;
+    PortInUse.
     """
     resolved = settings.resolved()
     check_otlp(settings)
+    settings.check_http()
     quiet_client_logs()
-    listening = bind(settings.http_host, settings.http_port)
+    ports = (settings.http_port, settings.http_monitoring_port)
+    listening = [bind(settings.http_host, port) for port in ports if port is not None]
     pipeline = Pipeline(resolved, partial(TopicIntake, resolved), "service")
-    _log.info("serving http://%s:%d", *listening.getsockname()[:2])
+    _log.info("serving %s to %s", _url(settings, listening[0]), _admitted(settings))
     gc.callbacks.append(SurvivorsFrozen())
-    await run_until_http_ends(pipeline, listening, until_signal=True)
+    await run_until_http_ends(pipeline, *listening, until_signal=True)
 
 
 class EmbeddedService:
@@ -66,8 +70,7 @@ class EmbeddedService:
         except PortInUse as error:
             listening = bind(settings.http_host, 0)
             _log.warning("sparklag: %s; took port %d", error, listening.getsockname()[1])
-        host, port = listening.getsockname()[:2]
-        stats.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        stats.url = _url(settings, listening)
         self._pipeline = Pipeline(
             settings,
             lambda deliveries, *_: InProcessIntake(
@@ -103,7 +106,7 @@ class EmbeddedService:
 
 
 async def run_until_http_ends(
-    pipeline: Pipeline, listening: socket.socket, *, until_signal: bool = False
+    pipeline: Pipeline, *listening: socket.socket, until_signal: bool = False
 ) -> None:
     """Run `pipeline` and its REST interface until HTTP ends; then drain.
 
@@ -117,13 +120,15 @@ async def run_until_http_ends(
 
     async def serve_http() -> None:
         try:
-            await http.serve(sockets=[listening])
+            await http.serve(sockets=list(listening))
         finally:
             http.close()
         if not await pipeline.drain(_SHARE_OF_DRAINING * timeout_s):
             _log.warning("ended before every observation was published; they are read again")
 
-    with listening:
+    with ExitStack() as stack:
+        for each in listening:
+            stack.enter_context(each)
         # HTTP and the pushes read the pipeline's state: the pipeline ends last.
         await run_in_layers(
             [pipeline.run()],
@@ -131,6 +136,18 @@ async def run_until_http_ends(
             [serve_http()],
             cancel_again_s=2 * timeout_s,
         )
+
+
+def _url(settings: Settings, listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    scheme = "http" if settings.http_tls.certfile is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _admitted(settings: Settings) -> str:
+    if settings.needs_token:
+        return "everyone with a token"
+    return "everyone who reaches it" if settings.http_auth == "none" else "this machine"
 
 
 def end_by_signals(http: HttpServer) -> None:

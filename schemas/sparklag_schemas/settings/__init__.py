@@ -12,6 +12,7 @@ from sparklag_schemas.settings.connections import (
 )
 from sparklag_schemas.settings.http_access import (
     SCOPES as SCOPES,
+    HttpTlsSettings as HttpTlsSettings,
     HttpTokenSettings as HttpTokenSettings,
     Scope as Scope,
 )

@@ -21,3 +21,22 @@ class HttpTokenSettings(Section, frozen=True, kw_only=True, forbid_unknown_field
     requests_per_s: Annotated[float, Meta(gt=0)] = 100.0
     """Requests of one token, in bursts of ten seconds' worth; more get 429. Also the limit of a JWT
     subject. A tenth of it limits an address whose requests are refused."""
+
+
+class HttpTlsSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """TLS of the REST interface, 1.2 or later. The files are PEM, and read again when they
+    change."""
+
+    certfile: str | None = None
+    """The certificate with its chain. None: no TLS."""
+    keyfile: str | None = None
+    """Its private key. None: in `certfile`."""
+    key_password: str | None = None
+    """Password of the private key."""
+    client_cafile: str | None = None
+    """Authorities whose certificates clients must have, except on `http_monitoring_port`. None:
+    clients need no certificate."""
+
+    def __post_init__(self) -> None:
+        if self.certfile is None and (self.keyfile or self.key_password or self.client_cafile):
+            raise ValueError("http_tls.keyfile, key_password and client_cafile need certfile")

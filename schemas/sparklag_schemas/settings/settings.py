@@ -21,7 +21,7 @@ from sparklag_schemas.settings.connections import (
     StoreSettings,
     normalize_addresses,
 )
-from sparklag_schemas.settings.http_access import HttpTokenSettings
+from sparklag_schemas.settings.http_access import HttpTlsSettings, HttpTokenSettings
 from sparklag_schemas.settings.measuring import (
     HistorySettings,
     LimitSettings,
@@ -180,6 +180,9 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     configured, everyone, but then the service listens on this machine only. `none`: everyone who
     reaches the port."""
     http_tokens: HttpTokenSettings = HttpTokenSettings()
+    http_tls: HttpTlsSettings = HttpTlsSettings()
+    http_monitoring_port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
+    """A further port of `sparklag serve`, for `/health` and `/metrics` alone."""
     http_forget: Literal["loopback", "anywhere", "off"] = "loopback"
     """Where `DELETE /lag/{query}` is accepted from. `loopback`: this machine, or a token with scope
     `admin`."""
@@ -248,6 +251,17 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def refresh_interval_of(self, *names: str | None) -> float:
         """Seconds between measurements of a query with these names while it does not change."""
         return _first_match(self.refresh_intervals, names) or self.refresh_interval_s
+
+    def check_http(self) -> None:
+        """Raises SettingsError if everyone who reaches the port would be let in, unasked."""
+        host = self.http_host.strip("[]")
+        is_local = host in ("localhost", "::1") or re.fullmatch(r"127(\.\d+){3}", host)
+        if not (is_local or self.needs_token or self.http_auth == "none"):
+            raise SettingsError(
+                f"http_host = {self.http_host!r} lets in everyone who reaches the port: set"
+                " http_tokens.file (`sparklag tokens create`) or http_jwt.issuer, or say"
+                " http_auth = 'none'"
+            )
 
     @property
     def needs_token(self) -> bool:

@@ -124,6 +124,15 @@ def _write(path: Path, tokens: Sequence[Token]) -> None:
         raise SettingsError(f"tokens file {path} cannot be written: {error.strerror}") from error
 
 
+def file_version(path: Path) -> object:
+    """Differs whenever the file has changed."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        return error.errno
+    return (status.st_mtime_ns, status.st_ino, status.st_size)
+
+
 class TokenFile:
     """Authenticates tokens by the file, which is read again when it changes. Where it cannot be
     read any more, its last content stays in force."""
@@ -151,11 +160,7 @@ class TokenFile:
 
     def _reload(self) -> None:
         """Raises SettingsError for each change to a file that cannot be read."""
-        try:
-            status = self._path.stat()
-            version: object = (status.st_mtime_ns, status.st_ino, status.st_size)
-        except OSError as error:
-            version = error.errno
+        version = file_version(self._path)
         if version == self._version:
             return
         before, self._version = self._principals, version

@@ -43,7 +43,12 @@ def create_app(backend: Backend) -> FastAPI:
         backend=Authentication(settings, authenticators),
         on_error=refuse,
     )
-    app.add_middleware(RequestRules, http_host=settings.http_host, http_hosts=settings.http_hosts)
+    app.add_middleware(
+        RequestRules,
+        http_host=settings.http_host,
+        http_hosts=settings.http_hosts,
+        monitoring_port=settings.http_monitoring_port,
+    )
     app.add_exception_handler(problems.Problem, problems.handle_problem)
     app.add_exception_handler(HTTPException, problems.handle_http_error)
     app.add_exception_handler(RequestValidationError, problems.handle_invalid)

@@ -24,6 +24,7 @@ from sparklag_service.live.reader import WIRE_STATE, Wire
 from sparklag_service.rest.app import create_app
 from sparklag_service.rest.request_rules import SlicedResponses, UnsentResponses
 from sparklag_service.rest.system import Backend
+from sparklag_service.rest.tls import ServerTls
 
 _BACKLOG: Final = 128
 """Connections that wait to be accepted. asyncio accepts this many at a time, even without free file
@@ -185,7 +186,6 @@ class HttpServer(uvicorn.Server):
             uvicorn.Config(
                 SlicedResponses(create_app(backend), limits.unsent),
                 http=type("LimitedConnection", (Connection,), {"limits": limits}),
-                backlog=_BACKLOG,
                 server_header=False,
                 log_config=None,
                 access_log=False,
@@ -196,6 +196,38 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._live = backend.live
+        settings = backend.settings
+        self._handshake_s = settings.limits.request_s
+        self._tls: list[ServerTls] = []
+        """Of each listening socket: the first for all routes, a second one for monitoring."""
+        if settings.http_tls.certfile is not None:
+            self._tls = [ServerTls(settings.http_tls, asks_client=asks) for asks in (True, False)]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. uvicorn has one TLS context for all sockets, and no deadline for a handshake."""
+        config, self.servers = self.config, []
+
+        def make_protocol() -> asyncio.Protocol:
+            return config.http_protocol_class(config, self.server_state, {})  # type: ignore[call-arg]
+
+        for number, listening in enumerate(sockets or ()):
+            tls = self._tls[number] if self._tls else None
+            server = await asyncio.get_running_loop().create_server(
+                make_protocol,
+                sock=listening,
+                ssl=None if tls is None else tls.context,
+                ssl_handshake_timeout=None if tls is None else self._handshake_s,
+                backlog=_BACKLOG,
+            )
+            self.servers.append(server)
+        self.started = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """uvicorn calls this ten times a second, which `counter` counts."""
+        if counter % 10 == 0:
+            for tls in self._tls:
+                await asyncio.to_thread(tls.reload)
+        return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

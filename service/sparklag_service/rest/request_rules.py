@@ -156,9 +156,17 @@ def is_local(request: Request) -> bool:
 class RequestRules:
     """An ASGI application in front of `app`. HEAD becomes GET without the body."""
 
-    def __init__(self, app: ASGIApp, http_host: str, http_hosts: Iterable[str]) -> None:
-        """`http_hosts`: names of the service, or patterns for them."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        http_host: str,
+        http_hosts: Iterable[str],
+        monitoring_port: int | None = None,
+    ) -> None:
+        """`http_hosts`: names of the service, or patterns for them. `monitoring_port`: has
+        `/health` and `/metrics` alone."""
         self._app = app
+        self._monitoring_port = monitoring_port
         self._hosts = [host.lower() for host in (http_host, *http_hosts)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -205,6 +213,12 @@ class RequestRules:
             or int(length[:20]) > _MAX_BODY_BYTES
         ):
             return Problem("body-too-large", "no route takes a body")
+        if (
+            scope["server"][1] == self._monitoring_port is not None
+            and not scope["path"].startswith("/health/")
+            and scope["path"] != "/metrics"
+        ):
+            return Problem("not-found", "this port has /health and /metrics alone")
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             return invalid_parameter("no name has a NUL in it")
         return None
