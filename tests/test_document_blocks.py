@@ -79,6 +79,7 @@ _TOOLS: Final = {
 _FILES: Final = {
     "password.txt": "a password",
     "ca.crt": "a certificate",
+    "admin.properties": "",
     "values.yaml": "settings: {bootstrap_servers: kafka:9092}",
 }
 _READERS_TOOLS: Final = {"column": "bsdextrautils", "curl": "curl", "jq": "jq"}
