@@ -208,7 +208,10 @@ def test_without_more_values_there_is_nothing_that_needs_an_operator() -> None:
 
 def test_tokens_and_a_certificate_are_mounted_and_probes_use_what_the_port_speaks() -> None:
     http = {"tokensSecret": "sparklag-tokens", "tlsSecret": "sparklag-tls"}
-    monitor = {"enabled": True, "endpoint": {"tlsConfig": {"serverName": "sparklag.lag.svc"}}}
+    monitor: Values = {
+        "enabled": True,
+        "endpoint": {"tlsConfig": {"serverName": "sparklag.lag.svc"}},
+    }
     documents = render({**DEFAULTS, **SECURED, "http": http, "serviceMonitor": monitor})
     settings = tomli.loads(settings_file(documents))
     for name, files in (("tokens", ["tokens.json"]), ("tls", ["tls.crt", "tls.key"])):

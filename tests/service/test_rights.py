@@ -35,7 +35,6 @@ from sparklag_schemas import (
     MirrorSettings,
     Observation,
     StoreSettings,
-    decode_observation,
 )
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.timestamps import epoch_ms
@@ -319,7 +318,7 @@ async def test_a_right_of_a_driver_that_is_missing_is_named_and_costs_only_its_p
         await holds(lambda: stats.published or stats.last_error, "it is published, or is not")
         errors = [*await read(), *filter(None, [stats.last_error])]
         (line,) = cluster.lines(errors)
-        assert line.replace(settings.bootstrap_servers, "broker") == DRIVER[str(lost)]
+        assert line.replace(scram_kafka.bootstrap_servers, "broker") == DRIVER[str(lost)]
         cluster.grant(lost)
         await asyncio.wait_for(queue.join(), DEADLINE_S)
         assert await read() == []
@@ -373,7 +372,4 @@ def test_the_history_job_works_with_its_rights_and_names_one_that_is_missing(
     cluster.grant(lost)
     succeed(*command, cwd=tmp_path, env=os.environ | environment)
     assert list((tmp_path / "lag-history").rglob("*.parquet"))
-    reported = [
-        decode_observation(m.value()) for m in cluster.internal.read_all(settings.offsets_topic)
-    ]
-    assert reported
+    assert cluster.internal.read_all(settings.offsets_topic)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sparklag_kafka.access import client_options, connection_problem
 from sparklag_schemas import KafkaSettings, SettingsError
@@ -138,3 +139,18 @@ def test_tls_files_that_cannot_be_used_are_named(certificates: Certificates, wro
         client_options(
             ClusterAccess("127.0.0.1:1", certificates.kafka_settings(ssl_certfile=wrong))
         )
+
+
+@pytest.mark.parametrize("trusted", [[], ["127.*"]])
+async def test_no_password_goes_to_a_broker_that_no_setting_names(
+    trusted: list[str], scram_kafka: LocalKafka
+) -> None:
+    # The cluster lists its broker as 127.0.0.1.
+    servers = scram_kafka.bootstrap_servers.replace("127.0.0.1", "localhost")
+    kafka = replace(login(), trusted_brokers=trusted)
+    texts = [
+        f.text
+        for f in await diagnose(settings_for(servers, kafka=kafka).resolved(servers), NOWHERE)
+    ]
+    refused = [text for text in texts if "no password is sent to it" in text]
+    assert len(refused) == (not trusted), texts
