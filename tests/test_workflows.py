@@ -38,7 +38,7 @@ def test_actionlint_finds_what_is_wrong(tmp_path: Path) -> None:
     text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
     messages = {
         ("id-token: write", "id_token: write"): "unknown permission scope",
-        ("needs: [tests, build]", "needs: [test, build]"): "does not exist",
+        ("needs: [tests, build, attest]", "needs: [test, build]"): "does not exist",
         ("runs-on: ubuntu-latest", "runs-on: ubuntu"): "label",
     }
     broken = [tmp_path / f"{number}.yml" for number in range(len(messages))]
@@ -60,10 +60,11 @@ def test_a_workflow_reads_only_and_pins_each_action_to_a_commit(path: Path) -> N
 
 def test_only_what_publishes_may_ask_for_a_token() -> None:
     jobs = workflow("release.yml")["jobs"]
-    assert {name for name, job in jobs.items() if "permissions" in job} == {"publish"}
+    assert {name for name, job in jobs.items() if "permissions" in job} == {"attest", "publish"}
+    assert jobs["attest"]["permissions"] == {"id-token": "write", "attestations": "write"}
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
     assert jobs["publish"]["environment"] == "pypi"
-    assert set(jobs["publish"]["needs"]) == {"tests", "build"}
+    assert set(jobs["publish"]["needs"]) == {"tests", "build", "attest"}
 
 
 @pytest.mark.parametrize(("before", "accepted"), [("v", True), ("", False), ("v1", False)])

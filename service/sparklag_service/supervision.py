@@ -70,7 +70,9 @@ async def read_with_retry(
     on_failure: Callable[[str], None],
 ) -> None:
     """Call `read` again whenever Kafka fails, until cancelled. `on_failure` takes the reason."""
+    logged: str | None = None
     while True:
+        began_s = time.monotonic()
         try:
             await read()
         except (*KAFKA_FAILURES, RegistryError, ReadingInterrupted) as error:
@@ -78,5 +80,7 @@ async def read_with_retry(
             cause = await explain_error(error, settings.access)
             reason = f"cannot read topic {topic}: {cause}"
             on_failure(reason)
-            _log.warning("%s; trying again", reason)
+            if reason != logged or time.monotonic() - began_s > _STEADY_S:
+                _log.warning("%s; trying again", reason)
+            logged = reason
         await asyncio.sleep(_READ_AGAIN_S)

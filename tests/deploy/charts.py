@@ -12,9 +12,10 @@ from scripts.helm import CHART, VERSIONS, run_helm
 Values = Mapping[str, Any]
 Document = dict[str, Any]
 
-DEFAULTS: Final[Values] = {"settings": {"bootstrap_servers": "kafka:9092"}}
+DEFAULTS: Final[Values] = {"settings": {"bootstrap_servers": "kafka:9092", "http_auth": "none"}}
 SECURED: Final[Values] = {
     "existingSecret": "sparklag",
+    "http": {"tokensSecret": "sparklag-tokens"},
     "settings": {
         "bootstrap_servers": "kafka-1:9093,kafka-2:9093",
         "kafka": {

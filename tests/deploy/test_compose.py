@@ -84,6 +84,12 @@ def test_secrets_of_the_secure_profile_are_files_each_in_the_volume_of_its_reade
             assert not variable.endswith(("PASSWORD", "SIGNING_KEY")), variable
 
 
+@pytest.mark.parametrize("name", ["service", "service-secure"])
+def test_a_service_without_a_login_is_published_on_this_machine_alone(name: str) -> None:
+    assert SERVICES[name]["environment"]["SPARKLAG_HTTP_AUTH"] == "none"
+    assert all(port.startswith("127.0.0.1:") for port in SERVICES[name]["ports"])
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_container_has_a_limit_of_memory_and_of_processes(name: str) -> None:
     service = SERVICES[name]

@@ -165,11 +165,12 @@ def test_settings_are_those_that_the_service_reads(tmp_path: Path) -> None:
     (secrets / "ca.crt").touch()
     settings = load_settings(config=path, environ={"SPARKLAG_SECRETS_DIR": str(secrets)})
     password = {"kafka": {**given["kafka"], "sasl_password": "hidden"}}
+    tokens = {"http_tokens": {"file": "/run/sparklag/tokens/tokens.json"}}
     (tmp_path / "empty.toml").touch()
     assert settings == load_settings(
         config=tmp_path / "empty.toml",
         environ={},
-        overrides={"http_host": "0.0.0.0", **given, **password},
+        overrides={"http_host": "0.0.0.0", **given, **password, **tokens},
     )
 
 
@@ -205,16 +206,48 @@ def test_without_more_values_there_is_nothing_that_needs_an_operator() -> None:
     }
 
 
+def test_tokens_and_a_certificate_are_mounted_and_probes_use_what_the_port_speaks() -> None:
+    http = {"tokensSecret": "sparklag-tokens", "tlsSecret": "sparklag-tls"}
+    monitor: Values = {
+        "enabled": True,
+        "endpoint": {"tlsConfig": {"serverName": "sparklag.lag.svc"}},
+    }
+    documents = render({**DEFAULTS, **SECURED, "http": http, "serviceMonitor": monitor})
+    settings = tomli.loads(settings_file(documents))
+    for name, files in (("tokens", ["tokens.json"]), ("tls", ["tls.crt", "tls.key"])):
+        folder = f"/run/sparklag/{name}"
+        mount = {"name": name, "mountPath": folder, "readOnly": True}
+        assert mount in container(documents)["volumeMounts"]
+        secret = {"secretName": http[f"{name}Secret"]}
+        assert {"name": name, "secret": secret} in pod(documents)["volumes"]
+        given = settings[f"http_{name}"].values()
+        assert list(given) == [f"{folder}/{file}" for file in files]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container(documents)[probe]["httpGet"]["scheme"] == "HTTPS"
+    (endpoint,) = of_kind(documents, "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint.items() >= {"port": "http", "scheme": "https", **monitor["endpoint"]}.items()
+
+
+def test_a_monitoring_port_is_for_probes_and_prometheus_alone() -> None:
+    prometheus = [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]
+    values = deepcopy({**EVERYTHING, "http": {"tlsSecret": "sparklag-tls", "tokensSecret": "t"}})
+    values["settings"]["http_monitoring_port"] = 9085
+    values["networkPolicy"]["monitoringFrom"] = prometheus
+    done = run_helm("template", "x", CHART, "--skip-schema-validation", values=values)
+    documents = list(yaml.safe_load_all(done.stdout))
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        get = container(documents)[probe]["httpGet"]
+        assert (get["port"], "scheme" in get) == ("sparklag-monitoring", False)
+    (endpoint,) = of_kind(documents, "ServiceMonitor")["spec"]["endpoints"]
+    assert (endpoint["port"], "scheme" in endpoint) == ("monitoring", False)
+    http, monitoring = of_kind(documents, "NetworkPolicy")["spec"]["ingress"]
+    assert http["from"] == EVERYTHING["networkPolicy"]["ingressFrom"]
+    assert monitoring == {"ports": [{"port": "sparklag-monitoring"}], "from": prometheus}
+
+
 def test_pods_are_hardened_and_placed_as_the_values_say() -> None:
     documents = render(EVERYTHING)
     spec, only = pod(documents), container(documents)
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["securityContext"]["runAsUser"] == 10001
-    assert only["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
     digest = EVERYTHING["image"]["digest"]
     assert only["image"] == f"registry.example/sparklag@{digest}"
     assert container(render(DEFAULTS))["image"] == f"sparklag-service:{VERSION}"
@@ -279,7 +312,7 @@ def test_by_default_the_network_policy_opens_the_ports_that_the_settings_name() 
         "registry": {"url": "https://registry.example,http://other/path:5"},
         "otlp": {"endpoint": "http://collector:4318/v1/metrics"},
     }
-    spec = of_kind(render({"settings": settings}), "NetworkPolicy")["spec"]
+    spec = of_kind(render({"settings": settings | {"http_auth": "none"}}), "NetworkPolicy")["spec"]
     kafka, _dns, others = spec["egress"]
     assert {each["port"] for each in kafka["ports"]} == {9093, 9094, 9092, 19092}
     assert {each["port"] for each in others["ports"]} == {443, 80, 4318}
@@ -313,6 +346,7 @@ def test_keda_asks_for_the_lag_of_the_query_at_the_service() -> None:
     ("path", "value", "names"),
     [
         ("settings", {}, ["settings", "bootstrap_servers"]),
+        ("settings.http_auth", "token", ["nobody may use", "http.tokensSecret", "http_auth=none"]),
         ("settings.bootstrap_servers", "", ["settings/bootstrap_servers", "minLength"]),
         ("settings.bootstrap_server", "kafka", ["settings", "'bootstrap_server'"]),
         ("settings.http_port", 0, ["settings/http_port", "got 0, want 1"]),

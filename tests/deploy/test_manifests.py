@@ -52,6 +52,7 @@ def test_the_configuration_is_one_that_the_service_takes(tmp_path: Path) -> None
     path.write_text(of_kind("ConfigMap")["data"]["sparklag.toml"])
     settings = load_settings(config=path, environ={})
     assert settings.http_host == "0.0.0.0"
+    assert settings.needs_token
     (port,) = container()["ports"]
     assert port["containerPort"] == settings.http_port
     grace_s = of_kind("Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
@@ -72,6 +73,27 @@ def test_probes_and_service_reach_the_port_that_prometheus_finds_too() -> None:
         for key, value in rule.items()
         if rule["source_labels"] == ["__meta_kubernetes_pod_container_port_name"]
     }.items()
+
+
+def test_pods_meet_the_restricted_pod_security_standard() -> None:
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards/, and more."""
+    pod, only = of_kind("Deployment")["spec"]["template"]["spec"], container()
+    context = pod["securityContext"] | only["securityContext"]
+    assert context == {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    kinds = {kind for volume in pod["volumes"] for kind in volume if kind != "name"}
+    assert kinds <= {"configMap", "secret"}
+    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & pod.keys()
+    assert not any("hostPort" in port for port in only["ports"])
+    assert pod["automountServiceAccountToken"] is False
+    assert of_kind("ServiceAccount")["automountServiceAccountToken"] is False
+    assert only["resources"]["limits"].keys() == {"memory"}
 
 
 @pytest.mark.parametrize("path", KEDA, ids=lambda path: str(path.name))

@@ -28,7 +28,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- /* sparklag.toml. What the schema cannot refuse without showing it is refused here. */ -}}
 {{- define "sparklag.settings" -}}
-{{- with .Values.settings -}}
+{{- $http := dict -}}
+{{- if .Values.http.tokensSecret }}{{ $_ := set $http "http_tokens" (dict "file" "/run/sparklag/tokens/tokens.json") }}{{ end -}}
+{{- if .Values.http.tlsSecret }}{{ $_ := set $http "http_tls" (dict "certfile" "/run/sparklag/tls/tls.crt" "keyfile" "/run/sparklag/tls/tls.key") }}{{ end -}}
+{{- with mergeOverwrite (deepCopy .Values.settings) $http -}}
+{{- if not (or .http_jwt (dig "http_tokens" "file" "" .) (eq "none" (default "" .http_auth))) -}}
+{{- fail "nobody may use the REST interface yet: set http.tokensSecret, settings.http_jwt, or settings.http_auth=none for everyone who reaches the port" -}}
+{{- end -}}
 {{- if regexMatch "@|password" (dig "store" "url" "" .) -}}
 {{- fail "settings.store.url has a user or a password: put the whole URL into existingSecret, as SPARKLAG_STORE__URL" -}}
 {{- end -}}
@@ -37,7 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail (printf "terminationGracePeriodSeconds = %v: takes more than settings.shutdown_timeout_s, %v" $.Values.terminationGracePeriodSeconds $shutdown) -}}
 {{- end -}}
 {{- /* Helm has every number as a float. No text ends so: it ends with a quotation mark. */ -}}
-{{- regexReplaceAll "(?m) = (-?[0-9]+)\\.0$" (toToml . | trim) " = $1" -}}
+{{- regexReplaceAll "(?m) = (-?[0-9]+)\\.0$" (toToml . | trim | replace "\n\n" "\n") " = $1" -}}
 {{- end -}}
 {{- end -}}
 
@@ -52,9 +58,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $ports | uniq | toJson -}}
 {{- end -}}
 
+{{- /* The port of health and metrics: sparklag-http, or one of its own, which is never TLS. */ -}}
+{{- define "sparklag.monitoring" -}}
+{{ ternary "monitoring" "http" (hasKey .Values.settings "http_monitoring_port") }}
+{{- end -}}
+
+{{- define "sparklag.isTls" -}}
+{{- if and (or .Values.http.tlsSecret .Values.settings.http_tls) (eq "http" (include "sparklag.monitoring" .)) }}true{{ end -}}
+{{- end -}}
+
 {{- define "sparklag.probe" -}}
 httpGet:
   path: {{ .path }}
-  port: sparklag-http
+  port: sparklag-{{ include "sparklag.monitoring" .root }}
+  {{- if include "sparklag.isTls" .root }}
+  scheme: HTTPS
+  {{- end }}
 {{ toYaml .timing }}
 {{- end -}}

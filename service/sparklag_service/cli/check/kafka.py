@@ -9,7 +9,7 @@ from typing import Final
 from aiokafka import __version__ as aiokafka_version
 
 from sparklag_kafka.access import connection_problem
-from sparklag_kafka.brokers.group_offsets import describe_groups, find_coordinators
+from sparklag_kafka.brokers.group_offsets import describe_groups, find_coordinators, list_groups
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.clients.topic_setup import (
     find_problems,
@@ -35,9 +35,11 @@ from sparklag_kafka.protocol.metadata import TopicMetadata
 from sparklag_kafka.protocol.requests import CANNOT_WORK, lacking
 from sparklag_schemas import ResolvedSettings, Settings
 from sparklag_schemas.messages.topics import own_topics
+from sparklag_schemas.settings.clusters import NamePatterns
 from sparklag_schemas.text.printable import first_few, printable
 from sparklag_service.cli.check.drivers import check_drivers
 from sparklag_service.cli.check.result import CheckResult, bad, note, ok
+from sparklag_service.intakes.group_listing import COMMITS_TOPIC
 from sparklag_service.recording import store_group
 
 _APIS: Final = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 9: "OffsetFetch"}
@@ -68,6 +70,7 @@ async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
             if all(result.ok for result in of_topics):
                 results += await _check_settings(settings)
                 results += await _check_rights(pool, topics, settings)
+                results += await _check_groups(pool, settings)
                 results.append(await _check_instances(pool, settings.group_id))
                 if await may_read(pool, settings.offsets_topic):
                     results += await check_drivers(settings)
@@ -133,6 +136,24 @@ async def _check_rights(
         has_right = await may_use_group(pool, group_id, settings.offsets_topic)
         results.append(_right(has_right, f"use group {group_id}", "grant Read on the group"))
     return results
+
+
+async def _check_groups(pool: BrokerPool, settings: Settings) -> list[CheckResult]:
+    """Check the rights that the group intake works without, which it therefore never names."""
+    if not settings.groups.allow:
+        return []
+    results = []
+    for topic in await pool.refresh([COMMITS_TOPIC]) or ():
+        if topic.error_code == TOPIC_FORBIDDEN:
+            remedy = "grant Describe on it: commits are then seen within a second"
+            results.append(note("rights", f"no right to describe topic {COMMITS_TOPIC}", remedy))
+    select = NamePatterns(settings.groups.allow, settings.groups.deny).select
+    for connection in filter(None, map(pool.connection, list(pool.brokers))):
+        _error_code, groups = await list_groups(connection)
+        if any(select(group) for group, _protocol_type in groups):
+            return results
+    text = "groups.allow matches no consumer group, or there is no right to describe them"
+    return [*results, note("rights", text, "grant Describe on the groups")]
 
 
 def _right(has_right: bool, action: str, remedy: str) -> CheckResult:
