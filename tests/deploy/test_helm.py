@@ -233,13 +233,12 @@ def test_a_monitoring_port_is_for_probes_and_prometheus_alone() -> None:
     values = deepcopy({**EVERYTHING, "http": {"tlsSecret": "sparklag-tls", "tokensSecret": "t"}})
     values["settings"]["http_monitoring_port"] = 9085
     values["networkPolicy"]["monitoringFrom"] = prometheus
-    done = run_helm("template", "x", CHART, "--skip-schema-validation", values=values)
-    documents = list(yaml.safe_load_all(done.stdout))
+    documents = render(values)
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         get = container(documents)[probe]["httpGet"]
-        assert (get["port"], "scheme" in get) == ("sparklag-monitoring", False)
+        assert (get["port"], get["scheme"]) == ("sparklag-monitoring", "HTTPS")
     (endpoint,) = of_kind(documents, "ServiceMonitor")["spec"]["endpoints"]
-    assert (endpoint["port"], "scheme" in endpoint) == ("monitoring", False)
+    assert (endpoint["port"], endpoint["scheme"]) == ("monitoring", "https")
     http, monitoring = of_kind(documents, "NetworkPolicy")["spec"]["ingress"]
     assert http["from"] == EVERYTHING["networkPolicy"]["ingressFrom"]
     assert monitoring == {"ports": [{"port": "sparklag-monitoring"}], "from": prometheus}

@@ -58,13 +58,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $ports | uniq | toJson -}}
 {{- end -}}
 
-{{- /* The port of health and metrics: sparklag-http, or one of its own, which is never TLS. */ -}}
+{{- /* The port of health and metrics: sparklag-http, or one of its own, which asks for no certificate. */ -}}
 {{- define "sparklag.monitoring" -}}
 {{ ternary "monitoring" "http" (hasKey .Values.settings "http_monitoring_port") }}
 {{- end -}}
 
 {{- define "sparklag.isTls" -}}
-{{- if and (or .Values.http.tlsSecret .Values.settings.http_tls) (eq "http" (include "sparklag.monitoring" .)) }}true{{ end -}}
+{{- if or .Values.http.tlsSecret .Values.settings.http_tls }}true{{ end -}}
 {{- end -}}
 
 {{- define "sparklag.probe" -}}
