@@ -17,7 +17,7 @@ resolve() {
 resolve "$@" bootstrap.in -o bootstrap.txt
 resolve "$@" build.in -o build.txt
 resolve "$@" ../pyproject.toml bootstrap.in build.in \
-    --extra demo --extra top --extra avro --extra s3 --extra hdfs --extra otel $stores --group ../pyproject.toml:dev \
+    --extra demo --extra top --extra avro --extra msk --extra s3 --extra hdfs --extra otel $stores --group ../pyproject.toml:dev \
     -c bootstrap.txt -c build.txt -c pins.in -o dev.txt
 resolve ../pyproject.toml -c dev.txt -o driver.txt
 resolve ../pyproject.toml service.in --extra service --extra avro $stores -c dev.txt -o service.txt

@@ -20,7 +20,8 @@ _PREFIX: Final = "SPARKLAG"
 _PLACEHOLDERS: Final = {"clusters": "NAME", "thresholds": "PATTERN"}
 """A placeholder of the key of a setting that is a table of sections."""
 _BOUNDS: Final = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
-_FORMS: Final = {"type", "anyOf", "enum", "items", "additionalProperties", "default", "$ref"}
+_FORMS = {"type", "anyOf", "enum", "items", "additionalProperties", "default", "$ref"}
+_FORMS |= {"pattern", "propertyNames"}  # the text below the setting says it
 _INTRODUCTION: Final = """\
 # Settings
 sparklag reads its settings from five places. A later place overrides an earlier one:

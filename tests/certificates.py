@@ -14,7 +14,8 @@ from sparklag_schemas import KafkaSettings
 
 
 class Certificates:
-    """PEM files: an authority, a server's key and certificate, a client's, another authority."""
+    """PEM files: an authority, a server's key and certificate, a client's; another authority, and
+    its client's."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -23,6 +24,7 @@ class Certificates:
         )
         self.server = folder / "server.pem"
         self.client_certificate, self.client_key = folder / "client.crt", folder / "client.key"
+        self.other_client = folder / "other-client.pem"
         self.client = {
             "ssl_cafile": str(self.ca),
             "ssl_certfile": str(self.client_certificate),
@@ -57,7 +59,10 @@ def make_certificates(folder: Path) -> Certificates:
     made.server.write_bytes(_key(server) + server.cert_chain_pems[0].bytes())
     client.cert_chain_pems[0].write_to_path(made.client_certificate)
     made.client_key.write_bytes(_key(client))
-    trustme.CA().cert_pem.write_to_path(made.other_ca)
+    other = trustme.CA()
+    other.cert_pem.write_to_path(made.other_ca)
+    stranger = other.issue_cert("client")
+    made.other_client.write_bytes(_key(stranger) + stranger.cert_chain_pems[0].bytes())
     return made
 
 

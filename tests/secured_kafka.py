@@ -8,6 +8,11 @@ from typing import Any, Final
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from sparklag_schemas import KafkaSettings
 from tests.certificates import Certificates
@@ -31,12 +36,8 @@ class ScramKafka(LocalKafka):
         )
 
 
-class ExpiringKafka(ScramKafka):
-    """Ends sessions that are older than `session_s`, and logs it. User `sparklag` may do all."""
-
-    def __init__(self, session_s: float) -> None:
-        lifetime = {"connections.max.reauth.ms": str(round(session_s * 1000))}
-        super().__init__(**lifetime, **{"super.users": "User:ANONYMOUS;User:sparklag"})
+class _SessionLog(LocalKafka):
+    """Logs the sessions that it ends."""
 
     def expired_sessions(self) -> int:
         return self.log_path.read_text().count("Disconnecting expired channel")
@@ -46,6 +47,39 @@ class ExpiringKafka(ScramKafka):
         with (self.directory / "log4j2.properties").open("a") as file:
             file.write("logger.a.name = kafka.network.Processor\nlogger.a.level = DEBUG\n")
         return path
+
+
+def _ending(session_s: float) -> dict[str, str]:
+    return {"connections.max.reauth.ms": str(round(session_s * 1000))}
+
+
+class ExpiringKafka(_SessionLog, ScramKafka):
+    """Ends sessions that are older than `session_s`. User `sparklag` may do all."""
+
+    def __init__(self, session_s: float) -> None:
+        super().__init__(**_ending(session_s), **{"super.users": "User:ANONYMOUS;User:sparklag"})
+
+
+class OAuthKafka(_SessionLog):
+    """The same, for those who have a token of the issuer at `url`."""
+
+    def __init__(self, url: str, session_s: float = 3600) -> None:
+        listener, package = "listener.name.client", "org.apache.kafka.common.security.oauthbearer"
+        mechanism = f"{listener}.oauthbearer.sasl"
+        properties = {
+            f"{listener}.sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{mechanism}.jaas.config": f"{package}.OAuthBearerLoginModule required;",
+            f"{mechanism}.server.callback.handler.class": (
+                f"{package}.OAuthBearerValidatorCallbackHandler"
+            ),
+            f"{mechanism}.oauthbearer.jwks.endpoint.url": f"{url}/jwks",
+            f"{mechanism}.oauthbearer.expected.audience": "kafka",
+            f"{mechanism}.oauthbearer.expected.issuer": url,
+        }
+        super().__init__(
+            security_protocol="SASL_PLAINTEXT", properties={**properties, **_ending(session_s)}
+        )
+        self.jvm_options = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}/jwks"]
 
 
 class TlsKafka(LocalKafka):
@@ -73,6 +107,15 @@ def login(
         sasl_username=user,
         sasl_password=password,
     )
+
+
+def change_password(broker: LocalKafka, password: str) -> None:
+    """Of the user `sparklag`."""
+    admin = AdminClient({"bootstrap.servers": broker.internal_servers})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    change = UserScramCredentialUpsertion("sparklag", info, password.encode())
+    for changed in admin.alter_user_scram_credentials([change]).values():
+        changed.result(60)
 
 
 def grant(

@@ -114,14 +114,21 @@ def test_a_page_of_a_reader_is_at_most_10_kb(reader: str) -> None:
     assert {name: size for name, size in sizes.items() if size > 10_240} == {}
 
 
+_SECRETS = {
+    "sasl_username": "SASL_PASSWORD",
+    "sasl_oauthbearer_client_id": "SASL_OAUTHBEARER_CLIENT_SECRET",
+}
+
+
 def passwords(settings: dict[str, Any]) -> dict[str, str]:
     sections = {"SPARKLAG_": settings}
     for alias, cluster in settings.get("clusters", {}).items():
         sections[f"SPARKLAG_CLUSTERS__{alias.upper()}__"] = cluster
     return {
-        f"{prefix}KAFKA__SASL_PASSWORD": "secret"
+        f"{prefix}KAFKA__{secret}": "secret"
         for prefix, section in sections.items()
-        if "sasl_username" in section.get("kafka", {})
+        for name, secret in _SECRETS.items()
+        if name in section.get("kafka", {})
     }
 
 

@@ -10,23 +10,27 @@ from typing import Any, Final
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import (
+    IllegalSaslStateError,
     IncompatibleBrokerVersion,
+    KafkaConnectionError,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanismError,
 )
-from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.metadata import MetadataRequest
 
-from sparklag_kafka.connection import OwnClientId, open_connection
-from sparklag_kafka.errors import KAFKA_FAILURES, UntrustedBroker, error_text
+from sparklag_kafka.connection import open_connection
+from sparklag_kafka.errors import KAFKA_FAILURES, LoginUnavailable, UntrustedBroker, error_text
+from sparklag_kafka.login import TOKEN_MECHANISMS, Login
 from sparklag_kafka.protocol.requests import require_needed
-from sparklag_schemas.errors import RegistryError, SettingsError
+from sparklag_schemas.errors import RegistryError
 from sparklag_schemas.settings import ClusterAccess, KafkaSettings
 from sparklag_schemas.settings.addresses import joined
 from sparklag_schemas.text.printable import printable
 
 _log = logging.getLogger("sparklag.kafka")
 _PROBE_TIMEOUT_S = 5.0
+_TLS_ALERT: Final = 0x1503
+"""The first bytes of a TLS alert, where Kafka has the size of a response."""
 
 
 _RENEW: Final = "renew it on the broker, or correct the clock"
@@ -88,43 +92,35 @@ def client_options(access: ClusterAccess) -> dict[str, Any]:
 def connection_options(access: ClusterAccess) -> dict[str, Any]:
     """The options of `client_options` without the addresses: for `open_connection`."""
     kafka = access.kafka
+    login = Login(kafka)
     options: dict[str, Any] = {
-        "client_id": OwnClientId(kafka.client_id),
+        "client_id": kafka.client_id,
         "request_timeout_ms": int(kafka.request_timeout_s * 1000),
         "security_protocol": kafka.security_protocol,
+        # How KafkaConnection gets it, whatever the mechanism; what follows is as of now.
+        "sasl_oauth_token_provider": login,
     }
     if kafka.security_protocol.endswith("SSL"):
-        options["ssl_context"] = _ssl_context(kafka)
+        options["ssl_context"] = login.ssl_context()
     if kafka.security_protocol.startswith("SASL"):
-        options["sasl_mechanism"] = kafka.sasl_mechanism
+        by_token = kafka.sasl_mechanism in TOKEN_MECHANISMS
+        options["sasl_mechanism"] = "OAUTHBEARER" if by_token else kafka.sasl_mechanism
         options["sasl_plain_username"] = kafka.sasl_username
-        options["sasl_plain_password"] = kafka.sasl_password
+        options["sasl_plain_password"] = None if by_token else login.password()
     return options
-
-
-def _ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
-    try:
-        context: ssl.SSLContext = create_ssl_context(
-            cafile=kafka.ssl_cafile,
-            certfile=kafka.ssl_certfile,
-            keyfile=kafka.ssl_keyfile,
-            password=kafka.ssl_key_password,
-        )
-    except (OSError, ValueError) as error:
-        # ssl.SSLError is an OSError. None of them names the file.
-        raise SettingsError(f"TLS files of kafka ({kafka.tls_files}): {error}") from error
-    context.check_hostname = kafka.ssl_check_hostname
-    return context
 
 
 async def connection_problem(access: ClusterAccess) -> str | None:
     """Why no broker of `bootstrap_servers` accepts a connection; None: a broker does.
 
     aiokafka raises the same error whatever the cause, so this connects to each broker again. Raises
-    SettingsError as `client_options` does.
+    SettingsError for malformed addresses.
     """
     causes = []
-    options = connection_options(access)
+    try:
+        options = connection_options(access)
+    except LoginUnavailable as error:
+        return str(error)
     options["request_timeout_ms"] = int(_PROBE_TIMEOUT_S * 1000)
     for address in access.addresses:
         try:
@@ -146,7 +142,7 @@ async def explain_error(error: BaseException, access: ClusterAccess) -> str:
     """Why a call to Kafka failed with `error`: the `connection_problem`, or else the error's own
     text. An error of a schema registry is returned as it is, without a request to Kafka.
 
-    Raises SettingsError as `client_options` does.
+    Raises SettingsError as `connection_problem` does.
     """
     if isinstance(error, RegistryError):
         return error_text(error)
@@ -154,10 +150,25 @@ async def explain_error(error: BaseException, access: ClusterAccess) -> str:
 
 
 def _cause(error: BaseException, kafka: KafkaSettings) -> str:
+    if isinstance(error, KafkaConnectionError):
+        error = error.__cause__ or error  # the socket's
     match error:
         case ssl.SSLCertVerificationError():
             remedy = _REMEDIES.get(error.verify_code, "set kafka.ssl_cafile to its CA")
             return f"the broker's certificate is not trusted ({error.verify_message}): {remedy}"
+        case ssl.SSLError(reason=str(reason)) if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
+            if kafka.ssl_certfile is None:
+                return "the broker wants a client certificate (kafka.ssl_certfile, ssl_keyfile)"
+            return f"the broker refuses the certificate {kafka.ssl_certfile} ({reason.lower()})"
+        case asyncio.IncompleteReadError() if (error.expected or 0) >> 16 == _TLS_ALERT:
+            return "this port takes TLS only: kafka.security_protocol is SSL or SASL_SSL there"
+        case IllegalSaslStateError():
+            return "this port takes no login: kafka.security_protocol is PLAINTEXT or SSL there"
+        case LoginUnavailable():
+            return str(error)
+        case SaslAuthenticationFailed() if kafka.sasl_mechanism in TOKEN_MECHANISMS:
+            reason = printable(" ".join(map(str, error.args)), 200)
+            return f"the broker refuses the token ({kafka.sasl_mechanism}): {reason}"
         case SaslAuthenticationFailed():
             return (
                 f"wrong user name or password for {kafka.sasl_username!r} ({kafka.sasl_mechanism})"
@@ -174,10 +185,7 @@ def _cause(error: BaseException, kafka: KafkaSettings) -> str:
             return error.strerror
     # The broker closed the connection, or does not speak TLS: it gives no reason.
     if kafka.security_protocol.endswith("SSL"):
-        return (
-            "the broker ended the TLS connection: is this a TLS port, and does it want a client"
-            " certificate (kafka.ssl_certfile, kafka.ssl_keyfile)?"
-        )
+        return "the broker ended the TLS connection: is this a TLS port?"
     return (
         "the broker ended the connection:"
         f" does kafka.security_protocol={kafka.security_protocol} fit this port?"

@@ -13,11 +13,16 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import client as client_module
 from aiokafka.conn import READER_LIMIT, AIOKafkaConnection, AIOKafkaProtocol, CloseReason
-from aiokafka.errors import BrokerResponseError, IncompatibleBrokerVersion
+from aiokafka.errors import (
+    BrokerResponseError,
+    IncompatibleBrokerVersion,
+    SaslAuthenticationFailed,
+)
 from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeRequest
 from aiokafka.protocol.api import Request
 
 from sparklag_kafka.errors import KAFKA_FAILURES
+from sparklag_kafka.login import Login
 from sparklag_kafka.protocol.requests import not_taken
 
 _T = TypeVar("_T")
@@ -90,6 +95,7 @@ class KafkaConnection(AIOKafkaConnection):  # type: ignore[misc]  # aiokafka has
     def __init__(self, host: str, port: int, address: str, **options: Any) -> None:
         super().__init__(host, port, **options)
         self._address = address
+        self._login: Login = options["sasl_oauth_token_provider"]
         self._renewal: asyncio.Task[None] | None = None
 
     async def connect(self) -> KafkaConnection:
@@ -103,7 +109,7 @@ class KafkaConnection(AIOKafkaConnection):  # type: ignore[misc]  # aiokafka has
             lambda: protocol,
             self._address,
             self._port,
-            ssl=self._ssl_context if is_tls else None,
+            ssl=self._login.ssl_context() if is_tls else None,
             server_hostname=self._host.partition("%")[0] if is_tls else None,
         )
         transport, _ = await asyncio.wait_for(connecting, self._request_timeout)
@@ -130,9 +136,21 @@ class KafkaConnection(AIOKafkaConnection):  # type: ignore[misc]  # aiokafka has
                 raise not_taken(request.API_KEY) from error
             raise
 
+    async def _do_sasl_handshake(self) -> None:
+        if self._sasl_mechanism != "OAUTHBEARER":
+            self._sasl_plain_password = self._login.password()
+        try:
+            await super()._do_sasl_handshake()
+        except SaslAuthenticationFailed:
+            self._login.forget_token()
+            raise
+
     async def _authenticate(self, request: Any) -> Any:
         began_s = self._loop.time()
         response = await super().send(request)
+        if self._sasl_mechanism == "OAUTHBEARER" and response.sasl_auth_bytes:
+            # A refusal, which the broker completes after this message (RFC 7628).
+            response = await super().send(SaslAuthenticateRequest(b"\x01"))
         lifetime_s = getattr(response, "session_lifetime_ms", 0) / 1000
         if lifetime_s > 0:
             renew_at_s = began_s + lifetime_s * random.uniform(*_RENEW_AFTER)
@@ -161,17 +179,11 @@ def _renew(reference: weakref.ref[KafkaConnection]) -> None:
         connection._renewal = asyncio.create_task(connection.log_in_again())
 
 
-class OwnClientId(str):
-    """The `client_id` of aiokafka's clients that connect by `open_connection`; others of the
-    process connect as before."""
-
-    __slots__ = ()
-
-
 async def _create_conn(
     original: Callable[..., Awaitable[Any]], host: str, port: int, **options: Any
 ) -> Any:
-    is_own = isinstance(options["client_id"], OwnClientId)
+    # Other clients of the process connect as before.
+    is_own = isinstance(options["sasl_oauth_token_provider"], Login)
     return await (open_connection if is_own else original)(host, port, **options)
 
 

@@ -11,6 +11,7 @@ aiokafka's KafkaError
     ResponseUnreadable   a response is not what the protocol prescribes: its rest is discarded
 OSError
     UntrustedBroker      the cluster names a broker that must not see the password
+    LoginUnavailable     a password, token or certificate cannot be had; a SettingsError too
 
 A call to Kafka fails with one of KAFKA_FAILURES. `access.explain_error` finds the cause by
 connecting anew; `error_text` and `broker_error_text` describe the error alone.
@@ -24,7 +25,7 @@ from typing import Final
 from aiokafka import errors
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
 
-from sparklag_schemas import SparklagError
+from sparklag_schemas import SettingsError, SparklagError
 
 
 class KafkaUnavailable(SparklagError):
@@ -57,6 +58,10 @@ class RequestNotTaken(IncompatibleBrokerVersion):  # type: ignore[misc]  # aioka
 
 class UntrustedBroker(OSError):
     """The text has the remedy."""
+
+
+class LoginUnavailable(SettingsError, OSError):
+    """The text has the reason. A SettingsError at the start, and a failed connection later."""
 
 
 KAFKA_FAILURES: Final = (KafkaError, KafkaUnavailable, OSError, asyncio.TimeoutError)

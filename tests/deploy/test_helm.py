@@ -161,10 +161,11 @@ def test_settings_are_those_that_the_service_reads(tmp_path: Path) -> None:
     path, secrets = tmp_path / "sparklag.toml", tmp_path / "secrets"
     path.write_text(settings_file(render({**SECURED, "settings": given})))
     secrets.mkdir()
-    (secrets / "SPARKLAG_KAFKA__SASL_PASSWORD").write_text("hidden")
+    file = secrets / "SPARKLAG_KAFKA__SASL_PASSWORD"
+    file.write_text("hidden")
     (secrets / "ca.crt").touch()
     settings = load_settings(config=path, environ={"SPARKLAG_SECRETS_DIR": str(secrets)})
-    password = {"kafka": {**given["kafka"], "sasl_password": "hidden"}}
+    password = {"kafka": {**given["kafka"], "sasl_password_file": str(file)}}
     tokens = {"http_tokens": {"file": "/run/sparklag/tokens/tokens.json"}}
     (tmp_path / "empty.toml").touch()
     assert settings == load_settings(

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from aiokafka.client import AIOKafkaClient
 
+from sparklag_kafka.access import connection_options
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.connection import KafkaConnection, open_connection
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import KafkaSettings, Settings
+from sparklag_schemas.settings import ClusterAccess
 from tests.local_kafka import LocalKafka
 from tests.waiting import DEADLINE_S
 
@@ -63,7 +65,7 @@ async def test_a_silent_address_delays_sparklags_clients_less_than_its_timeout(
 async def test_a_name_is_resolved_again_after_a_connection_failed(
     kafka: LocalKafka, addresses: list[str]
 ) -> None:
-    options = {"client_id": "sparklag", "request_timeout_ms": 500}
+    options = connection_options(ClusterAccess("", KafkaSettings(request_timeout_s=0.5)))
     addresses[:] = [SILENT]
     with pytest.raises(KAFKA_FAILURES):
         await open_connection("kafka.test", kafka.ports.client, **options)

@@ -22,9 +22,10 @@ from tests.second_client import SecondClient
 from tests.secured_kafka import login
 from tests.service.cli.test_check import NOWHERE
 from tests.service.conftest import running, settings_for
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.kafka
+
+USER = {"sasl_username": "sparklag", "sasl_password": "right"}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ async def test_check_names_a_hidden_topic(scram_kafka: LocalKafka, internal: Sec
         (login("nobody"), "wrong user name or password for 'nobody'"),
         (login("sparklag", mechanism="PLAIN"), "does not take SASL mechanism PLAIN"),
         (KafkaSettings(), "does kafka.security_protocol=PLAINTEXT fit this port"),
-        (KafkaSettings(security_protocol="SSL"), "is this a TLS port"),
+        (KafkaSettings(security_protocol="SSL"), "ended the TLS connection: is this a TLS port"),
     ],
 )
 async def test_each_way_to_log_in_wrongly_is_named_and_no_password_is_shown(
@@ -121,16 +122,22 @@ async def test_an_expired_certificate_and_another_hosts_have_remedies_of_their_o
     assert re.search(cause, message), message
 
 
-async def test_a_missing_client_certificate_is_named(
-    tls_kafka: LocalKafka, certificates: Certificates
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"ssl_certfile": None, "ssl_keyfile": None}, "the broker wants a client certificate"),
+        ({"ssl_certfile": "{other}", "ssl_keyfile": None}, "the broker refuses the certificate /"),
+        ({"security_protocol": "PLAINTEXT"}, "this port takes TLS only"),
+        ({"security_protocol": "SASL_SSL", **USER}, "this port takes no login"),
+    ],
+)
+async def test_each_way_to_come_wrongly_to_a_tls_port_is_named(
+    fields: dict[str, Any], cause: str, tls_kafka: LocalKafka, certificates: Certificates
 ) -> None:
-    without = certificates.kafka_settings(ssl_certfile=None, ssl_keyfile=None)
-
-    async def named() -> bool:
-        message = await connection_problem(ClusterAccess(tls_kafka.bootstrap_servers, without))
-        return message is not None and "client certificate" in message
-
-    await eventually(named, "the missing certificate is named")
+    other = str(certificates.other_client)
+    named = {name: text and text.format(other=other) for name, text in fields.items()}
+    message = await problem_at(tls_kafka.bootstrap_servers, certificates.kafka_settings(**named))
+    assert cause in message
 
 
 @pytest.mark.parametrize("wrong", ["missing.pem", "/"])

@@ -6,9 +6,11 @@ import asyncio
 import logging
 import time
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.metadata import MetadataRequest
@@ -20,15 +22,19 @@ from sparklag_schemas.timestamps import epoch_ms
 from tests.background_task import background
 from tests.messages import QUERY_ID, observation, position
 from tests.second_client import SecondClient
-from tests.secured_kafka import ExpiringKafka, login
+from tests.secured_kafka import ExpiringKafka, OAuthKafka, change_password, login
 from tests.service.conftest import running, settings_for
+from tests.token_issuer import TokenIssuer
+from tests.waiting import DEADLINE_S, holds
 
 LONG = pytest.param(3, 10.0, 600.0, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize("with_tokens", [False, True])
 @pytest.mark.parametrize(("instances", "session_s", "lasts_s"), [(1, 5.0, 30.0), LONG])
 async def test_no_session_expires_while_driver_and_service_work(
+    with_tokens: bool,
     instances: int,
     session_s: float,
     lasts_s: float,
@@ -38,11 +44,15 @@ async def test_no_session_expires_while_driver_and_service_work(
     queue: NewestQueue[Observation] = NewestQueue(10, lambda one: one.query_id)
     stats, offset = Stats(), 0
     problems: list[Any] = []
-    with ExpiringKafka(session_s) as kafka:
+    with (
+        TokenIssuer(2 * session_s) as issuer,
+        OAuthKafka(issuer.url, session_s) if with_tokens else ExpiringKafka(session_s) as kafka,
+    ):
         async with AsyncExitStack() as stack:
             internal = SecondClient(kafka.internal_servers)
             internal.create(topic_name, 1)
-            settings = settings_for(kafka.bootstrap_servers, kafka=login())
+            kafka_settings = issuer.login() if with_tokens else login()
+            settings = settings_for(kafka.bootstrap_servers, kafka=kafka_settings)
             services = [
                 await stack.enter_async_context(running(settings, internal))
                 for _ in range(instances)
@@ -72,3 +82,46 @@ async def test_no_session_expires_while_driver_and_service_work(
             assert [record.getMessage() for record in caplog.records] == problems == []
         assert (stats.published, stats.dropped, stats.last_error) == (offset, 0, None)
         assert kafka.expired_sessions() == 0
+        assert issuer.issued >= lasts_s / session_s * with_tokens
+
+
+@pytest.mark.kafka
+async def test_a_password_that_changes_costs_no_event(topic_name: str, tmp_path: Path) -> None:
+    """The broker has the new one first, so that logins fail until the file has it."""
+    queue: NewestQueue[Observation] = NewestQueue(10_000, lambda one: one.query_id)
+    stats, sent, end = Stats(), 0, asyncio.Event()
+    file = tmp_path / "password"
+    file.write_text("right\n")
+    refused = "wrong user name or password for 'sparklag' (SCRAM-SHA-256)"
+
+    async def observe() -> None:
+        nonlocal sent
+        while not end.is_set():
+            both = position({topic_name: {0: sent}})
+            queue.put_nowait(observation(observed_at=epoch_ms(), sources=[both]))
+            sent += 1
+            await asyncio.sleep(0.02)
+
+    with ExpiringKafka(2.0) as kafka:
+        internal = SecondClient(kafka.internal_servers)
+        internal.create(topic_name, 1)
+        by_file = replace(login(), sasl_password=None, sasl_password_file=str(file))
+        settings = settings_for(kafka.bootstrap_servers, kafka=by_file)
+        async with (
+            running(settings, internal) as service,
+            background(publish_offsets(queue, settings.resolved(), stats)),
+        ):
+            load = asyncio.create_task(observe())
+            await holds(lambda: stats.published > 0, "it publishes")
+            await asyncio.to_thread(change_password, kafka, "new")
+            await holds(lambda: refused in str(stats.last_error), "the driver has the cause")
+            await holds(lambda: refused in str(service.state.not_ready()), "the service too")
+            file.write_text("new\n")
+            outage = stats.published
+            await holds(lambda: stats.published > outage + 100, "it publishes again")
+            await service.is_ready()
+            end.set()
+            await load
+            await asyncio.wait_for(queue.join(), DEADLINE_S)
+        values = await asyncio.to_thread(internal.read_all, settings.offsets_topic)
+    assert (len(values), stats.published, stats.dropped) == (sent, sent, 0)

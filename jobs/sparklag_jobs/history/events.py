@@ -18,6 +18,7 @@ from pyspark.sql.functions import coalesce, col, concat, expr, lit, when
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_jobs.history.tables import CORRUPT, avro_schema, event_schema
+from sparklag_kafka.login import Login
 from sparklag_schemas import LagEvent, MalformedMessage, RegistrySettings
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES
 from sparklag_schemas.errors import SettingsError
@@ -42,8 +43,10 @@ def kafka_options(access: ClusterAccess) -> dict[str, str]:
         "kafka.client.id": kafka.client_id,
     }
     if kafka.security_protocol.startswith("SASL"):
-        login = _LOGIN_MODULES[kafka.sasl_mechanism]
-        user, password = _quoted(kafka.sasl_username or ""), _quoted(kafka.sasl_password or "")
+        login = _LOGIN_MODULES.get(kafka.sasl_mechanism)
+        if login is None:
+            raise SettingsError(f"the job takes no kafka.sasl_mechanism = {kafka.sasl_mechanism!r}")
+        user, password = _quoted(kafka.sasl_username or ""), _quoted(Login(kafka).password())
         options["kafka.sasl.mechanism"] = kafka.sasl_mechanism
         options["kafka.sasl.jaas.config"] = f"{login} required username={user} password={password};"
     if kafka.security_protocol.endswith("SSL"):

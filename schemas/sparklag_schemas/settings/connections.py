@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import Meta
 from msgspec.structs import force_setattr
@@ -32,17 +32,47 @@ class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return ", ".join(filter(None, (self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile)))
 
 
+_SAFE_URL: Final = r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/])[^@\s]+$"
+
+
 class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to connect to Kafka. The names are aiokafka's and librdkafka's."""
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """Encryption and authentication of the connections."""
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
-    """How the client authenticates with a SASL protocol."""
+    sasl_mechanism: Literal[
+        "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"
+    ] = "PLAIN"
+    """How the client authenticates with a SASL protocol. AWS_MSK_IAM needs `sparklag[msk]`."""
     sasl_username: str | None = None
-    """Required with a SASL protocol."""
+    """Required with PLAIN and SCRAM."""
     sasl_password: str | None = None
-    """Required with a SASL protocol."""
+    """Required with PLAIN and SCRAM, or its file."""
+    sasl_password_file: str | None = None
+    """A file with the password, instead of it; read again at each login."""
+    sasl_oauthbearer_token_endpoint_url: Annotated[str, Meta(pattern=_SAFE_URL)] | None = None
+    """Where OAUTHBEARER gets its tokens, by the grant of client credentials: `https://`, or
+    `http://` on loopback."""
+    sasl_oauthbearer_client_id: str | None = None
+    """Required with a token endpoint."""
+    sasl_oauthbearer_client_secret: str | None = None
+    """Required with a token endpoint, or its file."""
+    sasl_oauthbearer_client_secret_file: str | None = None
+    """A file with the client's secret, instead of it; read again for each token."""
+    sasl_oauthbearer_scope: str | None = None
+    """The scope that is requested. None: the endpoint's default."""
+    sasl_oauthbearer_cafile: str | None = None
+    """Certificates of the authorities trusted for the token endpoint. None: the system's."""
+    sasl_oauthbearer_token_file: str | None = None
+    """A file with the token, instead of an endpoint; read again at each login."""
+    sasl_oauthbearer_extensions: dict[
+        Annotated[str, Meta(pattern=r"^[A-Za-z]+$")],
+        Annotated[str, Meta(pattern=r"^[\x20-\x7e]+$")],
+    ] = {}
+    """Sent with the token (RFC 7628): `logicalCluster`, `identityPoolId`. Not by variables, which
+    have no small letters."""
+    sasl_aws_region: Annotated[str, Meta(pattern=r"^[a-z0-9-]{1,40}$")] | None = None
+    """The cluster's region. Required with AWS_MSK_IAM."""
     ssl_check_hostname: bool = True
     """Verify that the broker's certificate carries its host name."""
     trusted_brokers: list[str] = []
@@ -57,11 +87,18 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
     uncompressed records."""
 
     def __post_init__(self) -> None:
-        missing = [name for name in ("sasl_username", "sasl_password") if not getattr(self, name)]
+        needed = ["sasl_username", "sasl_password"]
+        if self.sasl_mechanism == "AWS_MSK_IAM":
+            needed = ["sasl_aws_region"]
+        elif self.sasl_mechanism == "OAUTHBEARER":
+            parts = ("token_endpoint_url", "client_id", "client_secret")
+            by_file = self.sasl_oauthbearer_token_file is not None
+            needed = [] if by_file else [f"sasl_oauthbearer_{part}" for part in parts]
+        missing = [n for n in needed if not (getattr(self, n) or getattr(self, f"{n}_file", None))]
         if missing and self.security_protocol.startswith("SASL"):
             raise ValueError(
-                f"security_protocol={self.security_protocol} needs {' and '.join(missing)}; a"
-                " password is best in the environment, or in a secret file"
+                f"security_protocol={self.security_protocol} with {self.sasl_mechanism} needs"
+                f" {' and '.join(missing)}; a secret is best in the environment, or in a file"
             )
 
     @property

@@ -47,6 +47,9 @@ _SERVICE_LINK: Final = re.compile(
     r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)=|_PORT=\w+://"
 )
 
+_REREAD: Final = ("__SASL_PASSWORD", "__SASL_OAUTHBEARER_CLIENT_SECRET")
+"""Secret files whose path is the setting: the file is read again at each login."""
+
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _STEP: Final = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 """A step of the path to a setting: a name, or the index of an item."""
@@ -155,8 +158,12 @@ def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
     file, values = folder, {}
     try:
         for file in folder.iterdir():
-            if file.name.upper().startswith(_PREFIX):
-                values[file.name.upper()] = file.read_text(encoding="utf-8").strip()
+            name = file.name.upper()
+            if name.startswith(_PREFIX):
+                values[name] = file.read_text(encoding="utf-8").strip()
+                if name.endswith(_REREAD) and values[name].strip(" ,"):
+                    values[f"{name}_FILE"] = str(file.absolute())
+                    del values[name]
     except (OSError, UnicodeDecodeError) as error:
         # Not the text of the UnicodeDecodeError: it shows the content of the file.
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
@@ -219,6 +226,9 @@ def _empty_in(dotted: str, value: object) -> Iterator[str]:
 
 def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
     for name, value in more.items():
+        other = name.removesuffix("_file") if name.endswith("_file") else f"{name}_file"
+        if other not in more:  # a secret replaces the file of an earlier source, and a file it
+            into.pop(other, None)
         if isinstance(value, Mapping) and isinstance(into.get(name), dict):
             _merge(into[name], value)
         else:

@@ -43,12 +43,12 @@ def shown_setting(name: str, value: Any) -> Any:
     """The value of a setting without secrets. `name` is the last part of the setting's name."""
     if not value:
         return value
-    if name.endswith(("password", "signing_key", "signing_keys")):
+    if name.endswith(("password", "client_secret", "signing_key", "signing_keys")):
         return HIDDEN
     if name == "storage":
         # fsspec's options: most of them are secrets.
         return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
-    if name in ("url", "endpoint", "bootstrap_servers", "service_url") and isinstance(value, str):
+    if name.endswith(("url", "endpoint", "bootstrap_servers")) and isinstance(value, str):
         return shown_url(value)
     if name in ("locations", "follow", "checkpoints") and isinstance(value, list):
         return [redact_location(v) if isinstance(v, str) else HIDDEN for v in value]

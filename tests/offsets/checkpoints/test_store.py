@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import (  # type: ignore[import-untyped]  # it has no types
+from botocore.exceptions import (
     ClientError,
     EndpointConnectionError,
     NoCredentialsError,

@@ -263,10 +263,16 @@ def test_secret_files_complete_the_clusters_of_the_settings_file(tmp_path: Path)
         """
     )
     (tmp_path / "sparklag_clusters__east__kafka__sasl_password").write_text("hush\n")
-    result = load_settings(environ={"SPARKLAG_SECRETS_DIR": str(tmp_path)})
+    environ = {"SPARKLAG_SECRETS_DIR": str(tmp_path)}
+    result = load_settings(environ=environ)
     assert set(result.clusters) == {"east", "eu.west"}
     assert result.clusters["east"].addresses == "10.0.0.1:9092"
-    assert result.clusters["east"].kafka.sasl_password == "hush"
+    east = result.clusters["east"].kafka
+    assert east.sasl_password is None
+    assert Path(str(east.sasl_password_file)).read_text() == "hush\n"
+    later = {"clusters": {"east": {"kafka": {"sasl_password": "later"}}}}
+    east = load_settings(environ=environ, overrides=later).clusters["east"].kafka
+    assert (east.sasl_password, east.sasl_password_file) == ("later", None)
 
 
 def test_clusters_may_be_passed_as_objects() -> None:

@@ -1,0 +1,136 @@
+"""Logins by tokens, and secrets and certificates that change on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import pytest
+
+from sparklag_jobs.broker.child_process import free_port
+from sparklag_kafka.access import connection_problem
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.login import Login
+from sparklag_schemas import KafkaSettings
+from sparklag_schemas.settings import ClusterAccess
+from tests.certificates import Certificates
+from tests.local_kafka import LocalKafka
+from tests.secured_kafka import OAuthKafka
+from tests.token_issuer import SECRET, TokenIssuer
+
+pytestmark = pytest.mark.kafka
+
+CONNECT = "kafka-cluster:Connect"
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[TokenIssuer]:
+    with TokenIssuer() as issuer:
+        yield issuer
+
+
+@pytest.fixture(scope="module")
+def servers(issuer: TokenIssuer) -> Iterator[str]:
+    with OAuthKafka(issuer.url) as kafka:
+        yield kafka.bootstrap_servers
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"client_secret": "wrong"}, r"/token: invalid_client for 'sparklag'$"),
+        ({"token_endpoint_url": "{url}/moved"}, r"/moved: status 302$"),
+        ({"token_endpoint_url": f"http://127.0.0.1:{free_port()}/"}, r"Connection refused$"),
+        ({"token_endpoint_url": "{url}/jwks"}, r"/jwks: .*`access_token`"),
+        ({"client_secret_file": "/missing"}, r"_file: /missing cannot be read: No such file"),
+        ({"token_file": "/missing"}, r"_file: /missing cannot be read: No such file"),
+    ],
+)
+async def test_a_token_that_cannot_be_had_has_its_cause(
+    fields: dict[str, str], cause: str, issuer: TokenIssuer, servers: str
+) -> None:
+    named = {f"sasl_oauthbearer_{n}": text.format(url=issuer.url) for n, text in fields.items()}
+    message = await connection_problem(ClusterAccess(servers, issuer.login(**named)))
+    assert message is not None
+    assert re.search(cause, message), message
+    assert SECRET not in message
+    assert "\n" not in message
+
+
+async def test_a_token_of_a_file_is_read_again_and_the_broker_may_refuse_it(
+    issuer: TokenIssuer, servers: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(issuer.token(aud="another"))
+    access = ClusterAccess(servers, issuer.login(sasl_oauthbearer_token_file=str(file)))
+    async with BrokerPool(access) as pool:
+        assert await pool.refresh() is None
+        assert (await pool.explain_unreachable()).endswith(
+            'the broker refuses the token (OAUTHBEARER): {"status":"invalid_token"}'
+        )
+        file.write_text(f"{issuer.token()}\n")
+        assert await pool.refresh() is not None
+
+
+async def test_a_token_endpoint_is_trusted_by_the_ca_of_the_settings(
+    issuer: TokenIssuer, servers: str, certificates: Certificates
+) -> None:
+    with TokenIssuer(tls=certificates.other_server_context()) as other:
+        for cafile, cause in ((None, "certificate verify failed"), (certificates.ca, "refuses")):
+            login = other.login(sasl_oauthbearer_cafile=cafile and str(cafile))
+            assert cause in str(await connection_problem(ClusterAccess(servers, login)))
+
+
+async def test_certificates_that_change_on_disk_are_used_by_the_next_connection(
+    tls_kafka: LocalKafka, certificates: Certificates, tmp_path: Path
+) -> None:
+    ca, client = tmp_path / "ca.crt", tmp_path / "client.pem"
+    ca.write_bytes(certificates.other_ca.read_bytes())
+    client.write_bytes(certificates.other_client.read_bytes())
+    settings = certificates.kafka_settings(
+        ssl_cafile=str(ca), ssl_certfile=str(client), ssl_keyfile=None
+    )
+    async with BrokerPool(ClusterAccess(tls_kafka.bootstrap_servers, settings)) as pool:
+        assert await pool.refresh() is None
+        assert "certificate is not trusted" in await pool.explain_unreachable()
+        ca.write_bytes(certificates.ca.read_bytes())
+        assert await pool.refresh() is None
+        assert "the broker refuses the certificate" in await pool.explain_unreachable()
+        pair = (certificates.client_key, certificates.client_certificate)
+        client.write_bytes(b"".join(path.read_bytes() for path in pair))
+        assert await pool.refresh() is not None
+        ca.unlink()
+        assert f"({ca}, {client})" in await pool.explain_unreachable()
+
+
+def test_an_aws_token_is_the_request_that_the_credentials_sign(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The signature is calculated anew as AWS documents it (SigV4 of a query)."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    settings = KafkaSettings(
+        security_protocol="SASL_SSL", sasl_mechanism="AWS_MSK_IAM", sasl_aws_region="eu-west-1"
+    )
+    token = asyncio.run(Login(settings).token())
+    url = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
+    query = dict(parse_qsl(url.query))
+    signature, _ = query.pop("X-Amz-Signature"), query.pop("User-Agent")
+    assert (url.hostname, query["Action"]) == ("kafka.eu-west-1.amazonaws.com", CONNECT)
+    scope = f"{query['X-Amz-Date'][:8]}/eu-west-1/kafka-cluster/aws4_request"
+    assert query["X-Amz-Credential"] == f"AKIDEXAMPLE/{scope}"
+    sent = "&".join(f"{quote(n, '')}={quote(query[n], '')}" for n in sorted(query))
+    empty = sha256(b"").hexdigest()
+    canonical = f"GET\n/\n{sent}\nhost:{url.hostname}\n\nhost\n{empty}"
+    digest = sha256(canonical.encode()).hexdigest()
+    text = f"AWS4-HMAC-SHA256\n{query['X-Amz-Date']}\n{scope}\n{digest}"
+    key = f"AWS4{SECRET}".encode()
+    for part in (*scope.split("/"), text):
+        key = hmac.digest(key, part.encode(), "sha256")
+    assert signature == key.hex()
