@@ -52,15 +52,16 @@ def _settings() -> dict[str, Any]:
 def _section(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     section = getattr(settings_module, name)
     texts = field_docs(section)
+    public = [field for field in schema["properties"] if shown_setting(field, "a value") != HIDDEN]
     return {
         "description": " ".join(inspect.cleandoc(section.__doc__ or "").split()),
         "type": "object",
         "additionalProperties": False,
-        "required": schema.get("required", []),
+        "required": [field for field in schema.get("required", []) if field in public],
         "properties": {
             field: ({"description": texts[field]} if field in texts else {}) | _taken(form)
             for field, form in schema["properties"].items()
-            if shown_setting(field, "a value") != HIDDEN
+            if field in public
         },
     }
 

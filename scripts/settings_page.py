@@ -11,17 +11,18 @@ import msgspec
 from msgspec import Struct
 
 from scripts.markdown_tables import code, row
-from sparklag_schemas.settings import ClusterSettings, Section, Settings
+from sparklag_schemas.settings import ClusterSettings, Section, Settings, SigningSettings, TeamKey
 from sparklag_schemas.text.field_docs import field_docs
 
 Schema = Mapping[str, Any]
 
 _PREFIX: Final = "SPARKLAG"
-_PLACEHOLDERS: Final = {"clusters": "NAME", "thresholds": "PATTERN"}
+_PLACEHOLDERS: Final = {"clusters": "NAME", "thresholds": "PATTERN", "signing": "keys.TEAM"}
 """A placeholder of the key of a setting that is a table of sections."""
 _BOUNDS: Final = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
 _FORMS = {"type", "anyOf", "enum", "items", "additionalProperties", "default", "$ref"}
-_FORMS |= {"pattern", "propertyNames"}  # the text below the setting says it
+# The text below the setting says it.
+_FORMS |= {"pattern", "propertyNames", "minLength", "minItems"}
 _INTRODUCTION: Final = """\
 # Settings
 sparklag reads its settings from five places. A later place overrides an earlier one:
@@ -53,6 +54,7 @@ def settings_page() -> list[str]:
         section = _section_type(kind)
         if section is not None:
             key = f"{name}.{_PLACEHOLDERS[name]}" if name in _PLACEHOLDERS else name
+            section = TeamKey if section is SigningSettings else section
             lines += ["", f"## {key}", _description(name, section), "", *_section(key, section)]
     return lines
 

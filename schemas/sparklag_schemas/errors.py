@@ -8,6 +8,7 @@ SparklagError
 │   │   └── FutureTime
 │   ├── OverLimit
 │   ├── WrongSignature
+│   ├── WrongTeam
 │   └── WrongPlace
 ├── SettingsError             a setting has a wrong value or an unknown name
 ├── MissingPackage            an extra of sparklag is not installed
@@ -65,6 +66,12 @@ class WrongSignature(ContractError):
     """The message is not signed with an accepted key."""
 
     kind = "signature"
+
+
+class WrongTeam(ContractError):
+    """The message is signed with the key of a team, and its query is of others."""
+
+    kind = "team"
 
 
 class WrongPlace(ContractError):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ KINDS: Final = (
     "malformed",
     "place",
     "signature",
+    "team",
     "version",
 )
 """`ContractError.kind` of refused messages. A `batch` is refused as a whole."""
@@ -54,6 +56,8 @@ class Refusals:
     logged at most once a minute."""
 
     def __init__(self) -> None:
+        self.known_name: Callable[[str], str | None] = lambda query_id: None
+        """See Refusals in `contract_records`."""
         self.counts: Counter[tuple[str, str]] = Counter()
         """Refused messages by topic and kind."""
         self._logged: dict[tuple[str, str], tuple[float, int]] = {}

@@ -83,6 +83,11 @@ class Assignment:
             return self.intake.owns(query_id)
         return self.intake.may_adopt(query_id) and not self.is_measured_in_driver(query_id)
 
+    def known_name(self, query_id: str) -> str | None:
+        """See Refusals in `contract_records`. None: only a checkpoint was read, in a folder."""
+        known = self.tracked.get(query_id) or self.view.event(query_id)
+        return None if known is None or known.runs is None else known.display_name
+
     def is_measured_in_driver(self, query_id: str) -> bool:
         """Returns whether an embedded service, in the query's driver, measures it."""
         entry = self.view.get(query_id)

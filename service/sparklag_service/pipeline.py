@@ -54,6 +54,7 @@ class Pipeline:
         self.intake = make_intake(self.queue, counters, formats)
         self.tracked = TrackedQueries(settings, self.queue, counters)
         assignment = Assignment(settings, self.intake, self.tracked, self.view, measured_by)
+        counters.refusals.known_name = assignment.known_name
         context = SourceContext(settings, self.queue, assignment.watches, self.tracked)
         self.watchers = Watchers(context, self.supervisor)
         self.group_poll_s = context.group_poll_s

@@ -19,6 +19,7 @@ from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.contract_records import ContractRecords, safe
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_offsets.store import open_store
+from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, ResolvedSettings, Settings
 from sparklag_schemas.avro.formats import MessageFormats
@@ -52,8 +53,12 @@ class StoreRecorder(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
             Observation, settings.offsets_topic, settings, formats, counters.refusals
         )
         self._writer = StoreWriter(
-            open_store(url, create=True), settings, lambda _: self._count(), check_log_ends=True
+            *(open_store(url, create=True), settings, lambda _: self._count()),
+            check_log_ends=True,
+            check_last=self._check_last,
         )
+        self._observed: dict[int, tuple[Observation, ConsumerRecord]] = {}
+        """The observations that are written now, with their records, by `id`."""
         self._write_lock = asyncio.Lock()
         self._pending: NewestQueue[Observation] = NewestQueue(
             settings.queue_size, key=lambda observation: observation.query_id
@@ -140,14 +145,22 @@ class StoreRecorder(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
 
     async def _take(self, records: Iterable[ConsumerRecord]) -> None:
         async for chunk in self._records.chunks(records):
-            observations = []
+            self._observed = {}
             for record in chunk:
                 if record.value is not None:
                     observation = self._records.decoded(record)
                     if observation is not None:
-                        observations.append(safe(observation, record))
-            if observations:
-                await self._write(observations)
+                        observation = safe(observation, record)
+                        self._observed[id(observation)] = observation, record
+            if self._observed:
+                await self._write([observation for observation, _ in self._observed.values()])
+
+    def _check_last(self, observation: Observation, last: BatchRecord) -> None:
+        """Raises WrongTeam where the key of an observation may not report the recorded query."""
+        observed = self._observed.get(id(observation))
+        # The name that a checkpoint gives a query is that of a folder.
+        if observed is not None and last.run_id is not None:
+            self._records.check_key(observed[1], last.query_id, last.query)
 
     async def _commit(
         self, consumer: AIOKafkaConsumer, batches: Mapping[TopicPartition, list[ConsumerRecord]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from aiokafka.structs import ConsumerRecord
 
@@ -11,7 +11,7 @@ from sparklag_schemas import ContractError, LagEvent, Observation, Settings, enc
 from sparklag_schemas.avro.formats import MessageFormats, as_json
 from sparklag_schemas.errors import WrongPlace, WrongSignature
 from sparklag_schemas.messages.bounds import MAX_NAME
-from sparklag_schemas.messages.headers import Signatures
+from sparklag_schemas.messages.headers import Signatures, Team
 from sparklag_schemas.messages.validation import MessageLimits, check_origin, in_time, redacted
 from sparklag_schemas.runtime.queue import by_size
 from sparklag_schemas.timestamps import epoch_ms
@@ -30,6 +30,9 @@ class Refusals(Protocol):
 
     def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
         """`kind`: see ContractError. `what`: which message, and why."""
+
+    def known_name(self, query_id: str) -> str | None:
+        """The name that drivers report for a query id; without a name, the id. None: not known."""
 
 
 class ContractRecords(Generic[Message]):
@@ -50,6 +53,10 @@ class ContractRecords(Generic[Message]):
         self._signatures = Signatures(settings)
         self._topic = topic
         self._refusals = refusals
+        keeps_names = settings.signing.keys and topic == settings.lag_topic
+        self._names: dict[str, str] | None = {} if keeps_names else None
+        """Where `refusals` knows no name: the name in the last lag event, by query id."""
+        self._most_names = settings.limits.queries
 
     async def chunks(
         self, records: Iterable[ConsumerRecord]
@@ -80,17 +87,31 @@ class ContractRecords(Generic[Message]):
             return False
         return True
 
-    def _check_signature(self, record: ConsumerRecord) -> None:
-        self._signatures.check(self._topic, record.key, record.value, record.headers)
+    def _check_signature(self, record: ConsumerRecord) -> Team | None:
+        return self._signatures.check(self._topic, record.key, record.value, record.headers)
+
+    def _known_name(self, query_id: str) -> str | None:
+        return self._refusals.known_name(query_id) or (self._names or {}).get(query_id)
+
+    def _check_team(self, team: Team | None, message: Any) -> None:
+        query_id, name = message.query_id, message.query
+        if team is not None:
+            team.check(query_id, name, self._known_name(query_id))
+        # The name that a checkpoint gives a query is that of a folder.
+        if self._names is not None and message.run_id is not None:
+            if len(self._names) > self._most_names:
+                self._names.clear()
+            self._names[query_id] = name or query_id
 
     def decoded(self, record: ConsumerRecord) -> Message | None:
         """The message in `record`; None where it is refused."""
         try:
-            self._check_signature(record)
+            team = self._check_signature(record)
             message = self._reader.decode(record.value)
             self._limits.check(message, _written_at_ms(record))
             if isinstance(message, Observation):
                 check_origin(message)
+            self._check_team(team, message)
         except ContractError as error:
             self.refuse(record, error)
             return None
@@ -98,12 +119,21 @@ class ContractRecords(Generic[Message]):
 
     def is_genuine(self, record: ConsumerRecord) -> bool:
         """Return whether the signature of a tombstone, which forgets a query, is accepted."""
+        query_id = _query_of(record) or ""
         try:
-            self._check_signature(record)
+            self.check_key(record, query_id, self._known_name(query_id))
         except ContractError as error:
             self.refuse(record, error)
             return False
+        if self._names is not None:
+            self._names.pop(query_id, None)
         return True
+
+    def check_key(self, record: ConsumerRecord, query_id: str, name: str | None) -> None:
+        """Raises WrongTeam where the key that signed `record` may not report this query, and
+        WrongSignature."""
+        if (team := self._check_signature(record)) is not None:
+            team.check(query_id, name)
 
     def query_id(self, record: ConsumerRecord) -> str | None:
         """The query id in the key of `record`; None where it is refused."""

@@ -87,9 +87,10 @@ class AcknowledgedProducer:
         value: bytes | None,
         headers: Headers,
         partitioner: Partitioner | None = None,
+        query: str | None = None,
     ) -> None:
         """Return once the message is acknowledged by all replicas in sync. The default partitioner
-        is that of Java's clients (murmur2 of the key).
+        is that of Java's clients (murmur2 of the key). `query`: see `Signatures.headers`.
 
         Raises MessageTooLarge, or another of KAFKA_FAILURES; KafkaUnavailable after the deadline.
         """
@@ -99,7 +100,7 @@ class AcknowledgedProducer:
                 f"{size} bytes are more than the {_MAX_MESSAGE_BYTES} of a message"
             )
         choose = partitioner or partial(partition_of_key, key)
-        signed = [*headers, *self._signatures.headers(topic, key, value)]
+        signed = [*headers, *self._signatures.headers(topic, key, value, query)]
         while True:
             outbox = self._outbox or await self._start(topic)
             try:

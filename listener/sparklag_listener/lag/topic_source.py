@@ -132,3 +132,6 @@ class _LoggedOnce:
         if kind not in self._kinds:
             self._kinds.add(kind)
             _log.warning("sparklag: skipped a %s", printable(what))
+
+    def known_name(self, query_id: str) -> None:
+        """None: see ContractRecords."""

@@ -14,6 +14,7 @@ from sparklag_offsets.store.batch_record import BatchRecord, OffsetStore, Retent
 from sparklag_offsets.store.batch_sequence import BatchSequence, next_records
 from sparklag_offsets.topic_ids import TopicIds
 from sparklag_schemas import Observation, Settings
+from sparklag_schemas.errors import WrongTeam
 from sparklag_schemas.runtime.logs import log_fields
 from sparklag_schemas.timestamps import epoch_ms
 
@@ -47,9 +48,11 @@ class StoreWriter:
         on_failure: Callable[[str], None] = lambda reason: None,
         *,
         check_log_ends: bool = False,
+        check_last: Callable[[Observation, BatchRecord], None] = lambda *_: None,
     ) -> None:
         """`on_failure` is called with the reason, each time. `check_log_ends`: refuse a
-        position beyond the end of its log."""
+        position beyond the end of its log. `check_last` raises WrongTeam for an observation that
+        may not follow the last record of its query id."""
         self.counts = WriterCounts()
         self.failing: str | None = None
         """Why the store cannot be written to now. None: it can."""
@@ -61,6 +64,7 @@ class StoreWriter:
         self._reported_runs: set[str] = set()
         self._topic_ids = TopicIds(settings, log_ends=check_log_ends)
         self._on_failure = on_failure
+        self._check_last = check_last
         self._is_prepared = False
 
     async def write(self, observations: Sequence[Observation]) -> None:
@@ -69,11 +73,11 @@ class StoreWriter:
         await self._topic_ids.refresh(observations)
         try:
             await self._write(observations)
-        except RecordRefused:
+        except (RecordRefused, WrongTeam):
             for observation in observations:
                 try:
                     await self._write([observation])
-                except RecordRefused as error:
+                except (RecordRefused, WrongTeam) as error:
                     self._drop(observation, error)
 
     async def _write(self, observations: Sequence[Observation]) -> None:
@@ -104,6 +108,8 @@ class StoreWriter:
         for observation in observations:
             sequence = sequences[observation.query_id]
             self._topic_ids.check(observation)
+            if sequence.newest is not None:
+                self._check_last(observation, sequence.newest)
             added = next_records(observation, sequence, self._topic_ids.get)
             if added.past_run_id is not None:
                 self._report_two_drivers(observation, added.past_run_id, sequence)
@@ -168,7 +174,7 @@ class StoreWriter:
         """Disconnect."""
         await self._store.aclose()
 
-    def _drop(self, observation: Observation, error: RecordRefused) -> None:
+    def _drop(self, observation: Observation, error: RecordRefused | WrongTeam) -> None:
         self.counts.refused += 1
         self._on_failure(str(error))
         _log.error(

@@ -8,7 +8,9 @@ from sparklag_schemas.settings.connections import (
     KafkaSettings as KafkaSettings,
     MirrorSettings as MirrorSettings,
     RegistrySettings as RegistrySettings,
+    SigningSettings as SigningSettings,
     StoreSettings as StoreSettings,
+    TeamKey as TeamKey,
 )
 from sparklag_schemas.settings.http_access import (
     SCOPES as SCOPES,

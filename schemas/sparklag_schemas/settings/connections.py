@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 
 from sparklag_schemas.errors import SettingsError
 from sparklag_schemas.settings.addresses import joined, parse_addresses
-from sparklag_schemas.settings.section import Seconds, Section, check_patterns
+from sparklag_schemas.settings.section import Seconds, Section, SigningKey, check_patterns
 from sparklag_schemas.text.locations import shown_url
 
 
@@ -105,6 +105,24 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
     def has_secret(self) -> bool:
         """True: connecting sends credentials."""
         return self.security_protocol.startswith("SASL") or self.ssl_certfile is not None
+
+
+class TeamKey(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `signing_key` of a team's drivers, as the service has it."""
+
+    key: SigningKey
+    """Reports only the team's queries. No other team has it."""
+    accepted: list[SigningKey] = []
+    """Further accepted keys of the team, while `key` is rotated."""
+    queries: Annotated[list[str], Meta(min_length=1)]
+    """Regular expressions of the whole names of its queries; without a name, of the id."""
+
+
+class SigningSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Signing by teams."""
+
+    keys: dict[str, TeamKey] = {}
+    """Keys by team. They need `signing_key`, which is then the service's alone."""
 
 
 class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from sparklag_schemas.errors import SettingsError
+from sparklag_schemas.settings.connections import SigningSettings
 from sparklag_schemas.settings.section import shown_setting
 from sparklag_schemas.settings.settings import Settings
 from sparklag_schemas.text.printable import printable
@@ -236,14 +237,20 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _converted(merged: dict[str, Any]) -> Settings:
-    for name, kind in get_type_hints(Settings, include_extras=True).items():
-        if get_origin(kind) is dict and isinstance(merged.get(name), Mapping):
-            # One by one: msgspec does not name the key of an invalid value in a mapping.
-            merged[name] = {
-                key: _section(values, get_args(kind)[1], f"{name}.{key}.")
-                for key, values in merged[name].items()
-            }
+    _convert_mappings(merged, Settings, "")
+    _convert_mappings(merged.get("signing"), SigningSettings, "signing.")
     return _section(merged, Settings, "")
+
+
+def _convert_mappings(section: Any, into: type[Struct], path: str) -> None:
+    """One by one: msgspec does not name the key of an invalid value in a mapping."""
+    for name, kind in get_type_hints(into, include_extras=True).items():
+        inside = section.get(name) if isinstance(section, dict) else None
+        if get_origin(kind) is dict and isinstance(inside, Mapping):
+            section[name] = {
+                key: _section(values, get_args(kind)[1], f"{path}{name}.{key}.")
+                for key, values in inside.items()
+            }
 
 
 def _split_list(name: str, text: str) -> list[Any]:

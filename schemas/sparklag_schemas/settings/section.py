@@ -12,6 +12,8 @@ from sparklag_schemas.text.locations import redact_location, shown_url
 from sparklag_schemas.text.redaction import HIDDEN
 
 Seconds = Annotated[float, Meta(gt=0)]
+SigningKey = Annotated[str, Meta(min_length=16)]
+"""A shorter one can be guessed from one message."""
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
@@ -43,7 +45,8 @@ def shown_setting(name: str, value: Any) -> Any:
     """The value of a setting without secrets. `name` is the last part of the setting's name."""
     if not value:
         return value
-    if name.endswith(("password", "client_secret", "signing_key", "signing_keys")):
+    secrets = ("password", "client_secret", "signing_key", "signing_keys")
+    if name.endswith(secrets) or name in ("key", "accepted"):
         return HIDDEN
     if name == "storage":
         # fsspec's options: most of them are secrets.

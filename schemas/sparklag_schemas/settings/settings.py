@@ -18,6 +18,7 @@ from sparklag_schemas.settings.connections import (
     KafkaSettings,
     MirrorSettings,
     RegistrySettings,
+    SigningSettings,
     StoreSettings,
     normalize_addresses,
 )
@@ -36,6 +37,7 @@ from sparklag_schemas.settings.section import (
     Port,
     Seconds,
     Section,
+    SigningKey,
     check_patterns,
 )
 from sparklag_schemas.text.locations import shown_url
@@ -60,8 +62,6 @@ def _first_match(by_pattern: Mapping[str, _Value], names: Iterable[str | None]) 
     return None
 
 
-_KEY_BYTES: Final = 16
-"""The shortest key: a shorter one can be guessed from one message."""
 _SERVICE_URL: Final = re.compile(
     r"https?://(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::(\d{1,5}))?(?:/[!\"$->A-~]*)?", re.ASCII
 )
@@ -105,11 +105,12 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     publish_locations: bool = True
     """Publish the locations of checkpoints, without user and query of a URL."""
 
-    signing_key: str | None = None
+    signing_key: SigningKey | None = None
     """Shared by drivers and service: every message is signed with it, and others are refused. At
-    least 16 bytes. None: every message is accepted from anyone who may write to the topics."""
-    accepted_signing_keys: list[str] = []
+    least 16 characters. None: every message is accepted from anyone who may write to the topics."""
+    accepted_signing_keys: list[SigningKey] = []
     """Further accepted keys, while `signing_key` is rotated."""
+    signing: SigningSettings = SigningSettings()
     limits: LimitSettings = LimitSettings()
 
     create_topics: bool = True
@@ -202,15 +203,15 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"clusters.{self.cluster} has the alias of the cluster that carries sparklag's"
                 f" topics (cluster = {self.cluster!r}): one of them needs another"
             )
-        if self.accepted_signing_keys and self.signing_key is None:
-            raise ValueError(
-                "accepted_signing_keys needs signing_key, with which own messages are signed"
-            )
-        for key in (self.signing_key, *self.accepted_signing_keys):
-            if key is not None and len(key.encode(errors="surrogatepass")) < _KEY_BYTES:
-                raise ValueError(
-                    f"signing_key and accepted_signing_keys take keys of {_KEY_BYTES} bytes or more"
-                )
+        if self.signing_key is None and (self.accepted_signing_keys or self.signing.keys):
+            needing = "accepted_signing_keys" if self.accepted_signing_keys else "signing.keys"
+            raise ValueError(f"{needing} needs signing_key, with which own messages are signed")
+        taken = {self.signing_key, *self.accepted_signing_keys}
+        for name, team in self.signing.keys.items():
+            check_patterns(team.queries, f"queries (signing.keys.{name:.99})")
+            if not taken.isdisjoint(keys := {team.key, *team.accepted}):
+                raise ValueError(f"signing.keys.{name:.99} has a key of others: each has its own")
+            taken |= keys
         if "" in self.clusters:
             raise ValueError("clusters: an alias is empty")
         normalize_addresses(self, self.kafka)

@@ -126,6 +126,7 @@ class Totals(Struct, frozen=True, kw_only=True, gc=False):
     measured_at: EpochMs
     status: OpenStatus
     cause: OpenCause
+    query: Name | None = None
     run_id: Name | None = None
     batch: BatchTotals | None = None
     total_lag: Count | None = None

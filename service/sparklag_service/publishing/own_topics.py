@@ -164,6 +164,7 @@ class TopicWriter:
                 value=value,
                 headers=headers,
                 partitioner=partitioner,
+                query=None if message is None else message.query or message.query_id,
             )
         except MessageTooLarge as error:
             if key not in self._too_large:

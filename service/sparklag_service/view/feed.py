@@ -126,6 +126,8 @@ class _Version(Struct, frozen=True, kw_only=True, gc=False):
     query_id: Name
     observed_at: EpochMs
     measured_at: EpochMs
+    query: Name | None = None
+    run_id: Name | None = None
 
 
 class NewestRecords:

@@ -7,6 +7,7 @@ import pytest
 from sparklag_schemas import Settings
 from sparklag_schemas.errors import WrongSignature
 from sparklag_schemas.messages.headers import HEADER, Signatures
+from sparklag_schemas.settings import SigningSettings, TeamKey
 
 _OURS = Signatures(Settings(signing_key="right" * 4))
 
@@ -47,6 +48,23 @@ def test_another_key_and_no_signature_are_refused() -> None:
     for headers in (theirs, [], [(HEADER, None)], [(HEADER, b"")]):
         with pytest.raises(WrongSignature):
             _OURS.check("topic", b"key", b"value", headers)
+
+
+def test_the_key_of_a_team_signs_and_is_replaced_beside_that_of_the_service() -> None:
+    team = TeamKey(key="new" * 6, accepted=["old" * 6], queries=["a-.*"])
+    keys = SigningSettings(keys={"a": team})
+    service = Signatures(Settings(signing_key="right" * 4, signing=keys))
+    new, old = (Signatures(Settings(signing_key=key * 6)) for key in ("new", "old"))
+    # The second record with one key is judged by the key of the first.
+    for driver in (new, old, old, new):
+        judged = service.check("t", b"k", b"v", driver.headers("t", b"k", b"v"))
+        assert judged is not None
+        assert judged.name == "a"
+    for query, readers in (("a-1", [service, _OURS, new]), ("b-1", [service, _OURS])):
+        headers = service.headers("t", b"k", b"v", query)
+        assert {reader.check("t", b"k", b"v", headers) for reader in readers} == {None}
+    with pytest.raises(WrongSignature):
+        new.check("t", b"k", b"v", service.headers("t", b"k", b"v", "b-1"))
 
 
 def test_a_key_can_be_changed_without_a_gap() -> None:

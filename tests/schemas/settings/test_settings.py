@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from sparklag_schemas import Settings, SettingsError, Thresholds, load_settings
-from sparklag_schemas.settings import ClusterSettings, RegistrySettings, Section
+from sparklag_schemas.settings import ClusterSettings, RegistrySettings, Section, TeamKey
 
 
 @pytest.fixture(autouse=True)
@@ -418,17 +418,39 @@ def test_an_empty_setting_is_refused(steps: tuple[str, ...], empty: str, tmp_pat
 
 
 KEY = "k" * 16
+TEAM: dict[str, Any] = {"key": "a" * 16, "queries": ["a-.*"]}
+
+
+def teams(**keys: dict[str, Any]) -> dict[str, Any]:
+    return {"overrides": {"signing_key": KEY, "signing": {"keys": keys}}}
 
 
 @pytest.mark.parametrize(
     ("sources", "line"),
     [
-        ({"environ": {"SPARKLAG_SIGNING_KEY": "hunter2"}}, "keys of 16 bytes or more"),
+        ({"environ": {"SPARKLAG_SIGNING_KEY": "hunter2"}}, "length >= 16"),
         (
             {"overrides": {"signing_key": KEY, "accepted_signing_keys": [KEY, "hunter2"]}},
-            "keys of 16 bytes or more",
+            "length >= 16",
         ),
         ({"environ": {"SPARKLAG_ACCEPTED_SIGNING_KEYS": KEY}}, "needs signing_key"),
+        ({"overrides": {"signing": {"keys": {"a": TEAM}}}}, "signing.keys needs signing_key"),
+        (
+            teams(a=TEAM | {"key": "hunter2"}),
+            "a.key = '***': Expected `str` of length >= 16",
+        ),
+        (teams(a=TEAM | {"accepted": ["hunter2"]}), "a.accepted = '***': Expected"),
+        (teams(a={"key": "a" * 16}), "signing.keys.a: Object missing required field `queries`"),
+        (
+            teams(a=TEAM | {"queries": []}),
+            "a.queries: Expected `array` of length >= 1",
+        ),
+        (
+            teams(a=TEAM | {"queries": ["("]}),
+            "is not a regular expression of queries (signing.keys.a)",
+        ),
+        (teams(a=TEAM, b=TEAM), "signing.keys.b has a key of others"),
+        (teams(a=TEAM | {"accepted": [KEY]}), "signing.keys.a has a key of others"),
         (
             {"environ": {"SPARKLAG_HTTP_HOSTS": '["a.example.org", ""]'}},
             "http_hosts has an item that is empty",
@@ -447,6 +469,17 @@ KEY = "k" * 16
 )
 def test_incomplete_security_settings_are_refused(sources: dict[str, Any], line: str) -> None:
     assert line in refusal(**sources)
+
+
+def test_the_key_of_a_team_comes_from_a_file_that_is_named_like_the_team(tmp_path: Path) -> None:
+    (tmp_path / "sparklag.toml").write_text('signing.keys.team-a.queries = ["team-a-.*"]')
+    (tmp_path / "SPARKLAG_SIGNING_KEY").write_text(KEY)
+    (tmp_path / "SPARKLAG_SIGNING__KEYS__TEAM-A__KEY").write_text("a" * 16)
+    (tmp_path / "SPARKLAG_SIGNING__KEYS__TEAM-A__ACCEPTED").write_text("b" * 16)
+    environ = {"SPARKLAG_SECRETS_DIR": str(tmp_path)}
+    settings = load_settings(environ=environ, config=tmp_path / "sparklag.toml")
+    team = TeamKey(key="a" * 16, accepted=["b" * 16], queries=["team-a-.*"])
+    assert settings.signing.keys == {"team-a": team}
 
 
 def test_a_secret_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -489,6 +522,9 @@ def test_no_secret_of_any_setting_is_shown() -> None:
             "otlp": {"endpoint": "https://me:hunter2@collector/v1/metrics?key=hunter2"},
             "signing_key": "hunter2" * 5,
             "accepted_signing_keys": ["hunter2" * 5],
+            "signing": {
+                "keys": {"a": {"key": "hunter2" * 6, "accepted": ["hunter2" * 7], "queries": ["a"]}}
+            },
         },
     )
     shown = repr(result)
