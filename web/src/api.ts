@@ -28,15 +28,37 @@ export function segment(name: string): string {
   return encodeURIComponent(name.toWellFormed());
 }
 
-/** The JSON document at a path. Throws Problem; TypeError where the service does not answer. */
-export async function getJson<T>(path: string, params: Params = {}, signal?: AbortSignal): Promise<T> {
-  const response = await fetch(address(path, params), { signal: signal ?? null, headers: { accept: "application/json" } });
+/** A page that was loaded anew reloads for the login form only after a response: else it would do so without end. */
+let mayReload = (performance.getEntriesByType("navigation")[0] as PerformanceNavigationTiming | undefined)?.type !== "reload";
+
+/** The response at a path. Without a valid token the login form comes in place of the page. Throws Problem; TypeError
+ * where the service does not answer. */
+export async function get(path: string, params: Params, init: RequestInit): Promise<Response> {
+  const response = await fetch(address(path, params), init);
+  if (response.status === 401 && mayReload) location.reload();
+  mayReload = response.ok || (mayReload && response.status !== 401);
   if (!response.ok) throw await problemOf(response);
+  return response;
+}
+
+/** The JSON document at a path. Throws as `get` does. */
+export async function getJson<T>(path: string, params: Params = {}, signal?: AbortSignal): Promise<T> {
+  const response = await get(path, params, { signal: signal ?? null, headers: { accept: "application/json" } });
   return (await response.json()) as T;
 }
 
-/** What a response that is not OK says. */
-export async function problemOf(response: Response): Promise<Problem> {
+/** Who has logged in on this page: the name of the token. Null: nobody, or it came by a proxy. */
+export function principalName(): string | null {
+  return document.querySelector<HTMLMetaElement>('meta[name="sparklag-principal"]')?.content ?? null;
+}
+
+/** Clear the cookie, and show the login form. */
+export async function signOut(): Promise<void> {
+  await fetch(address("logout"), { method: "POST" }).catch(() => undefined);
+  location.reload();
+}
+
+async function problemOf(response: Response): Promise<Problem> {
   try {
     const { detail, title, query_ids } = await response.json();
     return new Problem(response.status, detail ?? title ?? response.statusText, query_ids ?? []);

@@ -1,7 +1,7 @@
 /** The live stream of lag events: Server-Sent Events by fetch, which can resume by any id. */
 
 import { createParser } from "eventsource-parser";
-import { address, Problem, problemOf, type Params } from "./api.ts";
+import { get, Problem, type Params } from "./api.ts";
 
 /** What a page is told of its stream. */
 export type StreamState =
@@ -85,8 +85,8 @@ async function readOnce(
   try {
     const headers: Record<string, string> = { accept: "text/event-stream" };
     if (cursor.lastId !== null) headers["last-event-id"] = cursor.lastId;
-    const response = await fetch(address(path, params), { headers, cache: "no-store", signal: ended.signal });
-    if (!response.ok || response.body === null) throw await problemOf(response);
+    const response = await get(path, params, { headers, cache: "no-store", signal: ended.signal });
+    if (response.body === null) return;
 
     // A new reader gets an id that stands for nothing, then every query; the last one has an id.
     let opening: string[] | null = cursor.lastId === null ? [] : null;

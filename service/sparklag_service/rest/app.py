@@ -14,8 +14,9 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from sparklag_service import VERSION
 from sparklag_service.access.token_file import TokenFile
 from sparklag_service.rest import problems
-from sparklag_service.rest.authentication import Authentication, refuse
+from sparklag_service.rest.authentication import Authentication
 from sparklag_service.rest.lag import add_forget, add_lag, add_live
+from sparklag_service.rest.login import add_login, refuse_or_ask
 from sparklag_service.rest.offsets import add_offsets
 from sparklag_service.rest.openapi import document
 from sparklag_service.rest.request_rules import RequestRules
@@ -41,7 +42,7 @@ def create_app(backend: Backend) -> FastAPI:
     app.add_middleware(
         AuthenticationMiddleware,
         backend=Authentication(settings, authenticators),
-        on_error=refuse,
+        on_error=refuse_or_ask,
     )
     app.add_middleware(
         RequestRules,
@@ -59,5 +60,7 @@ def create_app(backend: Backend) -> FastAPI:
     add_health(app, backend)
     add_metrics(app, backend)
     add_page(app)
+    if settings.needs_token:
+        add_login(app)
     app.openapi = lambda: document(app, needs_token=settings.needs_token)  # type: ignore[method-assign]  # FastAPI's own way
     return app

@@ -7,7 +7,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 
 from starlette.authentication import AuthCredentials, AuthenticationBackend, AuthenticationError
 from starlette.requests import HTTPConnection
@@ -98,7 +97,7 @@ class Authentication(AuthenticationBackend):
             return _admitted(ANYONE)
         scope, credential = (
             needed_scope(conn.scope["method"], conn.scope["path"]),
-            _credential(conn),
+            credential_of(conn),
         )
         principal = await self._holder(credential) if credential else None
         if scope is None:
@@ -116,7 +115,7 @@ class Authentication(AuthenticationBackend):
         if scope not in principal.scopes:
             problem = Problem("scope-missing", f"this needs a token with scope {scope}")
             raise Refused(problem, f"no scope {scope}", principal)
-        if "authorization" not in conn.headers and conn.scope["method"] != "GET":
+        if is_by_cookie(conn) and conn.scope["method"] != "GET":
             _require_same_origin(conn, principal)
         return _admitted(principal)
 
@@ -151,10 +150,18 @@ def _admitted(principal: Principal) -> tuple[AuthCredentials, Principal]:
     return AuthCredentials(sorted(principal.scopes)), principal
 
 
-def _credential(conn: HTTPConnection) -> str:
+def is_by_cookie(conn: HTTPConnection) -> bool:
+    """True: the cookie is the credential of a request, if it has any."""
+    return not conn.headers.get("authorization")
+
+
+def credential_of(conn: HTTPConnection) -> str:
+    """The token of a request; may be empty, and is not verified."""
     kind, _, credential = conn.headers.get("authorization", "").partition(" ")
-    if not kind:
-        credential = conn.cookies.get(COOKIE, "")
+    if is_by_cookie(conn):
+        # The first of several is of the longest path: another service may be above this one.
+        pairs = (pair.strip().partition("=") for pair in conn.headers.get("cookie", "").split(";"))
+        credential = next((value for name, _, value in pairs if name == COOKIE), "")
     elif kind.lower() != "bearer":
         return ""
     credential = credential.strip()
@@ -163,9 +170,10 @@ def _credential(conn: HTTPConnection) -> str:
 
 def _require_same_origin(conn: HTTPConnection, principal: Principal) -> None:
     """A browser sends the cookie with requests of foreign pages too. Raises Refused."""
-    origin = urlsplit(conn.headers.get("origin", "")).netloc
-    site = conn.headers.get("sec-fetch-site", "same-origin")
-    if site != "same-origin" or origin != conn.headers.get("host"):
+    # A proxy may change Host. Browsers send Sec-Fetch-Site over TLS and to this machine.
+    site = conn.headers.get("sec-fetch-site")
+    origin = conn.headers.get("origin", "").partition("://")[2]
+    if site != "same-origin" if site else not origin or origin != conn.headers.get("host"):
         problem = Problem("foreign-origin", "a page of another origin sent this request")
         raise Refused(problem, "sent by a page of another origin", principal)
 

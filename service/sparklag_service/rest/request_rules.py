@@ -176,17 +176,17 @@ class RequestRules:
         problem = self._problem(scope)
         app = self._app if problem is None else problem_response(problem)
         policy = _DOCS_POLICY if scope["path"].startswith("/docs") else _POLICY
-        added = [*_HEADERS, (b"content-security-policy", policy.encode())]
+        # A proxy's cache would give one principal's response to another.
+        defaults = [(b"content-security-policy", policy.encode()), (b"cache-control", b"no-store")]
         is_head, is_over = scope["method"] == "HEAD", False
 
         async def send_by_rules(message: Message) -> None:
             nonlocal is_over
             if message["type"] == "http.response.start":
-                headers = message.get("headers", ())
-                if not any(name == b"cache-control" for name, _ in headers):
-                    # A proxy's cache would give one principal's response to another.
-                    headers = [*headers, (b"cache-control", b"no-store")]
-                await send({**message, "headers": [*headers, *added]})
+                headers = [*message.get("headers", ()), *_HEADERS]
+                names = {name for name, _ in headers}
+                headers += [header for header in defaults if header[0] not in names]
+                await send({**message, "headers": headers})
                 if is_head:
                     # Ends an endless stream too: the server then reports a disconnect.
                     is_over = True

@@ -7,6 +7,7 @@ import mimetypes
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from importlib.resources import files
 from typing import Annotated, Any, Final, Protocol
 
@@ -18,7 +19,7 @@ from sparklag_service import VERSION
 from sparklag_service.history.history import History
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.metrics.exposition import Exposition
-from sparklag_service.rest.authentication import principal_of
+from sparklag_service.rest.authentication import is_by_cookie, principal_of
 from sparklag_service.rest.problems import Problem
 from sparklag_service.rest.request_rules import is_local
 from sparklag_service.view.service_state import ServiceState
@@ -144,32 +145,35 @@ class _File:
         return Response(self.compressed, media_type=self.media_type, headers=headers)
 
 
+def with_base(html: str, path: str) -> str:
+    """The page at that path. Its addresses are relative to the path of `/`: the service may be
+    behind a proxy with an unknown path."""
+    base = "../" * (path.count("/") - 1) or "./"
+    return html.replace(_BASE, f'<base href="{base}">')
+
+
 def add_page(app: FastAPI) -> None:
     """Add `/`, `/q/{query}` and `/t/{topic}`: the page, built from `web/` into `static/`.
 
-    The page is one application that requests the other routes. Its addresses are relative: the
-    service may be behind a proxy with an unknown path.
+    The page is one application that requests the other routes.
     """
     built = dict(_built_files())
 
-    def page(base: str) -> Response:
+    @app.get("/", include_in_schema=False)
+    @app.get("/q/{query:name}", include_in_schema=False)
+    @app.get("/t/{query:name}", include_in_schema=False)
+    async def page(request: Request) -> Response:
         if "index.html" not in built:
             raise Problem(
                 "page-not-built",
                 "this installation has no page: `pip install` of a wheel has; of a checkout it"
                 " builds it",
             )
-        html = built["index.html"].body.decode().replace(_BASE, f'<base href="{base}">')
-        return HTMLResponse(html, headers={"cache-control": _SHORT})
-
-    @app.get("/", include_in_schema=False)
-    async def fleet() -> Response:
-        return page("./")
-
-    @app.get("/q/{query:name}", include_in_schema=False)
-    @app.get("/t/{query:name}", include_in_schema=False)
-    async def one(query: str) -> Response:
-        return page("../")
+        html, name = built["index.html"].body.decode(), principal_of(request).name
+        if is_by_cookie(request) and not principal_of(request).is_anonymous:
+            meta = f'<meta name="sparklag-principal" content="{escape(name)}">'
+            html = html.replace(_BASE, _BASE + meta)
+        return HTMLResponse(with_base(html, request.scope["path"]))
 
     @app.get("/assets/{name}", include_in_schema=False)
     async def asset(name: str, accept_encoding: AcceptEncoding = "") -> Response:

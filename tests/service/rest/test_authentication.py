@@ -6,18 +6,24 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator
+from html import unescape
 from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from starlette.middleware.authentication import AuthenticationMiddleware
 
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.settings import SCOPES, HttpTokenSettings
-from sparklag_service.access.token_file import create_token, revoke_token
+from sparklag_service.access.principals import Principal
+from sparklag_service.access.token_file import create_token, digest, revoke_token
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
+from sparklag_service.rest.authentication import COOKIE, Authentication
+from sparklag_service.rest.system import add_page
 from sparklag_service.view.view import Entry
 from tests.messages import lag_event
 from tests.service.pipelines import complete_pipeline_of
@@ -230,3 +236,88 @@ def test_a_stored_token_has_its_hash_alone(tmp_path: Path) -> None:
     assert stored.pop("created_at") > 0
     limits = {"queries": ["x.*"], "clusters": ["east"], "expires_at": 2}
     assert stored == {"name": "a", "scopes": ["lag"], **limits}
+
+
+async def test_who_navigates_without_a_valid_token_gets_the_login_form(
+    http: httpx.AsyncClient,
+) -> None:
+    navigation = {"accept": "text/html,*/*;q=0.8"}
+    bases = {"/": "./", "/q/a%2Fb": "../", "/docs": "./", "/lag/x/history": "../../"}
+    for path, base in bases.items():
+        answer = await http.get(path, headers=navigation)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert f'<base href="{base}">' in answer.text
+        assert "form-action 'none'" in answer.headers["content-security-policy"]
+        answer = await http.post(path, headers=navigation)
+        assert answer.json()["title"] == "No valid token"
+
+
+async def test_a_login_keeps_the_token_in_a_cookie_that_scripts_cannot_read(
+    pipeline: Pipeline, tokens: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "tokens.json"
+    tokens["long"] = "x" * 4083
+    path.write_text(path.read_text().replace(digest(tokens["all"]), digest(tokens["long"])))
+    async with rest_client(pipeline) as http:
+        refused = {"wrong": 401, "expired": 401, "metrics": 403, "long": 422}
+        for token, status in refused.items():
+            answer = await http.post("/login", headers=bearer(tokens[token]))
+            assert (answer.status_code, "set-cookie" in answer.headers) == (status, False)
+        for origin, secure in (("http://sparklag", ""), ("https://lag.example", "; Secure")):
+            headers = bearer(tokens["lag"]) | {"origin": origin}
+            cookie = (await http.post("/login", headers=headers)).headers["set-cookie"]
+            assert cookie == f"{COOKIE}={tokens['lag']}; HttpOnly; SameSite=lax{secure}"
+
+
+async def test_the_first_cookie_of_the_name_counts(
+    http: httpx.AsyncClient, tokens: dict[str, str]
+) -> None:
+    ours = f"{COOKIE}={tokens['lag']}"
+    accepted = (ours, f"a=b; {ours}; {ours}x", f";;=;{ours}")
+    refused = (f"{ours}x; {ours}", f"x{ours}", ours + "x" * 8192, ours + "\xe9", COOKIE)
+    for cookie in (*accepted, *refused):
+        answer = await http.get("/lag", headers={b"cookie": cookie.encode("latin-1")})
+        assert answer.status_code == (200 if cookie in accepted else 401), cookie[:100]
+
+
+@pytest.mark.parametrize(
+    ("site", "origin", "is_allowed"),
+    [
+        ("same-origin", "https://behind.a.proxy", True),
+        ("same-site", "http://sparklag", False),
+        ("none", "http://sparklag", False),
+        ("", "http://sparklag", True),
+        ("", "http://sparklag:81", False),
+        ("", "http://[", False),
+        ("", "null", False),
+        ("", "", False),
+    ],
+)
+async def test_the_cookie_changes_nothing_for_a_page_of_another_origin(
+    http: httpx.AsyncClient, tokens: dict[str, str], site: str, origin: str, is_allowed: bool
+) -> None:
+    headers = {"cookie": f"{COOKIE}={tokens['all']}", "authorization": ""}
+    headers |= {"origin": origin} if origin else {}
+    headers |= {"sec-fetch-site": site} if site else {}
+    for method, path in (("DELETE", "/lag/unknown"), ("POST", "/logout"), ("POST", "/login")):
+        answer = await http.request(method, path, headers=headers)
+        assert (answer.status_code in (204, 404)) == is_allowed, (method, answer.text)
+
+
+async def test_the_page_names_who_has_logged_in_whatever_the_name(tmp_path: Path) -> None:
+    name = "\"><script>alert(1)</script>'&amp;"
+
+    class Anyone:
+        async def authenticate(self, credential: str) -> Principal:
+            return Principal(name, ["lag"])
+
+    app = FastAPI()
+    authentication = Authentication(token_settings(tmp_path / "tokens.json"), [Anyone()])
+    app.add_middleware(AuthenticationMiddleware, backend=authentication)
+    add_page(app)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as http:
+        page = (await http.get("/q/x", headers={"cookie": f"{COOKIE}=x"})).text
+        (content,) = re.findall('<meta name="sparklag-principal" content="([^"]*)">', page)
+        assert unescape(content) == name
+        assert name not in page
+        assert "sparklag-principal" not in (await http.get("/", headers=bearer("x"))).text

@@ -49,7 +49,7 @@ async def test_every_page_is_the_same_shell_below_the_service_s_own_path(
 ) -> None:
     answer = await http.get(path)
     assert answer.status_code == 200
-    assert answer.headers["cache-control"] == "no-cache"
+    assert answer.headers["cache-control"] == "no-store"
     assert f'<base href="{base}">' in answer.text
     # Nothing is inline and nothing is of another host: the policy would refuse it.
     assert "style=" not in answer.text

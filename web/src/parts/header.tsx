@@ -1,5 +1,6 @@
 /** The top of every page: where one is, whether it is live, what fails. */
 
+import { principalName, signOut } from "../api.ts";
 import { now } from "../clock.ts";
 import { printable, span } from "../format.ts";
 import { health } from "../health.ts";
@@ -31,10 +32,27 @@ export function Header({ state, receivedAt }: { state: StreamState; receivedAt: 
               ))}
             </select>
           </label>
+          <Login />
         </nav>
       </div>
       <Failures />
     </header>
+  );
+}
+
+function Login() {
+  const name = principalName();
+  if (name === null) return null;
+  return (
+    <>
+      <span class="principal">
+        <span class="hidden">Logged in as </span>
+        {printable(name)}
+      </span>
+      <button type="button" onClick={() => void signOut()}>
+        Sign out
+      </button>
+    </>
   );
 }
 
