@@ -53,7 +53,7 @@ export function principalName(): string | null {
 }
 
 /** Clear the cookie, and show the login form. */
-export async function signOut(): Promise<void> {
+export async function logOut(): Promise<void> {
   await fetch(address("logout"), { method: "POST" }).catch(() => undefined);
   location.reload();
 }

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { address, getJson, Problem, segment } from "../api.ts";
+import { address, getJson, principalName, Problem, segment } from "../api.ts";
 import { now } from "../clock.ts";
 import { printable } from "../format.ts";
 import type { HistoryPage, LagEvent } from "../generated/rest.ts";
@@ -233,6 +233,7 @@ function History({ event }: { event: LagEvent }) {
 function curl(event: LagEvent): string {
   const { since, until } = rangeOf(place.value.params);
   const path = `lag/${segment(event.query_id)}`;
-  const quoted = (href: string) => `curl -s '${href.replaceAll("'", "%27")}'`;
+  const token = principalName() === null ? "" : '-H "Authorization: Bearer $SPARKLAG_TOKEN" ';
+  const quoted = (href: string) => `curl -s ${token}'${href.replaceAll("'", "%27")}'`;
   return `${quoted(address(path))}\n${quoted(address(`${path}/history`, { since, until }))}`;
 }

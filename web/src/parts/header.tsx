@@ -1,6 +1,6 @@
 /** The top of every page: where one is, whether it is live, what fails. */
 
-import { principalName, signOut } from "../api.ts";
+import { principalName, logOut } from "../api.ts";
 import { now } from "../clock.ts";
 import { printable, span } from "../format.ts";
 import { health } from "../health.ts";
@@ -49,8 +49,8 @@ function Login() {
         <span class="hidden">Logged in as </span>
         {printable(name)}
       </span>
-      <button type="button" onClick={() => void signOut()}>
-        Sign out
+      <button type="button" onClick={() => void logOut()}>
+        Log out
       </button>
     </>
   );
