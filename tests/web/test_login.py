@@ -75,7 +75,8 @@ async def test_a_token_logs_in_until_logout(
     page.on("request", lambda request: urls.append(request.url))
     await page.goto(f"{service.url}/q/{query.id}?x=1")
     await expect(page.get_by_label("Token")).to_be_focused()
-    wrong = {tokens["ann"] + "x": "not valid", "ключ": "not valid", tokens["narrow"]: "scope lag"}
+    wrong = {tokens["ann"] + "x": "not valid", tokens["narrow"]: "scope lag", "ключ": "not valid"}
+    wrong |= {"x" * 4083: "too long", "x" * 4082: "not valid"}
     for token, reason in wrong.items():
         await log_in(page, token)
         await expect(page.get_by_role("alert")).to_contain_text(reason)

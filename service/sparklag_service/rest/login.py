@@ -13,12 +13,9 @@ from fastapi.responses import HTMLResponse
 from starlette.requests import HTTPConnection
 
 from sparklag_service.rest.authentication import COOKIE, credential_of, refuse
-from sparklag_service.rest.problems import invalid_parameter
 from sparklag_service.rest.system import with_base
 
 _HTML: Final = (files("sparklag_service.rest") / "login.html").read_text("utf-8")
-_MAX_COOKIE: Final = 4096
-"""Name and value. Browsers ignore a longer one."""
 
 
 def _hash(tag: str) -> str:
@@ -52,8 +49,6 @@ def add_login(app: FastAPI) -> None:
     @app.post("/logout", include_in_schema=False)
     async def set_cookie(request: Request) -> Response:
         token = credential_of(request) if request.scope["path"] == "/login" else ""
-        if len(COOKIE) + len(token) > _MAX_COOKIE:
-            raise invalid_parameter(f"a browser keeps no cookie of more than {_MAX_COOKIE} bytes")
         response = Response(status_code=204)
         # Without a path, browsers take the folder of the route, also below a proxy's path. The
         # default is SameSite=Lax: with Strict, a link from another site would show the form.
