@@ -50,7 +50,7 @@ LogFormat = Literal["auto", "console", "json"]
 LOG_PACKAGES: Final = ("schemas", "kafka", "offsets", "service")
 LOG_STAGES: Final = (
     *("intakes", "tracking", "enrichment", "evaluation", "publishing", "view"),
-    *("history", "live", "metrics", "rest", "mirror", "recording"),
+    *("access", "history", "live", "metrics", "rest", "mirror", "recording"),
 )
 """Folders of the service that log."""
 
@@ -192,7 +192,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_levels: dict[str, LogLevel] = {}
     """Other levels for parts: `schemas`, `kafka`, `offsets`, `service` (with all its stages), or a
     stage of the service: `intakes`, `tracking`, `enrichment`, `evaluation`, `publishing`, `view`,
-    `history`, `live`, `metrics`, `rest`, `mirror`, `recording`."""
+    `access`, `history`, `live`, `metrics`, `rest`, `mirror`, `recording`."""
     log_format: LogFormat = "auto"
     """Form of a service's log: `console`, lines to read, or `json`, an object a line; `auto` is
     `console` on a terminal, else `json`."""

@@ -23,6 +23,7 @@ from tests.service.cli.terminals import WIDTHS
 COMMANDS = {
     *("serve", "lag", "queries", "forget", "top", "tail", "checkpoint", "check"),
     *("topics", "topics create", "history"),
+    *("tokens", "tokens create", "tokens list", "tokens revoke"),
     *("offsets", "offsets list", "offsets show", "offsets diff", "offsets restore"),
 }
 PROGRAMS: dict[str, Callable[[list[str]], object]] = {
