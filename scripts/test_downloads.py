@@ -85,6 +85,7 @@ _PARTS: Final = (
     _Part("Delta", "sparklag_jobs.broker.maven", "table_format_jars", "delta", True),
     _Part("tools of the pages", "tests.test_document_blocks", "readers_tools", is_slow=True),
     _Part("Toxiproxy", "tests.faults.tools", "toxiproxy_server", print, True),
+    _Part("oauth2-proxy", "tests.faults.tools", "oauth2_proxy", print, True),
     _Part("Spark of the lanes", "tests.lanes.lanes", "build_lanes", is_slow=True),
 )  # fmt: skip
 

@@ -29,6 +29,11 @@ class HttpServer(HTTPServer):
     def url(self) -> str:
         return self.url_for("").rstrip("/")
 
+    def thread_target(self) -> None:
+        assert self.server is not None
+        # Else its end takes half a second.
+        self.server.serve_forever(poll_interval=0.02)
+
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)
         if raised[0] is None:

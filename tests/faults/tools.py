@@ -12,7 +12,9 @@ from sparklag_jobs.broker.maven import default_cache_dir, locked
 from tests.commands import run_command
 
 TOXIPROXY_VERSION: Final = "v2.12.0"
-_TOXIPROXY_MODULE: Final = f"github.com/Shopify/toxiproxy/v2/cmd/server@{TOXIPROXY_VERSION}"
+_TOXIPROXY: Final = "github.com/Shopify/toxiproxy/v2/cmd/server"
+_OAUTH2_PROXY_VERSION: Final = "v7.15.6"
+_OAUTH2_PROXY: Final = "github.com/oauth2-proxy/oauth2-proxy/v7"
 
 Tell = Callable[[str], None]
 """Reports what the test waits for."""
@@ -23,32 +25,41 @@ class ToolMissing(Exception):
 
 
 def toxiproxy_server(tell: Tell) -> Path:
-    """Toxiproxy's server, built once into the cache. Raises ToolMissing."""
-    folder = default_cache_dir() / "toxiproxy"
-    server = folder / TOXIPROXY_VERSION
+    """Toxiproxy's server. Raises ToolMissing."""
+    return _go_program("toxiproxy", _TOXIPROXY, TOXIPROXY_VERSION, tell)
+
+
+def oauth2_proxy(tell: Tell) -> Path:
+    """oauth2-proxy. Raises ToolMissing."""
+    return _go_program("oauth2-proxy", _OAUTH2_PROXY, _OAUTH2_PROXY_VERSION, tell)
+
+
+def _go_program(name: str, module: str, version: str, tell: Tell) -> Path:
+    """A program that Go builds once into the cache. Raises ToolMissing."""
+    folder = default_cache_dir() / name
+    program = folder / version
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "lock"):
-        if not server.exists():
-            _build_toxiproxy(folder, server, tell)
-    return server
+        if not program.exists():
+            _build(folder, program, f"{module}@{version}", tell)
+    return program
 
 
-def _build_toxiproxy(folder: Path, server: Path, tell: Tell) -> None:
+def _build(folder: Path, program: Path, module: str, tell: Tell) -> None:
     go = shutil.which("go")
     if go is None:
         raise ToolMissing(
-            "Toxiproxy is built with Go, which is not here: install Go 1.23 or newer"
+            f"{folder.name} is built with Go, which is not here: install Go 1.23 or newer"
             " (https://go.dev/dl)"
         )
-    tell(f"building Toxiproxy {TOXIPROXY_VERSION} with {go}, once: about a minute")
+    tell(f"building {folder.name} with {go}, once: some minutes")
     built = folder / "building"
     built.mkdir(exist_ok=True)
-    failure = run_command(
-        [go, "install", _TOXIPROXY_MODULE], environment={"GOBIN": str(built), "GOFLAGS": ""}
-    )
-    if failure is not None or not (built / "server").exists():
-        raise ToolMissing(f"cannot build Toxiproxy: go install {_TOXIPROXY_MODULE}: {failure}")
-    (built / "server").rename(server)
+    failure = run_command([go, "install", module], environment={"GOBIN": str(built), "GOFLAGS": ""})
+    programs = list(built.iterdir())
+    if failure is not None or len(programs) != 1:
+        raise ToolMissing(f"cannot build {folder.name}: go install {module}: {failure}")
+    programs[0].rename(program)
 
 
 def stepped_clock_library(folder: Path, tell: Tell) -> Path:

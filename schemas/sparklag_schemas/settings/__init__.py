@@ -15,8 +15,11 @@ from sparklag_schemas.settings.connections import (
 from sparklag_schemas.settings.http_access import (
     SCOPES as SCOPES,
     HttpTlsSettings as HttpTlsSettings,
+    HttpGrantSettings as HttpGrantSettings,
+    HttpJwtSettings as HttpJwtSettings,
     HttpTokenSettings as HttpTokenSettings,
     Scope as Scope,
+    SecureUrl as SecureUrl,
 )
 from sparklag_schemas.settings.measuring import (
     HistorySettings as HistorySettings,

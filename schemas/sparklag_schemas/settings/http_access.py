@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from sparklag_schemas.settings.section import Section
+from sparklag_schemas.settings.section import Section, check_patterns
 
 Scope = Literal["lag", "metrics", "offsets", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = ("lag", "metrics", "offsets", "admin")
@@ -40,3 +40,51 @@ class HttpTlsSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         if self.certfile is None and (self.keyfile or self.key_password or self.client_cafile):
             raise ValueError("http_tls.keyfile, key_password and client_cafile need certfile")
+
+
+SecureUrl = Annotated[
+    str, Meta(pattern=r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/])[!-?A-~]*$")
+]
+"""Whoever can change the issuer's keys on the way can forge every token."""
+JwtAlgorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
+"""Only asymmetric ones: with the others, the issuer's public key would sign."""
+
+
+class HttpGrantSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one value of the claim grants."""
+
+    scopes: Annotated[list[Scope], Meta(min_length=1)]
+    """`lag`, `metrics`, `offsets`, `admin`."""
+    queries: list[str] = []
+    """Queries that they are for: regular expressions of whole names or ids. Empty: all."""
+    clusters: list[str] = []
+    """Clusters that they are for, by alias. Empty: all."""
+
+    def __post_init__(self) -> None:
+        check_patterns(self.queries, "queries (http_jwt.grants)")
+
+
+class HttpJwtSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tokens of an OpenID Connect issuer (JWTs) for the REST interface."""
+
+    issuer: SecureUrl | None = None
+    """The issuer, exactly as its tokens have it: https, or http on this machine. None: no JWTs."""
+    audiences: list[str] = []
+    """Audiences: a token must be for one of them."""
+    jwks_url: SecureUrl | None = None
+    """The issuer's keys. None: where its `.well-known/openid-configuration` says."""
+    ssl_cafile: str | None = None
+    """PEM file with the CA of the issuer. None: the system's CAs."""
+    algorithms: list[JwtAlgorithm] = []
+    """Accepted algorithms of signatures. Empty: RS256, PS256 and ES256."""
+    claim: str = "scope"
+    """The claim that says what a token may do: a list, or a text with spaces between values."""
+    grants: dict[str, HttpGrantSettings] = {}
+    """What values of the claim grant, such as groups; other values grant nothing, several values
+    all that each of them does. Empty: `sparklag:lag` grants scope `lag`, and so on."""
+
+    def __post_init__(self) -> None:
+        if (self.issuer is None) != (not self.audiences):
+            raise ValueError("http_jwt.issuer and http_jwt.audiences need each other")

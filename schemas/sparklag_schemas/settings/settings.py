@@ -22,7 +22,11 @@ from sparklag_schemas.settings.connections import (
     StoreSettings,
     normalize_addresses,
 )
-from sparklag_schemas.settings.http_access import HttpTlsSettings, HttpTokenSettings
+from sparklag_schemas.settings.http_access import (
+    HttpJwtSettings,
+    HttpTlsSettings,
+    HttpTokenSettings,
+)
 from sparklag_schemas.settings.measuring import (
     HistorySettings,
     LimitSettings,
@@ -184,6 +188,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http_tls: HttpTlsSettings = HttpTlsSettings()
     http_monitoring_port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
     """A further port of `sparklag serve`, for `/health` and `/metrics` alone."""
+    http_jwt: HttpJwtSettings = HttpJwtSettings()
     http_forget: Literal["loopback", "anywhere", "off"] = "loopback"
     """Where `DELETE /lag/{query}` is accepted from. `loopback`: this machine, or a token with scope
     `admin`."""
@@ -237,10 +242,10 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
                     f"service_url = {shown_url(self.service_url)!r}: takes http(s)://host:port,"
                     " with a path where a proxy has one, and no more"
                 )
-        if self.http_auth == "none" and self.http_tokens.file is not None:
+        if self.http_auth == "none" and self._has_tokens:
             raise ValueError(
-                "http_auth = 'none' lets in everyone, and http_tokens.file only those with a token:"
-                " leave out one of them"
+                "http_auth = 'none' lets in everyone, and http_tokens.file and http_jwt.issuer only"
+                " those with a token: leave out one of them"
             )
         if len(set(self.own_partitions)) < len(self.own_partitions):
             raise ValueError("own_partitions names a query twice")
@@ -267,7 +272,11 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def needs_token(self) -> bool:
         """True: a request needs a token."""
-        return self.http_auth == "token" and self.http_tokens.file is not None
+        return self.http_auth == "token" and self._has_tokens
+
+    @property
+    def _has_tokens(self) -> bool:
+        return self.http_tokens.file is not None or self.http_jwt.issuer is not None
 
     @property
     def checkpoint_patterns(self) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -48,7 +48,8 @@ class Principal:
         self.is_anonymous = is_anonymous
         self.expires_at = expires_at
         self.is_revoked = False
-        self.limits = (tuple(queries), frozenset(clusters))
+        self._clusters = frozenset(clusters)
+        self.limits: Hashable = (tuple(queries), self._clusters)
         """Principals with equal limits see the same queries."""
         self.sees_all = bool(scopes) and not queries and not clusters
         self._patterns = NamePatterns(queries, ())
@@ -57,12 +58,33 @@ class Principal:
         """True: its token has expired, or was revoked."""
         return self.is_revoked or (self.expires_at is not None and epoch_ms() >= self.expires_at)
 
+    def within(self, scope: str) -> Principal:
+        """The principal with the limits of that scope."""
+        return self
+
     def sees(self, subject: Subject) -> bool:
         """True: it may see the query. A limited principal sees a query if it may see every cluster
         that the query reads from."""
-        _, clusters = self.limits
-        is_in_clusters = not clusters or subject.clusters <= clusters
+        is_in_clusters = not self._clusters or subject.clusters <= self._clusters
         return is_in_clusters and self._patterns.select(subject.query, subject.query_id)
+
+
+class GrantedPrincipal(Principal):
+    """A principal with several grants, each with its own scopes and limits."""
+
+    def __init__(self, name: str, grants: Sequence[Principal], expires_at: int | None) -> None:
+        scopes = [scope for grant in grants for scope in grant.scopes]
+        super().__init__(name, scopes, expires_at=expires_at)
+        self.limits = tuple(grant.limits for grant in grants)
+        self.sees_all = any(grant.sees_all for grant in grants)
+        self._grants = grants
+
+    def within(self, scope: str) -> Principal:
+        grants = [grant for grant in self._grants if scope in grant.scopes]
+        return GrantedPrincipal(self.name, grants, self.expires_at)
+
+    def sees(self, subject: Subject) -> bool:
+        return any(grant.sees(subject) for grant in self._grants)
 
 
 ANYONE: Final = Principal("anyone", SCOPES, is_anonymous=True)

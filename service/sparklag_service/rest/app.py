@@ -12,9 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.authentication import AuthenticationMiddleware
 
 from sparklag_service import VERSION
+from sparklag_service.access.jwt import JwtVerifier
 from sparklag_service.access.token_file import TokenFile
 from sparklag_service.rest import problems
-from sparklag_service.rest.authentication import Authentication
+from sparklag_service.rest.authentication import Authentication, Authenticator
 from sparklag_service.rest.lag import add_forget, add_lag, add_live
 from sparklag_service.rest.login import add_login, refuse_or_ask
 from sparklag_service.rest.offsets import add_offsets
@@ -37,8 +38,11 @@ def create_app(backend: Backend) -> FastAPI:
     # For the files of `/docs`: each client has a chunk in memory.
     FileResponse.chunk_size = 8 * 1024
     settings = backend.settings
-    tokens = settings.http_tokens.file
-    authenticators = [] if tokens is None else [TokenFile(Path(tokens))]
+    authenticators: list[Authenticator] = []
+    if settings.http_tokens.file is not None:
+        authenticators.append(TokenFile(Path(settings.http_tokens.file)))
+    if settings.http_jwt.issuer is not None:
+        authenticators.append(JwtVerifier(settings.http_jwt))
     app.add_middleware(
         AuthenticationMiddleware,
         backend=Authentication(settings, authenticators),

@@ -16,6 +16,7 @@ from sparklag_schemas import Settings
 from sparklag_schemas.runtime.logs import AUDIT
 from sparklag_schemas.settings import Scope
 from sparklag_schemas.text.printable import printable
+from sparklag_service.access.jwt import RETRY_S, IssuerAway
 from sparklag_service.access.principals import ANYONE, NOBODY, Principal
 from sparklag_service.rest.problems import Problem, problem_response
 
@@ -99,7 +100,13 @@ class Authentication(AuthenticationBackend):
             needed_scope(conn.scope["method"], conn.scope["path"]),
             credential_of(conn),
         )
-        principal = await self._holder(credential) if credential else None
+        try:
+            principal = await self._holder(credential) if credential else None
+        except IssuerAway as error:
+            if scope is not None:
+                problem = Problem("issuer-away", str(error), retry_after_s=RETRY_S)
+                raise Refused(problem, str(error)) from error
+            principal = None
         if scope is None:
             return _admitted(principal or NOBODY)
         if principal is None:
@@ -115,9 +122,11 @@ class Authentication(AuthenticationBackend):
         if scope not in principal.scopes:
             problem = Problem("scope-missing", f"this needs a token with scope {scope}")
             raise Refused(problem, f"no scope {scope}", principal)
-        if is_by_cookie(conn) and conn.scope["method"] != "GET":
+        # A proxy with single sign-on adds the header to requests of a browser.
+        is_page = is_by_cookie(conn) or "sec-fetch-site" in conn.headers
+        if is_page and conn.scope["method"] != "GET":
             _require_same_origin(conn, principal)
-        return _admitted(principal)
+        return _admitted(principal.within(scope))
 
     async def _holder(self, credential: str) -> Principal | None:
         for authenticator in self._authenticators:
@@ -130,7 +139,8 @@ class Authentication(AuthenticationBackend):
 def refuse(conn: HTTPConnection, error: Exception) -> Response:
     """The response to a request that Authentication refused, with a line for the audit."""
     assert isinstance(error, Refused)
-    log = _log if error.problem.document.status == 429 else _audit_log  # a flood is not audited
+    is_decision = error.problem.document.status in (401, 403)  # a flood is not audited
+    log = _audit_log if is_decision else _log
     _write(log, conn, error.principal, f"refused, {error}")
     return problem_response(error.problem)
 

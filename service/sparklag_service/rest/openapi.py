@@ -67,6 +67,7 @@ _REFUSED_BY_TOKEN: Final = {
     "401": "No valid token, where one is needed",
     "403": "The token does not have scope `{scope}`",
     "429": "More requests than http_tokens.requests_per_s; Retry-After has the seconds",
+    "503": "The issuer of the token does not answer",
 }
 
 

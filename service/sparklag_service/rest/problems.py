@@ -60,6 +60,7 @@ _KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "unknown-host": (421, "Unknown host"),
     "invalid-parameter": (422, "Invalid parameter"),
     "too-many-requests": (429, "Too many requests"),
+    "issuer-away": (503, "The issuer of tokens does not answer"),
     "kafka-away": (503, "Kafka does not answer"),
     "not-ready": (503, "The service is not ready"),
     "offset-store-away": (503, "The offset store does not answer"),
