@@ -17,6 +17,7 @@ from sparklag_schemas.settings.http_access import (
     HttpTlsSettings as HttpTlsSettings,
     HttpTokenSettings as HttpTokenSettings,
     Scope as Scope,
+    ServiceClientSettings as ServiceClientSettings,
 )
 from sparklag_schemas.settings.measuring import (
     HistorySettings as HistorySettings,

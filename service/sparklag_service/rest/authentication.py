@@ -130,6 +130,7 @@ class Authentication(AuthenticationBackend):
 def refuse(conn: HTTPConnection, error: Exception) -> Response:
     """The response to a request that Authentication refused, with a line for the audit."""
     assert isinstance(error, Refused)
+    conn.scope["user"] = error.principal
     log = _log if error.problem.document.status == 429 else _audit_log  # a flood is not audited
     _write(log, conn, error.principal, f"refused, {error}")
     return problem_response(error.problem)
