@@ -37,8 +37,10 @@ def lag(
     # Neither is imported by a driver that only observes.
     if loaded.service_url is not None:
         from sparklag_listener.lag.rest_source import RestSource
+        from sparklag_schemas.service_access import ServiceAccess
 
-        return RestSource(loaded.service_url).find(query, timeout_s)
+        service = ServiceAccess(loaded.service_url, loaded.service_client)
+        return RestSource(service).find(query, timeout_s)
     from sparklag_listener.lag.topic_source import TopicSource
 
     return TopicSource(loaded.resolved()).find(query, timeout_s)

@@ -218,9 +218,11 @@ class ObserverHandle:
         # Imported here: a driver that only observes imports no HTTP client.
         from sparklag_listener.lag.rest_source import RestSource
         from sparklag_listener.lag.topic_source import TopicSource
+        from sparklag_schemas.service_access import ServiceAccess
 
-        if self._settings.service_url is not None and self._embedded is None:
-            return RestSource(self._settings.service_url)
+        url, client = self._settings.service_url, self._settings.service_client
+        if url is not None and self._embedded is None:
+            return RestSource(ServiceAccess(url, client))
         resolved = self._pipeline.resolved_settings
         if resolved is None:
             raise LagUnavailable(f"lag cannot be read yet: {NO_BROKERS}")

@@ -164,6 +164,8 @@ def _observe_anew(
             **arguments.settings,
         },
     )
+    if embedded:
+        settings.check_http()
     record: Record | None = None
     if settings.store.url is not None:
         store = open_store(settings.store.url, create=True)
@@ -204,7 +206,7 @@ def _destination(settings: Settings, *, publish: bool, embedded: bool) -> str:
     parts = []
     if embedded:
         host, port = settings.http_host, settings.http_port
-        url = f"http://{host}:{port}" if port else f"a free port of {host}"
+        url = f"{settings.http_scheme}://{host}:{port}" if port else f"a free port of {host}"
         parts.append(f"publishing to topic {settings.lag_topic} on {brokers}, serving {url}")
     elif publish:
         parts.append(f"publishing to topic {settings.offsets_topic} on {brokers}")

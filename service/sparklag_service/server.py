@@ -140,8 +140,7 @@ async def run_until_http_ends(
 
 def _url(settings: Settings, listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
-    scheme = "http" if settings.http_tls.certfile is None else "https"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{settings.http_scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _admitted(settings: Settings) -> str:

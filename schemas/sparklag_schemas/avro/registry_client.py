@@ -12,7 +12,12 @@ import httpx
 import msgspec
 
 from sparklag_schemas.codec import NOT_JSON
-from sparklag_schemas.errors import IncompatibleSchema, RegistryRefused, RegistryUnavailable
+from sparklag_schemas.errors import (
+    IncompatibleSchema,
+    RegistryRefused,
+    RegistryUnavailable,
+    SettingsError,
+)
 from sparklag_schemas.settings import RegistrySettings
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.text.redaction import redact
@@ -142,13 +147,6 @@ def _tls_context(settings: RegistrySettings) -> ssl.SSLContext | bool:
     if "https://" not in (settings.url or ""):
         return False  # saves the time to read certificates
     try:
-        # Without a file: the system's certificates, not those of httpx.
-        context = ssl.create_default_context(cafile=settings.ssl_cafile)
-        if settings.ssl_certfile is not None:
-            context.load_cert_chain(
-                settings.ssl_certfile, settings.ssl_keyfile, settings.ssl_key_password
-            )
-    except (ValueError, OSError) as error:
-        where = f"TLS files ({settings.tls_files})"
-        raise RegistryRefused(f"schema registry {settings.url}, {where}: {error}") from error
-    return context
+        return settings.client_context(f"schema registry {settings.url}")
+    except SettingsError as error:
+        raise RegistryRefused(str(error)) from error

@@ -20,6 +20,7 @@ from sparklag_schemas.settings.http_access import (
     HttpTokenSettings as HttpTokenSettings,
     Scope as Scope,
     SecureUrl as SecureUrl,
+    ServiceClientSettings as ServiceClientSettings,
 )
 from sparklag_schemas.settings.measuring import (
     HistorySettings as HistorySettings,

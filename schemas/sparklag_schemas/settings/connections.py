@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import string
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -30,6 +31,20 @@ class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def tls_files(self) -> str:
         """The paths that are set, for errors that do not name the file."""
         return ", ".join(filter(None, (self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile)))
+
+    def client_context(self, section: str) -> ssl.SSLContext:
+        """A context with these files. Raises SettingsError."""
+        try:
+            # Without a file: the system's certificates, not those of httpx.
+            context = ssl.create_default_context(cafile=self.ssl_cafile)
+            if self.ssl_certfile is not None:
+                # Without a password OpenSSL would ask the terminal for one.
+                password = self.ssl_key_password or ""
+                context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, lambda: password)
+        except (ValueError, OSError) as error:
+            # ssl.SSLError is an OSError. None of them names the file.
+            raise SettingsError(f"{section}, TLS files ({self.tls_files}): {error}") from error
+        return context
 
 
 _SAFE_URL: Final = r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/])[^@\s]+$"

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
+from sparklag_schemas.settings.connections import TlsFiles
 from sparklag_schemas.settings.section import Section, check_patterns
 
 Scope = Literal["lag", "metrics", "offsets", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = ("lag", "metrics", "offsets", "admin")
+
+
+def is_loopback(host: str) -> bool:
+    """True: only this machine reaches the host."""
+    host = host.strip("[]").lower()
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d+){3}", host) is not None
 
 
 class HttpTokenSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,3 +96,20 @@ class HttpJwtSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         if (self.issuer is None) != (not self.audiences):
             raise ValueError("http_jwt.issuer and http_jwt.audiences need each other")
+
+
+class ServiceClientSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `sparklag lag` and the like, and drivers with `service_url`, reach the service."""
+
+    token: str | None = None
+    """The bearer token. It is best in the environment, or in a secret file."""
+    token_file: str | None = None
+    """A file with the token, instead of it; read again for each request."""
+    allow_http: bool = False
+    """Send the token over `http://` to other machines too: for a network that encrypts itself."""
+
+    def __post_init__(self) -> None:
+        if self.token is not None and self.token_file is not None:
+            raise ValueError(
+                "service_client.token and service_client.token_file exclude each other"
+            )

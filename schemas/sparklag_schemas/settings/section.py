@@ -46,7 +46,7 @@ def shown_setting(name: str, value: Any) -> Any:
     if not value:
         return value
     secrets = ("password", "client_secret", "signing_key", "signing_keys")
-    if name.endswith(secrets) or name in ("key", "accepted"):
+    if name.endswith(secrets) or name in ("key", "accepted", "token"):
         return HIDDEN
     if name == "storage":
         # fsspec's options: most of them are secrets.

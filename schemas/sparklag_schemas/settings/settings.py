@@ -26,6 +26,8 @@ from sparklag_schemas.settings.http_access import (
     HttpJwtSettings,
     HttpTlsSettings,
     HttpTokenSettings,
+    ServiceClientSettings,
+    is_loopback,
 )
 from sparklag_schemas.settings.measuring import (
     HistorySettings,
@@ -173,6 +175,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     service_url: str | None = None
     """In a driver: the service that its handle requests lag from, `http(s)://host:port`, with the
     path under which a proxy serves it. None: lag is read from `lag_topic`."""
+    service_client: ServiceClientSettings = ServiceClientSettings()
     http_host: str = "127.0.0.1"
     """Address that the service listens on."""
     http_port: Port = 8085
@@ -192,6 +195,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http_forget: Literal["loopback", "anywhere", "off"] = "loopback"
     """Where `DELETE /lag/{query}` is accepted from. `loopback`: this machine, or a token with scope
     `admin`."""
+    http_access_log: bool = False
+    """Log a line for each request: method, path, status, duration, and who sent it."""
     log_level: LogLevel = "INFO"
     """The lowest level that is logged. Libraries log nothing below INFO."""
     log_levels: dict[str, LogLevel] = {}
@@ -260,14 +265,17 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def check_http(self) -> None:
         """Raises SettingsError if everyone who reaches the port would be let in, unasked."""
-        host = self.http_host.strip("[]")
-        is_local = host in ("localhost", "::1") or re.fullmatch(r"127(\.\d+){3}", host)
-        if not (is_local or self.needs_token or self.http_auth == "none"):
+        if not (is_loopback(self.http_host) or self.needs_token or self.http_auth == "none"):
             raise SettingsError(
                 f"http_host = {self.http_host!r} lets in everyone who reaches the port: set"
                 " http_tokens.file (`sparklag tokens create`) or http_jwt.issuer, or say"
                 " http_auth = 'none'"
             )
+
+    @property
+    def http_scheme(self) -> str:
+        """The scheme of the service's URLs."""
+        return "http" if self.http_tls.certfile is None else "https"
 
     @property
     def needs_token(self) -> bool:

@@ -19,12 +19,14 @@ from sparklag_schemas.errors import MalformedMessage
 from sparklag_schemas.presentation.rows import partitions_of
 from sparklag_schemas.presentation.tables import SHOWN_PARTITIONS, event_view
 from sparklag_schemas.rest_interface import path_segment
+from sparklag_schemas.service_access import ServiceAccess
 from sparklag_schemas.text.formatting import ago, span
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.requests import not_sparklag, request
+from sparklag_service.cli.requests import not_sparklag, request, service_at
 from sparklag_service.cli.terminal import (
     DEFAULT_URL,
+    Config,
     Interval,
     Json,
     Query,
@@ -79,6 +81,7 @@ def lag(
     ] = False,
     interval: Interval = 2.0,
     json: Json = False,
+    config: Config = None,
 ) -> None:
     """Show how far behind a query is, whether that gets better, and why.
 
@@ -94,13 +97,14 @@ def lag(
     if max_age is not None and isnan(max_age):
         # No age exceeds NaN: the probe would always succeed.
         raise typer.BadParameter("expected a number of seconds", param_hint="--max-age")
+    service = service_at(url, config)
     most = None if every_partition else SHOWN_PARTITIONS
     if watch:
         if max_lag is not None or max_age is not None:
             raise typer.BadParameter("excludes --max-lag and --max-age", param_hint="--watch")
-        _watch(lambda: _get_lag(url, query), interval, most, json)
+        _watch(lambda: _get_lag(service, query), interval, most, json)
         return
-    event, document = _get_lag(url, query)
+    event, document = _get_lag(service, query)
     now_ms = epoch_ms()
     if json:
         typer.echo(ascii_json(document))
@@ -228,6 +232,7 @@ def _too_old(event: LagEvent, max_age_s: float) -> str | None:
 def forget(
     query_id: Annotated[str, typer.Argument(help="Id of a query, or its first characters.")],
     url: Url = DEFAULT_URL,
+    config: Config = None,
 ) -> None:
     """Forget a query that has no driver: it leaves every list, metric and alarm.
 
@@ -235,7 +240,7 @@ def forget(
     such query, a name in place of an id, or the service does not take it from here (http_forget).
     """
     try:
-        request("DELETE", url, f"/lag/{path_segment(query_id)}")
+        request("DELETE", service_at(url, config), f"/lag/{path_segment(query_id)}")
     except RequestRefused as error:
         if error.kind != "query-is-live":
             raise
@@ -244,9 +249,9 @@ def forget(
     typer.echo(f"forgotten: {printable(query_id)}")
 
 
-def _get_lag(url: str, query: str) -> Reading:
-    document = request("GET", url, f"/lag/{path_segment(query)}")
+def _get_lag(service: ServiceAccess, query: str) -> Reading:
+    document = request("GET", service, f"/lag/{path_segment(query)}")
     try:
         return Reading(decode_lag_event(document), document)
     except MalformedMessage as error:
-        raise not_sparklag(url) from error
+        raise not_sparklag(service.url) from error

@@ -14,10 +14,19 @@ from rich.text import Text
 from sparklag_schemas.messages.query_names import shown_prefixes
 from sparklag_schemas.presentation.rows import CELLS, Summary
 from sparklag_schemas.presentation.tables import Column, FittedTable, escape, plain, status_cell
+from sparklag_schemas.service_access import ServiceAccess
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.requests import decoded, request
-from sparklag_service.cli.terminal import DEFAULT_URL, Json, Url, ascii_json, console, print_error
+from sparklag_service.cli.requests import decoded, request, service_at
+from sparklag_service.cli.terminal import (
+    DEFAULT_URL,
+    Config,
+    Json,
+    Url,
+    ascii_json,
+    console,
+    print_error,
+)
 
 _COLUMNS: Final = (
     Column("query", "name", 0),
@@ -50,6 +59,7 @@ def queries(
         bool, typer.Option("--all", help="Include queries whose name belongs to another query now.")
     ] = False,
     json: Json = False,
+    config: Config = None,
 ) -> None:
     """List all queries: their lag, its age and trend, and the reason of a status.
 
@@ -60,7 +70,7 @@ def queries(
     missing, and lags old.
     """
     listed, failing = _list_lag(
-        url,
+        service_at(url, config),
         status=None if status is None else status.upper(),
         topic=topic,
         superseded="true" if every_query else None,
@@ -130,12 +140,14 @@ def _field(value: object, name: str) -> str:
     return plain(",".join(value) if isinstance(value, list) else str(value)) or "-"
 
 
-def _list_lag(url: str, **filters: str | None) -> tuple[list[msgspec.Raw], dict[str, str]]:
+def _list_lag(
+    service: ServiceAccess, **filters: str | None
+) -> tuple[list[msgspec.Raw], dict[str, str]]:
     """All queries that match `filters`, and the failing parts of the service with their reasons."""
     parameters = {name: value for name, value in filters.items() if value is not None}
     summaries: list[msgspec.Raw] = []
     while True:
-        page = decoded(request("GET", url, "/lag", parameters), _Page, url)
+        page = decoded(request("GET", service, "/lag", parameters), _Page, service.url)
         summaries += page.queries
         if page.next_cursor is None:
             return summaries, page.failing

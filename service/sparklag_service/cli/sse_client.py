@@ -12,12 +12,11 @@ from httpx_sse import EventSource
 
 from sparklag_schemas import SparklagError
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES
-from sparklag_schemas.text.locations import shown_url
+from sparklag_schemas.service_access import ServiceAccess
 from sparklag_service.cli.requests import (
     TIMEOUT_S,
-    UNCOMPRESSED,
-    base_url,
     not_sparklag,
+    options,
     read,
     unreachable,
 )
@@ -58,18 +57,18 @@ class _BoundedStream(httpx.SyncByteStream):
 
 
 def follow(
-    url: str, path: str, report: Callable[[str], None]
+    service: ServiceAccess, path: str, report: Callable[[str], None]
 ) -> Generator[tuple[str, bytes], None, None]:
     """Yields kind and data of each event of a live stream, endlessly. After a disconnect the stream
     resumes after the last event. `report` receives one line for each change of the connection.
 
     Raises ServiceError if the first connection fails, and EventTooLarge.
     """
-    address, shown = base_url(url) + path, shown_url(url)
+    shown = service.shown
     last_id, retry_ms, was_connected, failure = "", _RETRY_MS, False, ""
     while True:
         try:
-            with _connect(address, url, last_id) as (response, body):
+            with _connect(service, path, last_id) as (response, body):
                 if failure:
                     report(f"reconnected to {shown}")
                 elif not was_connected:
@@ -86,7 +85,7 @@ def follow(
             reason = f"the service at {shown} ended the stream"
         except httpx.HTTPError as error:
             if not was_connected:
-                raise unreachable(url, error) from error
+                raise unreachable(service, error) from error
             reason = f"no connection to {shown} ({error})"
         except ServiceError as error:
             if not was_connected:
@@ -100,17 +99,19 @@ def follow(
 
 @contextmanager
 def _connect(
-    address: str, url: str, last_id: str
+    service: ServiceAccess, path: str, last_id: str
 ) -> Iterator[tuple[httpx.Response, _BoundedStream]]:
-    headers = {"accept": _MEDIA_TYPE, **UNCOMPRESSED}
+    request_options = options(service) | {"timeout": _TIMEOUT}
+    headers = request_options["headers"]
+    headers["accept"] = _MEDIA_TYPE
     if last_id:
         headers["last-event-id"] = last_id
-    with httpx.stream("GET", address, headers=headers, timeout=_TIMEOUT) as response:
+    with httpx.stream("GET", service.url + path, **request_options) as response:
         if not response.is_success:
-            read(response, url)
+            read(response, service)
         media_type = response.headers.get("content-type", "").partition(";")[0]
         if media_type != _MEDIA_TYPE or "content-encoding" in response.headers:
-            raise not_sparklag(url)
+            raise not_sparklag(service.url)
         assert isinstance(response.stream, httpx.SyncByteStream)
         response.stream = body = _BoundedStream(response.stream)
         response.encoding = "utf-8"

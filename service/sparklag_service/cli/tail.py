@@ -22,9 +22,10 @@ from sparklag_schemas import ContractError, LagEvent, ResolvedSettings, decode_l
 from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.messages.query_names import ids_with_prefix
 from sparklag_schemas.rest_interface import path_segment
+from sparklag_schemas.service_access import ServiceAccess
 from sparklag_schemas.text.formatting import records
 from sparklag_schemas.text.printable import printable
-from sparklag_service.cli.requests import decoded
+from sparklag_service.cli.requests import decoded, service_at
 from sparklag_service.cli.sse_client import follow
 from sparklag_service.cli.terminal import (
     BootstrapServers,
@@ -69,11 +70,10 @@ def tail(
         settings = kafka_settings(config, bootstrap_servers)
         quiet_client_logs()
         asyncio.run(_follow_topic(settings, query, output))
-    elif bootstrap_servers is not None or config is not None:
-        why = "excludes --bootstrap-servers and --config"
-        raise typer.BadParameter(why, param_hint="--url")
+    elif bootstrap_servers is not None:
+        raise typer.BadParameter("excludes --bootstrap-servers", param_hint="--url")
     else:
-        _follow_stream(url, query, output)
+        _follow_stream(service_at(url, config), query, output)
 
 
 class _Output:
@@ -140,9 +140,9 @@ class _Forgotten(msgspec.Struct):
     query_id: str
 
 
-def _follow_stream(url: str, query: str | None, output: _Output) -> None:
+def _follow_stream(service: ServiceAccess, query: str | None, output: _Output) -> None:
     path = "/stream" if query is None else f"/lag/{path_segment(query)}/stream"
-    with closing(follow(url, path, print_error)) as events:
+    with closing(follow(service, path, print_error)) as events:
         for kind, data in events:
             if kind == "lag":
                 try:
@@ -151,10 +151,10 @@ def _follow_stream(url: str, query: str | None, output: _Output) -> None:
                 except ContractError as error:
                     print_error(f"skipped an event: {error}")
             elif kind == "gap":
-                gap = decoded(data, _Gap, url)
+                gap = decoded(data, _Gap, service.url)
                 print_error(f"events after {gap.since} are missing: {gap.reason}")
             elif kind == "forgotten":
-                print_error(f"query {decoded(data, _Forgotten, url).query_id} is forgotten")
+                print_error(f"query {decoded(data, _Forgotten, service.url).query_id} is forgotten")
                 if query is not None:
                     return
 

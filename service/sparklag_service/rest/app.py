@@ -53,6 +53,7 @@ def create_app(backend: Backend) -> FastAPI:
         http_host=settings.http_host,
         http_hosts=settings.http_hosts,
         monitoring_port=settings.http_monitoring_port,
+        is_logged=settings.http_access_log,
     )
     app.add_exception_handler(problems.Problem, problems.handle_problem)
     app.add_exception_handler(HTTPException, problems.handle_http_error)

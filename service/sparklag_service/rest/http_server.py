@@ -11,7 +11,8 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import h11
 import uvicorn
@@ -24,7 +25,7 @@ from sparklag_service.live.reader import WIRE_STATE, Wire
 from sparklag_service.rest.app import create_app
 from sparklag_service.rest.request_rules import SlicedResponses, UnsentResponses
 from sparklag_service.rest.system import Backend
-from sparklag_service.rest.tls import ServerTls
+from sparklag_service.rest.tls import ServerTls, TlsConnection
 
 _BACKLOG: Final = 128
 """Connections that wait to be accepted. asyncio accepts this many at a time, even without free file
@@ -97,24 +98,44 @@ class Connection(H11Protocol):
     """
 
     limits: ConnectionLimits
+    _raw: asyncio.Transport | None = None
+    """The transport to the kernel, below TLS."""
     _wire: Wire | None = None
     _lines = 0
     """Lines of requests without a response."""
     _deadline: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+    def accept(self, transport: asyncio.Transport) -> bool:
+        """Count a client, and limit what is kept of it. Returns False if there are too many."""
+        self._raw = transport
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
         if not self.limits.take(address):
-            transport.write(_FULL)
-            transport.close()
-            return
+            return False
         # No write buffer: UnsentResponses watches every byte that the kernel does not accept.
         transport.set_write_buffer_limits(0)
         transport.max_size = _READ_BYTES  # type: ignore[attr-defined]  # asyncio's, 256 KiB
         self._wire = Wire(transport, address)
         self._wire.limit_unsent()
+        return True
+
+    def release(self) -> None:
+        """End the count of a client. Idempotent."""
+        if self._wire is not None:
+            self.limits.release(self._wire.address)
+            self.limits.unsent.end_wait(self._wire)
+            self._wire = None
+        # asyncio's transport refers to itself by this callback. The cycle would leak: the garbage
+        # collector skips long-lived objects (SurvivorsFrozen).
+        if hasattr(raw := self._raw, "_read_ready_cb"):
+            raw._read_ready_cb = None  # type: ignore[union-attr]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._raw is None and not self.accept(transport):
+            transport.write(_FULL)
+            transport.close()
+            return
         self.app_state = {**self.app_state, WIRE_STATE: self._wire}
         self._start_deadline()
 
@@ -136,25 +157,23 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
-        if self._wire is not None:
-            self.limits.release(self._wire.address)
-            self.limits.unsent.end_wait(self._wire)
-            self._wire = None
+        self.release()
         super().connection_lost(exc)
-        # asyncio's transport refers to itself by this callback. The cycle would leak: the garbage
-        # collector skips long-lived objects (SurvivorsFrozen).
-        if hasattr(self.transport, "_read_ready_cb"):
-            self.transport._read_ready_cb = None
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.transport.is_closing() and self._raw is not None:
+            self._raw.close()  # An idle client does not answer the end of TLS.
 
     def pause_writing(self) -> None:
-        super().pause_writing()
-        if self._wire is not None:
+        if self._wire is not None and self.flow is not None:
+            super().pause_writing()
             self.limits.unsent.begin_wait(self._wire)
 
     def resume_writing(self) -> None:
-        if self._wire is not None:
+        if self._wire is not None and self.flow is not None:
             self.limits.unsent.end_wait(self._wire)
-        super().resume_writing()
+            super().resume_writing()
 
     def on_response_complete(self) -> None:
         """Clear the request: an idle connection keeps no part of it."""
@@ -196,37 +215,33 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._live = backend.live
-        settings = backend.settings
-        self._handshake_s = settings.limits.request_s
-        self._tls: list[ServerTls] = []
-        """Of each listening socket: the first for all routes, a second one for monitoring."""
-        if settings.http_tls.certfile is not None:
-            self._tls = [ServerTls(settings.http_tls, asks_client=asks) for asks in (True, False)]
+        tls = backend.settings.http_tls
+        self._tls = None if tls.certfile is None else ServerTls(tls)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen. uvicorn has one TLS context for all sockets, and no deadline for a handshake."""
-        config, self.servers = self.config, []
+        """Listen. The first socket is of `http_port`, the second of `http_monitoring_port`: uvicorn
+        has one TLS context for all."""
+        self.servers = []
 
-        def make_protocol() -> asyncio.Protocol:
-            return config.http_protocol_class(config, self.server_state, {})  # type: ignore[call-arg]
+        def make_protocol(number: int) -> asyncio.Protocol | TlsConnection:
+            connection: Any = self.config.http_protocol_class(self.config, self.server_state, {})  # type: ignore[call-arg]
+            return (
+                connection
+                if self._tls is None
+                else TlsConnection(connection, self._tls.contexts[number])
+            )
 
         for number, listening in enumerate(sockets or ()):
-            tls = self._tls[number] if self._tls else None
             server = await asyncio.get_running_loop().create_server(
-                make_protocol,
-                sock=listening,
-                ssl=None if tls is None else tls.context,
-                ssl_handshake_timeout=None if tls is None else self._handshake_s,
-                backlog=_BACKLOG,
+                partial(make_protocol, number), sock=listening, backlog=_BACKLOG
             )
             self.servers.append(server)
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn calls this ten times a second, which `counter` counts."""
-        if counter % 10 == 0:
-            for tls in self._tls:
-                await asyncio.to_thread(tls.reload)
+        if counter % 10 == 0 and self._tls is not None:
+            await asyncio.to_thread(self._tls.reload)
         return await super().on_tick(counter)
 
     @contextmanager

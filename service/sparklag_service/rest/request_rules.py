@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
@@ -13,6 +15,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparklag_schemas.settings import LimitSettings
+from sparklag_schemas.text.printable import printable
 from sparklag_service.counters import Counters
 from sparklag_service.live.reader import WIRE_STATE, Wire
 from sparklag_service.rest.problems import (
@@ -22,6 +25,7 @@ from sparklag_service.rest.problems import (
     problem_response,
 )
 
+_log = logging.getLogger(__name__)
 _SLICE_BYTES: Final = 64 * 1024
 _MB: Final = 1024 * 1024
 
@@ -162,9 +166,11 @@ class RequestRules:
         http_host: str,
         http_hosts: Iterable[str],
         monitoring_port: int | None = None,
+        is_logged: bool = False,
     ) -> None:
         """`http_hosts`: names of the service, or patterns for them. `monitoring_port`: has
-        `/health` and `/metrics` alone."""
+        `/health` and `/metrics` alone. `is_logged`: log a line for each request."""
+        self._is_logged = is_logged
         self._app = app
         self._monitoring_port = monitoring_port
         self._hosts = [host.lower() for host in (http_host, *http_hosts)]
@@ -179,10 +185,12 @@ class RequestRules:
         # A proxy's cache would give one principal's response to another.
         defaults = [(b"content-security-policy", policy.encode()), (b"cache-control", b"no-store")]
         is_head, is_over = scope["method"] == "HEAD", False
+        status, began_s = 0, time.monotonic()
 
         async def send_by_rules(message: Message) -> None:
-            nonlocal is_over
+            nonlocal is_over, status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 headers = [*message.get("headers", ()), *_HEADERS]
                 names = {name for name, _ in headers}
                 headers += [header for header in defaults if header[0] not in names]
@@ -196,7 +204,15 @@ class RequestRules:
 
         method = "GET" if is_head else scope["method"]
         by_rules = {**scope, "method": method, "path": path_by_segments(scope)}
-        await app(by_rules, receive, send_by_rules)
+        try:
+            await app(by_rules, receive, send_by_rules)
+        finally:
+            if self._is_logged:
+                user, took_ms = by_rules.get("user"), (time.monotonic() - began_s) * 1000
+                line = "%s %s: %d in %.0f ms, %s from %s"
+                path, client = printable(scope["path"], 200), scope.get("client") or ("?",)
+                name = "nobody" if user is None else printable(user.name, 200)
+                _log.info(line, scope["method"], path, status, took_ms, name, client[0])
 
     def _problem(self, scope: Scope) -> Problem | None:
         headers = dict(scope["headers"])
@@ -214,7 +230,7 @@ class RequestRules:
         ):
             return Problem("body-too-large", "no route takes a body")
         if (
-            scope["server"][1] == self._monitoring_port is not None
+            (scope.get("server") or ("", None))[1] == self._monitoring_port is not None
             and not scope["path"].startswith("/health/")
             and scope["path"] != "/metrics"
         ):

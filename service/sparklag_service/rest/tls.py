@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
+from asyncio.sslproto import SSLProtocol
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from sparklag_schemas import SettingsError
+from sparklag_schemas.runtime.logs import RepeatLimit
 from sparklag_schemas.settings import HttpTlsSettings
 from sparklag_service.access.token_file import file_version
 
+if TYPE_CHECKING:
+    from sparklag_service.rest.http_server import Connection
+
 _log = logging.getLogger(__name__)
+_log.addFilter(RepeatLimit())
 
 
 class ServerTls:
-    """The context of a listening socket. Each handshake uses the files as last read."""
+    """The contexts of new connections, by the files as last read."""
 
-    def __init__(self, settings: HttpTlsSettings, *, asks_client: bool) -> None:
-        """`asks_client`: require a certificate of `client_cafile`, if that is set. Raises
-        SettingsError."""
+    def __init__(self, settings: HttpTlsSettings) -> None:
+        """Raises SettingsError."""
         self._settings = settings
-        self._client_cafile = settings.client_cafile if asks_client else None
         self._versions = self._read_versions()
-        self._current = self._load()
-        self.context = self._load()
-        self.context.sni_callback = lambda handshake, *_: setattr(
-            handshake, "context", self._current
-        )
+        self.contexts = self._load()
+        """Of `http_port`, which requires a certificate of `client_cafile` if that is set, and of
+        `http_monitoring_port`, which does not."""
 
     def reload(self) -> None:
         """Read the files again if one has changed. Until all fit together, the last ones count."""
@@ -35,7 +39,7 @@ class ServerTls:
             return
         self._versions = versions
         try:
-            self._current = self._load()
+            self.contexts = self._load()
         except SettingsError as error:
             _log.error("%s; the files that were read before are used", error)
         else:
@@ -43,25 +47,100 @@ class ServerTls:
 
     def _read_versions(self) -> list[object]:
         settings = self._settings
-        files = (settings.certfile, settings.keyfile, self._client_cafile)
+        files = (settings.certfile, settings.keyfile, settings.client_cafile)
         return [file_version(Path(file)) for file in files if file is not None]
 
-    def _load(self) -> ssl.SSLContext:
+    def _load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        clients, monitoring = self._context(), self._context()
+        if (file := self._settings.client_cafile) is not None:
+            _read("client_cafile", file, "CERTIFICATE")
+            try:
+                clients.load_verify_locations(file)
+            except ssl.SSLError as error:
+                raise _wrong("client_cafile", file, "OpenSSL cannot read it") from error
+            clients.verify_mode = ssl.CERT_REQUIRED
+        return clients, monitoring
+
+    def _context(self) -> ssl.SSLContext:
         settings = self._settings
+        assert settings.certfile is not None
+        _read("certfile", settings.certfile, "CERTIFICATE")
+        setting = "keyfile" if settings.keyfile else "certfile"
+        file = settings.keyfile or settings.certfile
+        key = _read(setting, file, "PRIVATE KEY")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        assert settings.certfile is not None
         try:
             # Without a password OpenSSL would ask the terminal for one.
-            password = settings.key_password or ""
-            context.load_cert_chain(settings.certfile, settings.keyfile, lambda: password)
-            if self._client_cafile is not None:
-                context.load_verify_locations(self._client_cafile)
-                context.verify_mode = ssl.CERT_REQUIRED
+            context.load_cert_chain(settings.certfile, file, lambda: settings.key_password or "")
         except (OSError, ValueError) as error:
-            # ssl.SSLError is an OSError. None of them names the file.
-            files = f"{settings.certfile}, {settings.keyfile or 'the same'}"
-            if self._client_cafile is not None:
-                files += f", {self._client_cafile}"
-            raise SettingsError(f"files of http_tls ({files}): {error}") from error
+            cause = "OpenSSL cannot read it"
+            if "MISMATCH" in (getattr(error, "reason", "") or ""):
+                cause = "its key is not that of the certificate in certfile"
+            elif b"ENCRYPTED" in key:
+                cause = "its key is encrypted, and http_tls.key_password is missing or wrong"
+            raise _wrong(setting, file, cause) from error
         return context
+
+
+def _read(setting: str, file: str, label: str) -> bytes:
+    """The content of a PEM file. The errors of OpenSSL say neither the file nor what is missing."""
+    try:
+        content = Path(file).read_bytes()
+    except OSError as error:
+        raise _wrong(setting, file, error.strerror or str(error)) from error
+    if f"{label}-----".encode() not in content:
+        raise _wrong(setting, file, f"it has no {label} in PEM")
+    return content
+
+
+def _wrong(setting: str, file: str, cause: str) -> SettingsError:
+    return SettingsError(f"setting http_tls.{setting} = {file!r}: {cause}")
+
+
+class TlsConnection(SSLProtocol):
+    """TLS of a Connection, which counts from its first byte on, and has a deadline for the
+    handshake. asyncio's own buffers a quarter of a megabyte, which no limit would see."""
+
+    max_size = 16 * 1024
+
+    def __init__(self, connection: Connection, context: ssl.SSLContext) -> None:
+        super().__init__(
+            asyncio.get_running_loop(),
+            connection,
+            context,
+            cast(Any, None),
+            server_side=True,
+            ssl_handshake_timeout=cast(int, connection.limits.request_s),
+        )
+        self._connection = connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._raw = cast(asyncio.Transport, transport)
+        self._connection.connections.add(cast(Any, self))
+        if self._connection.accept(self._raw):
+            super().connection_made(transport)
+        else:
+            self._raw.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._connection.connections.discard(cast(Any, self))
+        if self._connection.transport is None and isinstance(exc, ssl.SSLError):
+            peer = self._raw.get_extra_info("peername") or ["?"]
+            _log.warning("TLS handshake with %s failed: %s", peer[0], exc.reason)
+        self._connection.release()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self._raw.get_write_buffer_size():
+            self._connection.resume_writing()
+
+    def shutdown(self) -> None:
+        """End a handshake; uvicorn calls this for each of `connections`."""
+        if self._connection.transport is None:
+            self._raw.abort()

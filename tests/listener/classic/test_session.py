@@ -113,6 +113,8 @@ def test_a_wrong_setting_is_named_before_anything_is_registered() -> None:
         observe(FakeSession(), queue_size=0)
     with pytest.raises(SettingsError, match="bootstrap_server, did you mean bootstrap_servers"):
         observe(FakeSession(), bootstrap_server="broker:9092")
+    with pytest.raises(SettingsError, match="http_auth = 'none'"):
+        observe(FakeSession(), embedded=True, http_host="0.0.0.0")
 
 
 def test_the_settings_in_sparks_configuration_are_those_with_the_prefix() -> None:

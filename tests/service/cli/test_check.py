@@ -15,6 +15,7 @@ from werkzeug.serving import WSGIRequestHandler
 from sparklag_jobs.broker.child_process import free_port
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_schemas import ClusterAccess, Settings
+from sparklag_schemas.service_access import ServiceAccess
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.check import check_service
 from sparklag_service.cli.check.kafka import check_brokers
@@ -204,7 +205,7 @@ async def test_a_date_that_cannot_be_read_is_passed_over() -> None:
     # The server adds a header of its own.
     second = {"date": "Sun, 06 Nov 1994 08:49:37 GMT"}
     with HttpServer(lambda _: Response(READY, headers=second)) as server:
-        results = await check_service(server.url)
+        results = await check_service(ServiceAccess(server.url))
     assert {result.check for result in results} == {"service", "versions"}
 
 

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 import pytest
 from werkzeug import Response
 
+from sparklag_schemas.service_access import ServiceAccess
 from sparklag_service.cli.sse_client import EventTooLarge, follow
 from sparklag_service.errors import ServiceError
 from tests.http_server import HttpServer
@@ -21,7 +22,7 @@ MB = 1024 * 1024
 def following(response: Response) -> Iterator[tuple[HttpServer, Iterator[tuple[str, bytes]]]]:
     with (
         HttpServer(lambda _: response) as service,
-        closing(follow(service.url, "/stream", lambda _: None)) as events,
+        closing(follow(ServiceAccess(service.url), "/stream", lambda _: None)) as events,
     ):
         yield service, events
 

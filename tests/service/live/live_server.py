@@ -94,7 +94,7 @@ class LiveServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.pipeline.settings.http_scheme}://127.0.0.1:{self.port}"
 
     def show(self, event: LagEvent, partition: int = 0) -> bytes:
         """The event is read from the next offset of the partition; its document."""
@@ -153,10 +153,12 @@ async def reading(port: int, path: str, last_id: str | None = None) -> AsyncIter
 async def live_server(**fields: Any) -> AsyncIterator[LiveServer]:
     """A service with these settings, without Kafka."""
     pipeline = complete_pipeline_of(Settings(**fields))
-    listening = bind("127.0.0.1", 0)
-    server = LiveServer(pipeline, listening.getsockname()[1])
+    listening = [bind("127.0.0.1", 0)]
+    if (monitoring_port := pipeline.settings.http_monitoring_port) is not None:
+        listening.append(bind("127.0.0.1", monitoring_port))
+    server = LiveServer(pipeline, listening[0].getsockname()[1])
     waking = asyncio.create_task(pipeline.live.run())
-    serving = asyncio.create_task(server.http.serve(sockets=[listening]))
+    serving = asyncio.create_task(server.http.serve(sockets=listening))
     try:
         await holds(lambda: server.http.started, "the server listens")
         yield server

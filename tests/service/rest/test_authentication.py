@@ -13,6 +13,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from msgspec.structs import replace
 from starlette.middleware.authentication import AuthenticationMiddleware
 
 from sparklag_schemas import Settings, encode
@@ -316,3 +317,22 @@ async def test_the_page_names_who_has_logged_in_whatever_the_name(tmp_path: Path
         assert unescape(content) == name
         assert name not in page
         assert "sparklag-principal" not in (await http.get("/", headers=bearer("x"))).text
+
+
+async def test_the_access_log_has_who_sent_what_and_no_secret(
+    tokens: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = replace(token_settings(tmp_path / "tokens.json"), http_access_log=True)
+    caplog.set_level(logging.INFO, "sparklag_service.rest")
+    async with rest_client(complete_pipeline_of(settings)) as http:
+        for path, token in (("/lag?x=" + tokens["all"], "lag"), ("/metrics", "lag"), ("/lag", "")):
+            await http.get(path, headers=bearer(tokens.get(token, "")))
+        await http.get("/health/a%0Ab")
+    lines = [r.getMessage() for r in caplog.records if r.name.endswith("request_rules")]
+    assert [re.sub(r"in \d+ ms", "in 0 ms", line) for line in lines] == [
+        "GET /lag: 200 in 0 ms, lag from 127.0.0.1",
+        "GET /metrics: 403 in 0 ms, lag from 127.0.0.1",
+        "GET /lag: 401 in 0 ms, nobody from 127.0.0.1",
+        "GET /health/a\\nb: 404 in 0 ms, nobody from 127.0.0.1",
+    ]
+    assert not any(token in caplog.text for token in tokens.values())

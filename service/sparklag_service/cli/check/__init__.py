@@ -25,11 +25,12 @@ from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.messages.enumerations import Mark
 from sparklag_schemas.presentation.rows import COLOURS
 from sparklag_schemas.presentation.tables import Column, FittedTable, plain
-from sparklag_schemas.text.locations import redact_location, shown_url
+from sparklag_schemas.service_access import ServiceAccess
+from sparklag_schemas.text.locations import redact_location
 from sparklag_service import VERSION
 from sparklag_service.cli.check.kafka import check_kafka
 from sparklag_service.cli.check.result import CheckResult, bad, clock_result, note, ok
-from sparklag_service.cli.requests import UNCOMPRESSED, base_url, extend
+from sparklag_service.cli.requests import base_url, extend, options
 from sparklag_service.cli.terminal import (
     DEFAULT_URL,
     BootstrapServers,
@@ -94,7 +95,7 @@ async def diagnose(settings: ResolvedSettings, url: str = DEFAULT_URL) -> list[C
         *await _check_registry(settings),
         *await _check_checkpoints(settings),
         *await _check_store(settings),
-        *await check_service(url),
+        *await check_service(ServiceAccess(base_url(url), settings.service_client)),
     ]
     order = list(dict.fromkeys(result.check for result in results))
     return sorted(results, key=lambda result: order.index(result.check))
@@ -158,26 +159,28 @@ class _Ready(msgspec.Struct):
 
     status: str
     failing: dict[str, str]
-    degraded: dict[str, str]
-    queries: int
+    degraded: dict[str, str] = {}
+    queries: int | None = None
+    """None: the service wants a token for every query."""
     version: str | None = None
 
 
-async def check_service(url: str) -> list[CheckResult]:
-    """Check readiness, clock and version of a service. Raises ServiceError for an invalid `url`."""
-    shown = shown_url(url)
-    address = f"{base_url(url)}/health/ready"
+async def check_service(service: ServiceAccess) -> list[CheckResult]:
+    """Check readiness, clock and version of a service. Raises SettingsError."""
+    shown, request_options = service.shown, options(service) | {"timeout": _TIMEOUT_S}
     try:
         began, body = datetime.now(timezone.utc), bytearray()
         async with (
-            httpx.AsyncClient(timeout=_TIMEOUT_S, headers=UNCOMPRESSED) as client,
-            client.stream("GET", address) as response,
+            httpx.AsyncClient(**request_options) as client,
+            client.stream("GET", f"{service.url}/health/ready") as response,
         ):
             async for chunk in response.aiter_raw():
-                extend(body, chunk, url)
+                extend(body, chunk, service.url)
             took_s = (datetime.now(timezone.utc) - began).total_seconds()
         ready = msgspec.json.decode(body, type=_Ready)
-    except httpx.HTTPError:
+    except httpx.HTTPError as error:
+        if (problem := service.tls_problem(error, was_ended=False)) is not None:
+            return [bad("service", f"{shown}: {problem}", "correct it, or --url")]
         remedy = "`sparklag serve` starts one; --url says where it is"
         return [note("service", f"no service answers at {shown}", remedy)]
     except NOT_JSON:
@@ -185,6 +188,9 @@ async def check_service(url: str) -> list[CheckResult]:
             note("service", f"what answers at {shown} is no sparklag service", "is --url right?")
         ]
     results = [*_readiness(ready, shown), _version(ready.version, shown)]
+    if ready.queries is None:
+        text = f"the service at {shown} tells more with a token for every query"
+        results[-1] = note("service", text, "set service_client.token_file")
     try:
         date = parsedate_to_datetime(response.headers["date"])
     except (KeyError, ValueError):
@@ -202,7 +208,8 @@ def _readiness(ready: _Ready, shown: str) -> list[CheckResult]:
         for part, reason in ready.degraded.items()
     ]
     if not ready.failing:
-        text = f"the service at {shown} is ready: its view is complete, queries: {ready.queries}"
+        count = "" if ready.queries is None else f", queries: {ready.queries}"
+        text = f"the service at {shown} is ready: its view is complete{count}"
         return [ok("service", text), *degraded]
     remedies = {"view": "it reads the lag topic: wait, or see the service's log"}
     return [

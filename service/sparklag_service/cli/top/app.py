@@ -12,6 +12,7 @@ from textual.screen import Screen
 
 from sparklag_schemas import SparklagError, decode_lag_event
 from sparklag_schemas.rest_interface import path_segment
+from sparklag_schemas.service_access import ServiceAccess
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import ServiceClient
 from sparklag_service.cli.top.columns import STEP_S
@@ -26,7 +27,7 @@ _TICK_S: Final = 1.0
 
 
 class TopApp(App[None]):
-    """The application, which polls `url` each `interval_s`."""
+    """The application, which polls `service` each `interval_s`."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -46,9 +47,10 @@ class TopApp(App[None]):
         Binding("ctrl+z", "suspend_process", show=False, priority=True),
     ]
 
-    def __init__(self, url: str, interval_s: float) -> None:
+    def __init__(self, service: ServiceAccess, interval_s: float) -> None:
         super().__init__(ansi_color=True)  # the terminal's own colours, or none with NO_COLOR
-        self.state = State(url, interval_s)
+        self.state = State(service.url, interval_s)
+        self._service = service
         self._wake = asyncio.Event()
 
     def get_default_screen(self) -> Screen[None]:
@@ -93,7 +95,7 @@ class TopApp(App[None]):
         """Send all requests one after the other: a slow service has at most one in flight."""
         loop = asyncio.get_running_loop()
         due_s = loop.time()
-        async with ServiceClient(self.state.url) as client:
+        async with ServiceClient(self._service) as client:
             while True:
                 self._wake.clear()
                 is_due = loop.time() >= due_s and not self.state.is_paused

@@ -17,6 +17,7 @@ from werkzeug import Request, Response
 
 from sparklag_jobs.broker.child_process import free_port
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.service_access import ServiceAccess
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.top.app import TopApp
 from sparklag_service.cli.top.state import LagPage
@@ -109,7 +110,7 @@ class Top:
 async def top(
     url: str, size: tuple[int, int] = EIGHTY, interval_s: float = 0.5
 ) -> AsyncIterator[Top]:
-    app = TopApp(url, interval_s)
+    app = TopApp(ServiceAccess(url), interval_s)
     async with app.run_test(size=size) as pilot:
         yield Top(app, pilot)
 
