@@ -27,6 +27,7 @@ NAMES = (
     "publishing",
     "live_stream",
     "slow_clients",
+    "http_auth",
     "page",
     "history_memory",
     "limits_memory",

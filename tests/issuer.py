@@ -20,7 +20,7 @@ AUDIENCE = "sparklag"
 
 
 def new_key(kid: str, kind: Any = "EC", size: Any = "P-256", **parameters: Any) -> Key:
-    return JWKRegistry.generate_key(kind, size, {"kid": kid, "use": "sig", **parameters})
+    return JWKRegistry.generate_key(kind, size, {"kid": kid, "use": "sig", **parameters})  # type: ignore[arg-type]  # a TypedDict
 
 
 def compact(header: Any, claims: Any, sign: Callable[[bytes], bytes]) -> str:
@@ -78,7 +78,7 @@ class Issuer(HttpServer):
             return Response(
                 status=302, headers={"location": f"{request.args['redirect_uri']}?{back}"}
             )
-        document: dict[str, Any] = {
+        documents: dict[str, dict[str, Any]] = {
             "/.well-known/openid-configuration": {
                 "issuer": self.url,
                 "jwks_uri": f"{self.url}/keys",
@@ -93,5 +93,5 @@ class Issuer(HttpServer):
                 "expires_in": 60,
                 "id_token": self.token(nonce=self._nonce, **self.claims_of_login),
             },
-        }[request.path]
-        return Response(json.dumps(document), content_type=JSON)
+        }
+        return Response(json.dumps(documents[request.path]), content_type=JSON)

@@ -90,8 +90,9 @@ class HttpJwtSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     claim: str = "scope"
     """The claim that says what a token may do: a list, or a text with spaces between values."""
     grants: dict[str, HttpGrantSettings] = {}
-    """What values of the claim grant, such as groups; other values grant nothing, several values
-    all that each of them does. Empty: `sparklag:lag` grants scope `lag`, and so on."""
+    """What values of the claim grant, such as groups: `scopes`, for all queries or for `queries`
+    (patterns) and `clusters`. Other values grant nothing. Empty: `sparklag:lag` grants `lag`, and
+    so on."""
 
     def __post_init__(self) -> None:
         if (self.issuer is None) != (not self.audiences):

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from joserfc.jwk import JWKRegistry
+from joserfc.jwk import JWKRegistry, RSAKey
 from werkzeug import Response
 
 from sparklag_schemas import Settings, SettingsError, encode
@@ -77,6 +77,7 @@ async def test_a_token_of_the_issuer_is_accepted(
 
 
 def hmac_of_public_key(text: bytes) -> bytes:
+    assert isinstance(RSA, RSAKey)
     return hmac.digest(RSA.as_pem(private=False), text, "sha256")
 
 

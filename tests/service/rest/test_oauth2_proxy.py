@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -42,7 +41,7 @@ def proxy_settings(folder: Path, **changed: object) -> Path:
 
 @pytest.mark.slow
 async def test_a_browser_that_logged_in_at_the_issuer_sees_its_queries(tmp_path: Path) -> None:
-    program = await asyncio.to_thread(oauth2_proxy, sys.stderr.write)
+    program = await asyncio.to_thread(oauth2_proxy, lambda text: None)
     with Issuer() as issuer, bind("127.0.0.1", 0) as listening:
         issuer.claims_of_login = {"email": "a@b.example", "groups": ["team-a"]}
         grants = {"team-a": HttpGrantSettings(scopes=["lag", "admin"], queries=["team-a-.*"])}
