@@ -95,8 +95,8 @@ class HttpJwtSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     so on."""
 
     def __post_init__(self) -> None:
-        if (self.issuer is None) != (not self.audiences):
-            raise ValueError("http_jwt.issuer and http_jwt.audiences need each other")
+        if self.issuer is not None and not self.audiences:
+            raise ValueError("http_jwt.issuer needs http_jwt.audiences: whom its tokens are for")
 
 
 class ServiceClientSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):

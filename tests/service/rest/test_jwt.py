@@ -276,7 +276,7 @@ async def test_a_service_starts_before_its_issuer_and_outlives_it(
 @pytest.mark.parametrize(
     ("toml", "said"),
     [
-        ('issuer = "https://x"', "need each other"),
+        ('issuer = "https://x"', "needs http_jwt.audiences"),
         ('issuer = "http://10.0.0.1/"\naudiences = ["a"]', "http_jwt.issuer"),
         ('issuer = "http://localhost:1@x/"\naudiences = ["a"]', "http_jwt.issuer"),
         ('issuer = "https://x"\naudiences = ["a"]\nalgorithms = ["HS256"]', "algorithms"),
