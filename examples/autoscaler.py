@@ -12,6 +12,7 @@ import argparse
 import http.client
 import json
 import math
+import os
 import shlex
 import subprocess
 import time
@@ -121,7 +122,10 @@ def follow(service: str, query: str) -> Iterator[Event]:
     address = f"{service}/lag/{urllib.parse.quote(query, safe='')}/stream"
     while True:
         try:
-            with urllib.request.urlopen(address, timeout=READ_TIMEOUT_S) as stream:
+            request = urllib.request.Request(address)
+            if token := os.environ.get("SPARKLAG_TOKEN"):
+                request.add_unredirected_header("Authorization", f"Bearer {token}")
+            with urllib.request.urlopen(request, timeout=READ_TIMEOUT_S) as stream:
                 kind = ""
                 for line in stream:
                     field, _, value = line.decode().rstrip("\n").partition(": ")

@@ -28,7 +28,7 @@ def document(path: Path) -> dict[str, Any]:
 
 
 def triggers(path: Path) -> Iterator[dict[str, Any]]:
-    yield from document(path)["spec"]["triggers"]
+    yield from documents(path)[0]["spec"]["triggers"]
 
 
 def rules(kind: str) -> list[dict[str, Any]]:

@@ -103,8 +103,13 @@ def test_a_lag_that_is_not_known_takes_no_worker_away(path: Path) -> None:
         assert all(isinstance(value, str) for value in trigger["metadata"].values())
         if trigger["type"] == "prometheus":
             assert trigger["metadata"]["ignoreNullValues"] == "false"
-    spec = document(path)["spec"]
-    if "fallback" in spec:
+    scaled, *logins = documents(path)
+    of_logins = [trigger.get("authenticationRef", {}).get("name") for trigger in triggers(path)]
+    assert {name for name in of_logins if name} == {login["metadata"]["name"] for login in logins}
+    for login in logins:
+        parameters = {each["parameter"] for each in login["spec"]["secretTargetRef"]}
+        assert (login["kind"], parameters) == ("TriggerAuthentication", {"token", "ca"})
+    if "fallback" in scaled["spec"]:
         assert "AverageValue" in {trigger["metricType"] for trigger in triggers(path)}
 
 

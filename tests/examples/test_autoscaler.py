@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from autoscaler import Autoscaler, Event, Rules, desired
 from sparklag_jobs.broker.child_process import ChildProcess
 from sparklag_schemas import Batch, PartitionLag, TopicLag, encode
+from sparklag_schemas.settings import HttpTokenSettings
 from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.access.token_file import create_token
 from tests.child_processes import running
 from tests.examples.processes import EXAMPLES, example_environment
 from tests.messages import lag_event
@@ -98,7 +101,12 @@ async def test_a_query_that_falls_behind_is_given_workers(
     topic = second_client.create(topic_name, 4)
     for number in range(4):
         second_client.produce(topic, [b"order"] * 1_000, partition=number)
-    settings = settings_for(second_client.bootstrap_servers)
+    tokens = tmp_path / "tokens.json"
+    token = create_token(tokens, "autoscaler", ["lag"], ["orders"], [], None)
+    settings = replace(
+        settings_for(second_client.bootstrap_servers),
+        http_tokens=HttpTokenSettings(file=str(tokens)),
+    )
     query = ReportedQuery(second_client, settings.offsets_topic, topic, "orders")
     batch = Batch(started_at=epoch_ms(), rows=100, duration_ms=10_000)
     async with instance(settings) as (pipeline, port):
@@ -111,7 +119,7 @@ async def test_a_query_that_falls_behind_is_given_workers(
                 "orders", "--current", "2", "--command", f"touch {tmp_path}/{{n}}-workers",
             ],
             log_path=tmp_path / "log",
-            environment=example_environment(),
+            environment={**example_environment(), "SPARKLAG_TOKEN": token},
         )  # fmt: skip
         with running(example):
             query.complete_batch(25, 25, 25, 25, batch=batch)

@@ -38,6 +38,7 @@ _NOT_SETTINGS: Final = {
     "SPARKLAG_AUTO",
     "SPARKLAG_CONFIG",
     "SPARKLAG_SECRETS_DIR",
+    "SPARKLAG_TOKEN",
     "SPARKLAG_URL",
 }
 """Variables that are read elsewhere, and are not settings."""

@@ -7,12 +7,14 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 import threading
+from asyncio.sslproto import SSLProtocol
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import h11
 import uvicorn
@@ -25,8 +27,9 @@ from sparklag_service.live.reader import WIRE_STATE, Wire
 from sparklag_service.rest.app import create_app
 from sparklag_service.rest.request_rules import SlicedResponses, UnsentResponses
 from sparklag_service.rest.system import Backend
-from sparklag_service.rest.tls import ServerTls, TlsConnection
+from sparklag_service.rest.tls import ServerTls
 
+_log = logging.getLogger(__name__)
 _BACKLOG: Final = 128
 """Connections that wait to be accepted. asyncio accepts this many at a time, even without free file
 descriptors."""
@@ -192,6 +195,54 @@ class Connection(H11Protocol):
             self._deadline = None
 
 
+class TlsConnection(SSLProtocol):
+    """TLS of a Connection, which counts from its first byte on, and has a deadline for the
+    handshake. asyncio's own buffers a quarter of a megabyte, which no limit would see."""
+
+    max_size = _READ_BYTES
+
+    def __init__(self, connection: Connection, context: ssl.SSLContext) -> None:
+        super().__init__(
+            asyncio.get_running_loop(),
+            connection,
+            context,
+            cast(Any, None),
+            server_side=True,
+            ssl_handshake_timeout=cast(int, connection.limits.request_s),
+        )
+        self._connection = connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._raw = cast(asyncio.Transport, transport)
+        self._connection.connections.add(cast(Any, self))
+        if self._connection.accept(self._raw):
+            super().connection_made(transport)
+        else:
+            self._raw.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._connection.connections.discard(cast(Any, self))
+        if self._connection.transport is None and isinstance(exc, ssl.SSLError):
+            peer = self._raw.get_extra_info("peername") or ["?"]
+            _log.warning("TLS handshake with %s failed: %s", peer[0], exc.reason)
+        self._connection.release()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self._raw.get_write_buffer_size():
+            self._connection.resume_writing()
+
+    def shutdown(self) -> None:
+        """End a handshake; uvicorn calls this for each of `connections`."""
+        if self._connection.transport is None:
+            self._raw.abort()
+
+
 class HttpServer(uvicorn.Server):
     """The server of `backend`. Its shutdown ends the live streams, which never end by themselves:
     uvicorn would wait for them until its timeout."""
@@ -199,7 +250,7 @@ class HttpServer(uvicorn.Server):
     def __init__(self, backend: Backend) -> None:
         timeout_s = backend.settings.shutdown_timeout_s
         limits = ConnectionLimits(backend.settings.limits, backend.counters)
-        for name in ("uvicorn.error", "asyncio"):
+        for name in ("uvicorn.error", "asyncio", __name__):
             logging.getLogger(name).addFilter(_repeat_limit)
         super().__init__(
             uvicorn.Config(

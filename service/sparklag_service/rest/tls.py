@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import ssl
-from asyncio.sslproto import SSLProtocol
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
 
 from sparklag_schemas import SettingsError
-from sparklag_schemas.runtime.logs import RepeatLimit
 from sparklag_schemas.settings import HttpTlsSettings
 from sparklag_service.access.token_file import file_version
 
-if TYPE_CHECKING:
-    from sparklag_service.rest.http_server import Connection
-
 _log = logging.getLogger(__name__)
-_log.addFilter(RepeatLimit())
 
 
 class ServerTls:
@@ -96,51 +88,3 @@ def _read(setting: str, file: str, label: str) -> bytes:
 
 def _wrong(setting: str, file: str, cause: str) -> SettingsError:
     return SettingsError(f"setting http_tls.{setting} = {file!r}: {cause}")
-
-
-class TlsConnection(SSLProtocol):
-    """TLS of a Connection, which counts from its first byte on, and has a deadline for the
-    handshake. asyncio's own buffers a quarter of a megabyte, which no limit would see."""
-
-    max_size = 16 * 1024
-
-    def __init__(self, connection: Connection, context: ssl.SSLContext) -> None:
-        super().__init__(
-            asyncio.get_running_loop(),
-            connection,
-            context,
-            cast(Any, None),
-            server_side=True,
-            ssl_handshake_timeout=cast(int, connection.limits.request_s),
-        )
-        self._connection = connection
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._raw = cast(asyncio.Transport, transport)
-        self._connection.connections.add(cast(Any, self))
-        if self._connection.accept(self._raw):
-            super().connection_made(transport)
-        else:
-            self._raw.abort()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self._connection.connections.discard(cast(Any, self))
-        if self._connection.transport is None and isinstance(exc, ssl.SSLError):
-            peer = self._raw.get_extra_info("peername") or ["?"]
-            _log.warning("TLS handshake with %s failed: %s", peer[0], exc.reason)
-        self._connection.release()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._connection.pause_writing()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if not self._raw.get_write_buffer_size():
-            self._connection.resume_writing()
-
-    def shutdown(self) -> None:
-        """End a handshake; uvicorn calls this for each of `connections`."""
-        if self._connection.transport is None:
-            self._raw.abort()
