@@ -7,16 +7,18 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 from joserfc.jwk import JWKRegistry, Key
 from joserfc.jws import JWSRegistry
 from joserfc.util import urlsafe_b64encode
 from werkzeug import Request, Response
 
+from sparklag_schemas import KafkaSettings
 from tests.http_server import JSON, HttpServer
 
 AUDIENCE = "sparklag"
+CLIENT_SECRET = "ri:ght%+secret"
 
 
 def new_key(kid: str, kind: Any = "EC", size: Any = "P-256", **parameters: Any) -> Key:
@@ -95,3 +97,42 @@ class Issuer(HttpServer):
             },
         }
         return Response(json.dumps(documents[request.path]), content_type=JSON)
+
+
+class KafkaIssuer(Issuer):
+    """Issues tokens for brokers by the grant of client credentials."""
+
+    def __init__(self, lifetime_s: float = 600, **options: Any) -> None:
+        super().__init__(**options)
+        self.issued = 0
+        self._lifetime_s = lifetime_s
+
+    def token(self, *_: Any, **claims: Any) -> str:
+        expires_s = int(time.time() + self._lifetime_s)
+        return super().token(**{"aud": "kafka", "exp": expires_s, **claims})
+
+    def login(self, **fields: Any) -> KafkaSettings:
+        """Settings that log in by the token endpoint, with changes."""
+        by_token: dict[str, Any] = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token_endpoint_url": f"{self.url}/token",
+            "sasl_oauthbearer_client_id": "sparklag",
+            "sasl_oauthbearer_client_secret": CLIENT_SECRET,
+            "sasl_oauthbearer_scope": "write",
+            "sasl_oauthbearer_extensions": {"logicalCluster": "lkc-1"},
+        }
+        return KafkaSettings(**{**by_token, **fields})
+
+    def _respond(self, request: Request) -> Response:
+        if request.path == "/moved":
+            return Response(status=302, headers={"Location": f"{self.url}/token"})
+        if request.path != "/token":
+            return super()._respond(request)
+        user, expected = request.authorization, ("sparklag", CLIENT_SECRET)
+        if user is None or (user.username, unquote(user.password or "")) != expected:
+            return Response('{"error": "invalid_client"}', 401, content_type=JSON)
+        assert request.form.to_dict() == {"grant_type": "client_credentials", "scope": "write"}
+        self.issued += 1
+        issued = {"access_token": self.token(), "expires_in": self._lifetime_s}
+        return Response(json.dumps(issued), content_type=JSON)

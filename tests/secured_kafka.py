@@ -72,14 +72,14 @@ class OAuthKafka(_SessionLog):
             f"{mechanism}.server.callback.handler.class": (
                 f"{package}.OAuthBearerValidatorCallbackHandler"
             ),
-            f"{mechanism}.oauthbearer.jwks.endpoint.url": f"{url}/jwks",
+            f"{mechanism}.oauthbearer.jwks.endpoint.url": f"{url}/keys",
             f"{mechanism}.oauthbearer.expected.audience": "kafka",
             f"{mechanism}.oauthbearer.expected.issuer": url,
         }
         super().__init__(
             security_protocol="SASL_PLAINTEXT", properties={**properties, **_ending(session_s)}
         )
-        self.jvm_options = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}/jwks"]
+        self.jvm_options = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}/keys"]
 
 
 class TlsKafka(LocalKafka):

@@ -9,7 +9,6 @@ import re
 import ssl
 import time
 from http.client import HTTPException
-from pathlib import Path
 from typing import Annotated, Final
 from urllib import request as http
 from urllib.parse import quote, urlencode
@@ -22,6 +21,8 @@ from sparklag_kafka.errors import LoginUnavailable
 from sparklag_schemas.errors import install_command
 from sparklag_schemas.settings import KafkaSettings
 from sparklag_schemas.text.locations import shown_url
+from sparklag_schemas.text.printable import printable
+from sparklag_schemas.text.redaction import redact
 
 TOKEN_MECHANISMS: Final = ("OAUTHBEARER", "AWS_MSK_IAM")
 """To the broker both are OAUTHBEARER."""
@@ -53,11 +54,13 @@ class Login(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no typ
         kafka = self._kafka
         files = {"cafile": kafka.ssl_cafile, "certfile": kafka.ssl_certfile}
         files["keyfile"] = kafka.ssl_keyfile
+        # Without a password OpenSSL would ask the terminal for one.
+        password = kafka.ssl_key_password or ""
         try:
             stats = [os.stat(file) for file in files.values() if file]
             versions = [(stat.st_ino, stat.st_mtime_ns) for stat in stats]
             if self._context is None or versions != self._versions:
-                self._context = create_ssl_context(**files, password=kafka.ssl_key_password)
+                self._context = create_ssl_context(**files, password=password)
                 self._context.check_hostname = kafka.ssl_check_hostname
                 self._versions = versions
         except (OSError, ValueError) as error:
@@ -83,7 +86,8 @@ class Login(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no typ
                 except (OSError, HTTPException, ValueError, asyncio.TimeoutError) as error:
                     source = shown_url(kafka.sasl_oauthbearer_token_endpoint_url or "AWS")
                     reason = getattr(error, "reason", None) or str(error) or "no answer in time"
-                    raise LoginUnavailable(f"no token from {source}: {reason}") from error
+                    text = printable(f"no token from {source}: {reason}", 500)
+                    raise LoginUnavailable(text) from error
                 self._token = issued.access_token
                 self._renew_at_s = began_s + _RENEW_AFTER * issued.expires_in
             return self._token
@@ -101,10 +105,11 @@ def _secret(kafka: KafkaSettings, setting: str, pattern: str = ".") -> str:
     path = getattr(kafka, f"{setting}_file")
     if path is None:
         return str(getattr(kafka, setting))
-    problem = "is empty, or malformed"
+    problem = "is empty, too long or malformed"
     try:
-        text = Path(path).read_text(encoding="utf-8").strip()
-        if re.match(pattern, text):
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_MAX_BYTES).strip()
+        if len(text) < _MAX_BYTES and re.match(pattern, text):
             return text
     except (OSError, ValueError) as error:  # the text of a ValueError has the content
         problem = f"cannot be read: {getattr(error, 'strerror', 'it is not UTF-8')}"
@@ -122,7 +127,11 @@ def _issued(kafka: KafkaSettings) -> _Issued:
         urlencode(form).encode(),
         {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"},
     )
-    context = ssl.create_default_context(cafile=kafka.sasl_oauthbearer_cafile)
+    cafile = kafka.sasl_oauthbearer_cafile
+    try:
+        context = ssl.create_default_context(cafile=cafile)
+    except OSError as error:  # it does not name the file
+        raise OSError(f"sasl_oauthbearer_cafile {cafile}: {error}") from error
     # Nothing here follows a redirect: the secret is for this address alone.
     opener = http.OpenerDirector()
     for handler in (http.ProxyHandler(), http.HTTPHandler(), http.HTTPSHandler(context=context)):
@@ -147,5 +156,5 @@ def _signed(kafka: KafkaSettings) -> _Issued:
     except (BotoCoreError, ClientError, AttributeError) as error:
         # An AttributeError: the signer has got no credentials.
         is_none = isinstance(error, AttributeError)
-        raise OSError("no credentials are found" if is_none else str(error)) from error
+        raise OSError("no credentials are found" if is_none else redact(str(error))) from error
     return _Issued(token, expires_ms / 1000 - time.time())

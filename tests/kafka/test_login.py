@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
@@ -16,13 +17,14 @@ import pytest
 from sparklag_jobs.broker.child_process import free_port
 from sparklag_kafka.access import connection_problem
 from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.errors import LoginUnavailable
 from sparklag_kafka.login import Login
 from sparklag_schemas import KafkaSettings
 from sparklag_schemas.settings import ClusterAccess
 from tests.certificates import Certificates
+from tests.issuer import CLIENT_SECRET, KafkaIssuer
 from tests.local_kafka import LocalKafka
 from tests.secured_kafka import OAuthKafka
-from tests.token_issuer import SECRET, TokenIssuer
 
 pytestmark = pytest.mark.kafka
 
@@ -30,13 +32,13 @@ CONNECT = "kafka-cluster:Connect"
 
 
 @pytest.fixture(scope="module")
-def issuer() -> Iterator[TokenIssuer]:
-    with TokenIssuer() as issuer:
+def issuer() -> Iterator[KafkaIssuer]:
+    with KafkaIssuer() as issuer:
         yield issuer
 
 
 @pytest.fixture(scope="module")
-def servers(issuer: TokenIssuer) -> Iterator[str]:
+def servers(issuer: KafkaIssuer) -> Iterator[str]:
     with OAuthKafka(issuer.url) as kafka:
         yield kafka.bootstrap_servers
 
@@ -47,24 +49,26 @@ def servers(issuer: TokenIssuer) -> Iterator[str]:
         ({"client_secret": "wrong"}, r"/token: invalid_client for 'sparklag'$"),
         ({"token_endpoint_url": "{url}/moved"}, r"/moved: status 302$"),
         ({"token_endpoint_url": f"http://127.0.0.1:{free_port()}/"}, r"Connection refused$"),
-        ({"token_endpoint_url": "{url}/jwks"}, r"/jwks: .*`access_token`"),
+        ({"token_endpoint_url": "{url}/keys"}, r"/keys: .*`access_token`"),
         ({"client_secret_file": "/missing"}, r"_file: /missing cannot be read: No such file"),
         ({"token_file": "/missing"}, r"_file: /missing cannot be read: No such file"),
+        ({"token_file": "/dev/zero"}, r"_file: /dev/zero is empty, too long or malformed"),
+        ({"cafile": "/missing"}, r"sasl_oauthbearer_cafile /missing: .* No such file"),
     ],
 )
 async def test_a_token_that_cannot_be_had_has_its_cause(
-    fields: dict[str, str], cause: str, issuer: TokenIssuer, servers: str
+    fields: dict[str, str], cause: str, issuer: KafkaIssuer, servers: str
 ) -> None:
     named = {f"sasl_oauthbearer_{n}": text.format(url=issuer.url) for n, text in fields.items()}
     message = await connection_problem(ClusterAccess(servers, issuer.login(**named)))
     assert message is not None
     assert re.search(cause, message), message
-    assert SECRET not in message
+    assert CLIENT_SECRET not in message
     assert "\n" not in message
 
 
 async def test_a_token_of_a_file_is_read_again_and_the_broker_may_refuse_it(
-    issuer: TokenIssuer, servers: str, tmp_path: Path
+    issuer: KafkaIssuer, servers: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
     file.write_text(issuer.token(aud="another"))
@@ -79,9 +83,9 @@ async def test_a_token_of_a_file_is_read_again_and_the_broker_may_refuse_it(
 
 
 async def test_a_token_endpoint_is_trusted_by_the_ca_of_the_settings(
-    issuer: TokenIssuer, servers: str, certificates: Certificates
+    issuer: KafkaIssuer, servers: str, certificates: Certificates
 ) -> None:
-    with TokenIssuer(tls=certificates.other_server_context()) as other:
+    with KafkaIssuer(tls=certificates.other_server_context()) as other:
         for cafile, cause in ((None, "certificate verify failed"), (certificates.ca, "refuses")):
             login = other.login(sasl_oauthbearer_cafile=cafile and str(cafile))
             assert cause in str(await connection_problem(ClusterAccess(servers, login)))
@@ -109,16 +113,28 @@ async def test_certificates_that_change_on_disk_are_used_by_the_next_connection(
         assert f"({ca}, {client})" in await pool.explain_unreachable()
 
 
+AWS: Final = KafkaSettings(
+    security_protocol="SASL_SSL", sasl_mechanism="AWS_MSK_IAM", sasl_aws_region="eu-west-1"
+)
+
+
+async def test_the_cause_of_missing_aws_credentials_shows_no_secret(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = f"sh -c 'echo {CLIENT_SECRET} >&2; exit 1'"
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    with pytest.raises(LoginUnavailable, match=r"AWS: Error when retrieving credentials.*\*$"):
+        await Login(AWS).token()
+
+
 def test_an_aws_token_is_the_request_that_the_credentials_sign(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The signature is calculated anew as AWS documents it (SigV4 of a query)."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    settings = KafkaSettings(
-        security_protocol="SASL_SSL", sasl_mechanism="AWS_MSK_IAM", sasl_aws_region="eu-west-1"
-    )
-    token = asyncio.run(Login(settings).token())
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CLIENT_SECRET)
+    token = asyncio.run(Login(AWS).token())
     url = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
     query = dict(parse_qsl(url.query))
     signature, _ = query.pop("X-Amz-Signature"), query.pop("User-Agent")
@@ -130,7 +146,7 @@ def test_an_aws_token_is_the_request_that_the_credentials_sign(
     canonical = f"GET\n/\n{sent}\nhost:{url.hostname}\n\nhost\n{empty}"
     digest = sha256(canonical.encode()).hexdigest()
     text = f"AWS4-HMAC-SHA256\n{query['X-Amz-Date']}\n{scope}\n{digest}"
-    key = f"AWS4{SECRET}".encode()
+    key = f"AWS4{CLIENT_SECRET}".encode()
     for part in (*scope.split("/"), text):
         key = hmac.digest(key, part.encode(), "sha256")
     assert signature == key.hex()

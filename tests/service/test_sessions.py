@@ -20,11 +20,11 @@ from sparklag_schemas import Observation
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.timestamps import epoch_ms
 from tests.background_task import background
+from tests.issuer import KafkaIssuer
 from tests.messages import QUERY_ID, observation, position
 from tests.second_client import SecondClient
 from tests.secured_kafka import ExpiringKafka, OAuthKafka, change_password, login
 from tests.service.conftest import running, settings_for
-from tests.token_issuer import TokenIssuer
 from tests.waiting import DEADLINE_S, holds
 
 LONG = pytest.param(3, 10.0, 600.0, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])
@@ -45,7 +45,7 @@ async def test_no_session_expires_while_driver_and_service_work(
     stats, offset = Stats(), 0
     problems: list[Any] = []
     with (
-        TokenIssuer(2 * session_s) as issuer,
+        KafkaIssuer(2 * session_s) as issuer,
         OAuthKafka(issuer.url, session_s) if with_tokens else ExpiringKafka(session_s) as kafka,
     ):
         async with AsyncExitStack() as stack:

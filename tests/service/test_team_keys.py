@@ -129,8 +129,12 @@ async def test_an_embedded_service_reports_the_lag_of_its_team_and_no_other(
     own = lag_event(query="a-own", measured_by="embedded", observed_at=now_ms, measured_at=now_ms)
     newer = replace(own, observed_at=now_ms + 500, measured_at=now_ms + 500, total_lag=9)
     second_client.create(settings.lag_topic, 1)
-    # The second of them is newer than all that a service reads at its start.
+    # The last of them is newer than all that a service reads at its start, and comes after more
+    # queries than there may be.
+    settings = replace(settings, limits=replace(settings.limits, queries=1))
     a.write(own)
+    for query_id in ("b-1", "b-2"):
+        b.write(replace(own, query_id=query_id, query=query_id))
     b.write(replace(newer, query="b-mine"))
     async with running(settings, second_client) as service:
         refused = service.pipeline.counters.refusals.counts

@@ -98,10 +98,10 @@ class ContractRecords(Generic[Message]):
         if team is not None:
             team.check(query_id, name, self._known_name(query_id))
         # The name that a checkpoint gives a query is that of a folder.
-        if self._names is not None and message.run_id is not None:
-            if len(self._names) > self._most_names:
-                self._names.clear()
-            self._names[query_id] = name or query_id
+        if (names := self._names) is not None and message.run_id is not None:
+            names[query_id] = name or query_id
+            if len(names) > self._most_names:
+                names.popitem()  # and no earlier one: a flood of ids would free known names
 
     def decoded(self, record: ConsumerRecord) -> Message | None:
         """The message in `record`; None where it is refused."""

@@ -229,7 +229,8 @@ def _empty_in(dotted: str, value: object) -> Iterator[str]:
 def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
     for name, value in more.items():
         other = name.removesuffix("_file") if name.endswith("_file") else f"{name}_file"
-        if other not in more:  # a secret replaces the file of an earlier source, and a file it
+        # A secret replaces the file of an earlier source, and a file it.
+        if other not in more and not isinstance(value, Mapping):
             into.pop(other, None)
         if isinstance(value, Mapping) and isinstance(into.get(name), dict):
             _merge(into[name], value)
@@ -276,10 +277,10 @@ def _section(values: Any, into: type[_Section], path: str) -> _Section:
     except msgspec.ValidationError as error:
         # msgspec reports "Expected `int`, got `str` - at `$.http_port`", or `$.metrics.compat[0]`.
         expectation, _, at = str(error).partition(" - at ")
-        steps = _STEP.findall(at.strip("`").removeprefix("$"))
-        dotted = f"{path}{'.'.join(name for name, _ in steps if name)}".rstrip(".")
+        steps = _STEP.findall(at.rpartition("`$")[2].rstrip("`"))
+        dotted = printable(f"{path}{'.'.join(name for name, _ in steps if name)}".rstrip("."), 200)
         if not dotted:
-            raise SettingsError(f"settings: {expectation}") from error
+            raise SettingsError(f"settings: {printable(expectation, 2_000)}") from error
         got, kind = values, into
         for name, index in steps:
             if index.isdigit() and isinstance(got, list):
@@ -293,7 +294,7 @@ def _section(values: Any, into: type[_Section], path: str) -> _Section:
             raise SettingsError(f"setting {dotted}: {expectation}") from error
         in_storage = dotted.startswith("checkpoints.storage")
         shown = repr(shown_setting("storage" if in_storage else dotted.rpartition(".")[2], got))
-        dotted, shown = printable(dotted, 200), printable(shown, 300)
+        shown = printable(shown, 300)
         if expectation.startswith("Invalid enum value"):
             *most, last = get_args(kind)
             expectation = f"takes {', '.join(most)} or {last}"

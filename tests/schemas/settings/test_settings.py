@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -258,20 +258,21 @@ def test_secret_files_complete_the_clusters_of_the_settings_file(tmp_path: Path)
         [clusters.east.kafka]
         security_protocol = "SASL_SSL"
         sasl_username = "me"
-        [clusters."eu.west"]
+        [clusters.east_file]
         bootstrap_servers = "west:9092"
         """
     )
     (tmp_path / "sparklag_clusters__east__kafka__sasl_password").write_text("hush\n")
     environ = {"SPARKLAG_SECRETS_DIR": str(tmp_path)}
     result = load_settings(environ=environ)
-    assert set(result.clusters) == {"east", "eu.west"}
     assert result.clusters["east"].addresses == "10.0.0.1:9092"
     east = result.clusters["east"].kafka
     assert east.sasl_password is None
     assert Path(str(east.sasl_password_file)).read_text() == "hush\n"
     later = {"clusters": {"east": {"kafka": {"sasl_password": "later"}}}}
-    east = load_settings(environ=environ, overrides=later).clusters["east"].kafka
+    clusters = load_settings(environ=environ, overrides=later).clusters
+    east = clusters["east"].kafka
+    assert clusters.keys() == {"east", "east_file"}
     assert (east.sasl_password, east.sasl_password_file) == ("later", None)
 
 
@@ -425,6 +426,9 @@ def teams(**keys: dict[str, Any]) -> dict[str, Any]:
     return {"overrides": {"signing_key": KEY, "signing": {"keys": keys}}}
 
 
+EXTENSIONS: Final = "sasl_oauthbearer_extensions"
+
+
 @pytest.mark.parametrize(
     ("sources", "line"),
     [
@@ -435,6 +439,7 @@ def teams(**keys: dict[str, Any]) -> dict[str, Any]:
         ),
         ({"environ": {"SPARKLAG_ACCEPTED_SIGNING_KEYS": KEY}}, "needs signing_key"),
         ({"overrides": {"signing": {"keys": {"a": TEAM}}}}, "signing.keys needs signing_key"),
+        ({"overrides": {"kafka": {EXTENSIONS: {"a-b": "c"}}}}, EXTENSIONS),
         (
             teams(a=TEAM | {"key": "hunter2"}),
             "a.key = '***': Expected `str` of length >= 16",
@@ -449,7 +454,7 @@ def teams(**keys: dict[str, Any]) -> dict[str, Any]:
             teams(a=TEAM | {"queries": ["("]}),
             "is not a regular expression of queries (signing.keys.a)",
         ),
-        (teams(a=TEAM, b=TEAM), "signing.keys.b has a key of others"),
+        (teams(a=TEAM, **{"b\n": TEAM}), r"signing.keys.b\n has a key of others"),
         (teams(a=TEAM | {"accepted": [KEY]}), "signing.keys.a has a key of others"),
         (
             {"environ": {"SPARKLAG_HTTP_HOSTS": '["a.example.org", ""]'}},
