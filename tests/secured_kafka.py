@@ -124,12 +124,11 @@ def grant(
     name: str,
     *operations: AclOperation,
     user: str = "sparklag",
-    permission: AclPermissionType = AclPermissionType.ALLOW,
 ) -> None:
     admin = AdminClient({"bootstrap.servers": broker.internal_servers})
-    literal, host = ResourcePatternType.LITERAL, "*"
+    literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     bindings = [
-        AclBinding(kind, name, literal, f"User:{user}", host, operation, permission)
+        AclBinding(kind, name, literal, f"User:{user}", "*", operation, allow)
         for operation in operations
     ]
     for granted in admin.create_acls(bindings).values():

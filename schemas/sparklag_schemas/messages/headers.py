@@ -133,8 +133,6 @@ def _second(epoch_s: int) -> str:
 
 HEADER: Final = "sparklag-signature"
 _LENGTHS: Final = struct.Struct(">QQ")
-
-
 _MOST_SIGNATURES: Final = 16
 _CACHED: Final = 10_000
 _SPARK_ID: Final = re.compile(r"[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}", re.ASCII)
