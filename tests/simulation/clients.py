@@ -281,6 +281,7 @@ class SimulatedProducer:
         value: bytes | None,
         headers: Any,
         partitioner: Callable[[int], int] | None = None,
+        query: str | None = None,
     ) -> None:
         process = current_process()
         event = None if value is None else decode_lag_event(value)

@@ -226,6 +226,9 @@ class TlsConnection(SSLProtocol):
             peer = self._raw.get_extra_info("peername") or ["?"]
             _log.warning("TLS handshake with %s failed: %s", peer[0], exc.reason)
         self._connection.release()
+        if self._app_transport is not None:
+            # Python 3.10 warns of an aborted transport that it was not closed.
+            self._app_transport._closed = True
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:

@@ -7,6 +7,7 @@ import gc
 import logging
 import socket
 import ssl
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -242,6 +243,7 @@ async def test_idle_connections_and_handshakes_do_not_delay_the_end(
     handshake.close()
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="a cycle of asyncio's own transport")
 async def test_a_connection_that_ended_is_freed_without_the_garbage_collector(
     made: Certificates,
 ) -> None:
@@ -249,7 +251,7 @@ async def test_a_connection_that_ended_is_freed_without_the_garbage_collector(
 
         def is_freed() -> bool:
             transports = (o for o in gc.get_objects() if isinstance(o, asyncio.Transport))
-            return all(t.get_extra_info("sockname")[1] != live.port for t in transports)
+            return all((t.get_extra_info("sockname") or (0, 0))[1] != live.port for t in transports)
 
         gc.disable()
         gc.freeze()
