@@ -184,6 +184,9 @@ class RequestRules:
         policy = _DOCS_POLICY if scope["path"].startswith("/docs") else _POLICY
         # A proxy's cache would give one principal's response to another.
         defaults = [(b"content-security-policy", policy.encode()), (b"cache-control", b"no-store")]
+        # The server clears the scope when the response is complete.
+        shown = f"{scope['method']} {printable(scope['path'], 200)}"
+        client = scope.get("client") or ("?",)
         is_head, is_over = scope["method"] == "HEAD", False
         status, began_s = 0, time.monotonic()
 
@@ -209,10 +212,9 @@ class RequestRules:
         finally:
             if self._is_logged:
                 user, took_ms = by_rules.get("user"), (time.monotonic() - began_s) * 1000
-                line = "%s %s: %d in %.0f ms, %s from %s"
-                path, client = printable(scope["path"], 200), scope.get("client") or ("?",)
+                line = "%s: %d in %.0f ms, %s from %s"
                 name = "nobody" if user is None else printable(user.name, 200)
-                _log.info(line, scope["method"], path, status, took_ms, name, client[0])
+                _log.info(line, shown, status, took_ms, name, client[0])
 
     def _problem(self, scope: Scope) -> Problem | None:
         headers = dict(scope["headers"])
