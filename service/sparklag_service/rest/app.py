@@ -38,7 +38,7 @@ def create_app(backend: Backend) -> FastAPI:
     # For the files of `/docs`: each client has a chunk in memory.
     FileResponse.chunk_size = 8 * 1024
     settings = backend.settings
-    authenticators: list[Authenticator] = []
+    app.state.authenticators = authenticators = list[Authenticator]()
     if settings.http_tokens.file is not None:
         authenticators.append(TokenFile(Path(settings.http_tokens.file)))
     if settings.http_jwt.issuer is not None:

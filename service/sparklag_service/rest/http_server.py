@@ -25,6 +25,7 @@ from sparklag_schemas.settings import LimitSettings
 from sparklag_service.counters import Counters
 from sparklag_service.live.reader import WIRE_STATE, Wire
 from sparklag_service.rest.app import create_app
+from sparklag_service.rest.authentication import Authenticator
 from sparklag_service.rest.request_rules import SlicedResponses, UnsentResponses
 from sparklag_service.rest.system import Backend
 from sparklag_service.rest.tls import ServerTls
@@ -253,11 +254,13 @@ class HttpServer(uvicorn.Server):
     def __init__(self, backend: Backend) -> None:
         timeout_s = backend.settings.shutdown_timeout_s
         limits = ConnectionLimits(backend.settings.limits, backend.counters)
+        app = create_app(backend)
+        self._authenticators: list[Authenticator] = app.state.authenticators
         for name in ("uvicorn.error", "asyncio", __name__):
             logging.getLogger(name).addFilter(_repeat_limit)
         super().__init__(
             uvicorn.Config(
-                SlicedResponses(create_app(backend), limits.unsent),
+                SlicedResponses(app, limits.unsent),
                 http=type("LimitedConnection", (Connection,), {"limits": limits}),
                 server_header=False,
                 log_config=None,
@@ -296,6 +299,10 @@ class HttpServer(uvicorn.Server):
         """uvicorn calls this ten times a second, which `counter` counts."""
         if counter % 10 == 0 and self._tls is not None:
             await asyncio.to_thread(self._tls.reload)
+        if counter % 10 == 0:
+            for authenticator in self._authenticators:
+                # Reads a changed file: open streams end without another request.
+                await authenticator.authenticate("")
         return await super().on_tick(counter)
 
     @contextmanager

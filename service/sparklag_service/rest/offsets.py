@@ -101,11 +101,15 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
             at_ms = timestamp_ms(at, epoch_ms()) if at is not None else None
         except ValueError as error:
             raise problems.invalid_parameter(f"at: {error}") from error
-        if not principal_of(request).sees_all:
+        is_limited = not principal_of(request).sees_all
+        if is_limited:
             # The store does not know who may see what; the view does.
             query = find_query(backend, request, query).event.query_id
         try:
             async with reads, aclosing(open_store(settings.store.url)) as store:
+                # The store takes what is no id of its own for a name, maybe of a hidden query.
+                if is_limited and query not in [q.query_id for q in await store.queries(query)]:
+                    raise UnknownQuery(f"query {query!r} is not in the offset store {store.shown}")
                 position = position_of_record(await find_record(store, query, at_ms))
             restored = await restore(position, RestoreOptions(edge, on_deleted, source), settings)
         except (OffsetsError, KafkaUnavailable) as error:

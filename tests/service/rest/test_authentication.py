@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from html import unescape
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from fastapi.routing import APIRoute
 from msgspec.structs import replace
 from starlette.middleware.authentication import AuthenticationMiddleware
 
-from sparklag_schemas import Settings, encode
+from sparklag_offsets.store import open_store
+from sparklag_schemas import Settings, StoreSettings, encode
 from sparklag_schemas.settings import SCOPES, HttpTokenSettings
 from sparklag_service.access.principals import Principal
 from sparklag_service.access.token_file import create_token, revoke_token
@@ -27,6 +29,7 @@ from sparklag_service.rest.authentication import COOKIE, Authentication
 from sparklag_service.rest.system import add_page
 from sparklag_service.view.view import Entry
 from tests.messages import lag_event
+from tests.offsets.store.batches import record
 from tests.service.pipelines import complete_pipeline_of
 from tests.service.rest_client import rest_client
 from tests.waiting import eventually
@@ -98,6 +101,33 @@ async def test_without_a_valid_token_every_route_is_the_same_401(
         assert answer.headers["www-authenticate"] == "Bearer"
         answers.add(answer.content)
     assert len(answers - {b""}) == 1
+
+
+async def test_a_line_break_after_a_path_opens_no_other_scope(
+    http: httpx.AsyncClient, tokens: dict[str, str]
+) -> None:
+    for scope in ("lag", "offsets", "admin"):
+        assert (await http.get("/metrics%0A", headers=bearer(tokens[scope]))).status_code == 403
+
+
+async def test_a_query_whose_id_is_another_s_name_or_prefix_has_not_its_offsets(
+    tokens: dict[str, str], tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/offsets.db"
+    async with aclosing(open_store(url, create=True)) as store:
+        await store.prepare()
+        records = [record(0, query_id=THEIR_ID, query=THEIRS), record(0, query_id="a", query=OURS)]
+        await store.write(records)
+    settings = replace(token_settings(tmp_path / "tokens.json"), store=StoreSettings(url=url))
+    pipeline = complete_pipeline_of(settings)
+    for query_id in (THEIRS, THEIR_ID[:8], "a"):
+        event = lag_event(query_id=query_id, query=f"team-a-{query_id}")
+        pipeline.view.put(Entry(event, encode(event), 0, 0, 0))
+    async with rest_client(pipeline) as http:
+        for query, status in {THEIRS: 404, THEIR_ID[:8]: 404, "a": 200}.items():
+            path = f"/offsets/{query}?on_deleted=unchecked"
+            answer = await http.get(path, headers=bearer(tokens["team-a"]))
+            assert answer.status_code == status, answer.text
 
 
 async def test_a_scope_opens_its_own_routes_alone(

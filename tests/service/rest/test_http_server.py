@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ import pytest
 from sparklag_offsets.store import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Settings, StoreSettings, decode_lag_event
-from sparklag_schemas.settings import LimitSettings
+from sparklag_schemas.settings import HttpTokenSettings, LimitSettings
+from sparklag_service.access.token_file import create_token, revoke_token
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.http_server import HttpServer
@@ -290,3 +292,29 @@ async def test_one_ctrl_c_does_not_cut_off_open_requests() -> None:
         signal.raise_signal(signal.SIGINT)
         await asyncio.wait_for(serving, DEADLINE_S)
     assert not server.force_exit
+
+
+async def test_each_request_of_a_connection_is_in_the_access_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "sparklag_service.rest.request_rules")
+    async with live_server(http_access_log=True) as live:
+        reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
+        writer.write(REQUEST + LAST_REQUEST)
+        assert (await asyncio.wait_for(reader.read(), DEADLINE_S)).count(b"HTTP/1.1 200") == 2
+        writer.close()
+    assert caplog.text.count("GET /health/live: 200 in ") == 2
+
+
+async def test_a_revoked_token_ends_its_stream_without_another_request(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    token = create_token(tokens, "lag", ["lag"], [], [], None)
+    async with live_server(http_tokens=HttpTokenSettings(file=str(tokens))) as live:
+        live.hub.keep_alive_s = 0.1
+        reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
+        head = f"GET /stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+        writer.write(f"{head}Connection: close\r\n\r\n".encode())
+        await reader.readuntil(b"retry:")
+        revoke_token(tokens, "lag")
+        await asyncio.wait_for(reader.read(), DEADLINE_S)
+        writer.close()
