@@ -103,13 +103,6 @@ async def test_without_a_valid_token_every_route_is_the_same_401(
     assert len(answers - {b""}) == 1
 
 
-async def test_a_line_break_after_a_path_opens_no_other_scope(
-    http: httpx.AsyncClient, tokens: dict[str, str]
-) -> None:
-    for scope in ("lag", "offsets", "admin"):
-        assert (await http.get("/metrics%0A", headers=bearer(tokens[scope]))).status_code == 403
-
-
 async def test_a_query_whose_id_is_another_s_name_or_prefix_has_not_its_offsets(
     tokens: dict[str, str], tmp_path: Path
 ) -> None:

@@ -68,7 +68,7 @@ async def get(http: httpx.AsyncClient, token: str, path: str = "/lag") -> httpx.
         # Keys that the token itself brings are ignored.
         {"header": {"jwk": OTHER.as_dict(private=False), "jku": "https://x", "x5u": "https://x"}},
     ],
-    ids=str,
+    ids="-".join,
 )
 async def test_a_token_of_the_issuer_is_accepted(
     http: httpx.AsyncClient, issuer: Issuer, change: dict[str, Any]
