@@ -97,10 +97,8 @@ class Authentication(AuthenticationBackend):
         """Raises Refused."""
         if not self._needs_token:
             return _admitted(ANYONE)
-        scope, credential = (
-            needed_scope(conn.scope["method"], conn.scope["path"]),
-            credential_of(conn),
-        )
+        scope = needed_scope(conn.scope["method"], conn.scope["path"])
+        credential = credential_of(conn)
         try:
             principal = await self._holder(credential) if credential else None
         except IssuerAway as error:

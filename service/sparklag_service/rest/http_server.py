@@ -297,9 +297,9 @@ class HttpServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn calls this ten times a second, which `counter` counts."""
-        if counter % 10 == 0 and self._tls is not None:
-            await asyncio.to_thread(self._tls.reload)
         if counter % 10 == 0:
+            if self._tls is not None:
+                await asyncio.to_thread(self._tls.reload)
             for authenticator in self._authenticators:
                 # Reads a changed file: open streams end without another request.
                 await authenticator.authenticate("")
