@@ -96,7 +96,7 @@ class Authentication(AuthenticationBackend):
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, Principal]:  # type: ignore[override]  # Starlette's user has other names
         """Raises Refused."""
         if not self._needs_token:
-            return _admitted(ANYONE)
+            return _ANYONE
         scope = needed_scope(conn.scope["method"], conn.scope["path"])
         credential = credential_of(conn)
         try:
@@ -158,6 +158,9 @@ def _write(log: logging.Logger, conn: HTTPConnection, principal: Principal, outc
 
 def _admitted(principal: Principal) -> tuple[AuthCredentials, Principal]:
     return AuthCredentials(sorted(principal.scopes)), principal
+
+
+_ANYONE: Final = _admitted(ANYONE)
 
 
 def is_by_cookie(conn: HTTPConnection) -> bool:

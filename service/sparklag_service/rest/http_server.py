@@ -95,6 +95,33 @@ def _max_files() -> int:
     return _UNLIMITED_FILES if soft == resource.RLIM_INFINITY else soft
 
 
+class _JoinedWrites:
+    """A transport that writes the head of a response together with the body that follows."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            # No body may follow for long.
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._held.append(data)
+
+    def flush(self) -> None:
+        if self._held:
+            data = b"".join(self._held)
+            self._held.clear()
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
 class Connection(H11Protocol):
     """Puts the request's wire into its state, so that the application can cut it off.
 
@@ -140,14 +167,13 @@ class Connection(H11Protocol):
             transport.write(_FULL)
             transport.close()
             return
+        self.transport = cast(Any, _JoinedWrites(transport))
         self.app_state = {**self.app_state, WIRE_STATE: self._wire}
         self._start_deadline()
 
     def data_received(self, data: bytes) -> None:
         if self._wire is None:
             return
-        if self._deadline is None:
-            self._start_deadline()
         self._lines += data.count(b"\n")
         if self._lines > _MAX_LINES:
             self.limits.unsent.cut_off(self._wire)
@@ -158,6 +184,8 @@ class Connection(H11Protocol):
             self.cycle.body.clear()
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._end_deadline()
+        elif self._deadline is None:
+            self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
@@ -182,6 +210,7 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         """Clear the request: an idle connection keeps no part of it."""
         self._lines = 0
+        cast(_JoinedWrites, self.transport).flush()
         self.scope.clear()  # type: ignore[attr-defined]
         self.headers.clear()
         super().on_response_complete()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import FastAPI, Header, Query, Request, Response
+from fastapi.routing import APIRoute
 from pydantic import BeforeValidator
 
 from sparklag_schemas import LagEvent, Status
@@ -25,6 +27,17 @@ from sparklag_service.rest.system import Backend, degraded, failing
 from sparklag_service.view.view import is_forgettable
 
 _TIME: Final = "Epoch milliseconds, ISO 8601, or a duration before now: `15m`, `24h`."
+
+
+class _RouteByPath(APIRoute):
+    """A route without parameters but those of its path, which FastAPI need not validate."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        async def handle(request: Request) -> Response:
+            response: Response = await self.endpoint(request, **request.path_params)
+            return response
+
+        return handle
 
 
 def add_lag(app: FastAPI, backend: Backend) -> None:
@@ -59,16 +72,19 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         parts = {"failing": failing(backend, request), "degraded": degraded(backend, request)}
         return Response(msgspec.json.encode(listed._asdict() | parts), media_type=JSON)
 
-    @app.get(
-        "/lag/{query:name}",
-        tags=["lag"],
-        summary="One query's lag event",
-        responses=json_of("LagEvent") | QUERY_PROBLEMS,
-    )
     async def get_lag(request: Request, query: str) -> Response:
         """The query is a name, an id, or the first characters of an id. The document is the newest
         event on `consumer-lag`, byte for byte; UNKNOWN if it was measured too late."""
         return Response(find_query(backend, request, query).document, media_type=JSON)
+
+    app.router.add_api_route(
+        "/lag/{query:name}",
+        get_lag,
+        route_class_override=_RouteByPath,
+        tags=["lag"],
+        summary="One query's lag event",
+        responses=json_of("LagEvent") | QUERY_PROBLEMS,
+    )
 
     @app.get(
         "/lag/{query:name}/history",

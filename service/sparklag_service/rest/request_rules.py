@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Final
 
 from starlette.requests import Request
@@ -88,15 +89,18 @@ class SlicedResponses:
         wire: Wire = scope["state"][WIRE_STATE]
 
         async def send_slices(message: Message) -> None:
-            wire.text = message.get("body", b"")
-            if len(wire.text) > _SLICE_BYTES:
-                self._unsent.begin_wait(wire)
+            text = message.get("body", b"")
+            if len(text) <= _SLICE_BYTES:
+                await send(message)
+                return
+            wire.text = text
+            self._unsent.begin_wait(wire)
             try:
-                for start in range(0, len(wire.text), _SLICE_BYTES):
+                for start in range(0, len(text), _SLICE_BYTES):
                     if start:
                         # The loop can detect a disconnect, and other tasks run.
                         await asyncio.sleep(0)
-                    part = wire.text[start : start + _SLICE_BYTES]
+                    part = text[start : start + _SLICE_BYTES]
                     await send({**message, "body": part, "more_body": True})
                 if not message.get("more_body", False):
                     await send({**message, "body": b""})
@@ -104,11 +108,12 @@ class SlicedResponses:
                 wire.text = b""
                 self._unsent.end_wait(wire)
 
-        # One at a time: each request may add a large text.
-        async with self._admission:
-            while self._unsent.is_full():
-                self._unsent.make_room()
-                await asyncio.sleep(0)
+        if self._unsent.is_full():
+            # One at a time: each request may add a large text.
+            async with self._admission:
+                while self._unsent.is_full():
+                    self._unsent.make_room()
+                    await asyncio.sleep(0)
         await self._app(scope, receive, send_slices)
 
 
@@ -116,15 +121,21 @@ _MAX_BODY_BYTES: Final = 64 * 1024
 _NOT_PUBLIC: Final = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
 """Private suffixes: nobody can register such a name with this address."""
 _POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
-    " base-uri 'self'; form-action 'none'; frame-ancestors 'none';"
-    " require-trusted-types-for 'script'"
+    b"content-security-policy",
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    b" base-uri 'self'; form-action 'none'; frame-ancestors 'none';"
+    b" require-trusted-types-for 'script'",
 )
 _DOCS_POLICY: Final = (
-    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline';"
-    " img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none';"
-    " frame-ancestors 'none'"
+    b"content-security-policy",
+    b"default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline';"
+    b" img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none';"
+    b" frame-ancestors 'none'",
 )
+_HOSTS: Final = 16
+"""Clients use few names of the service."""
+_NO_STORE: Final = (b"cache-control", b"no-store")
+"""A proxy's cache would give one principal's response to another."""
 _HEADERS: Final = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -174,6 +185,7 @@ class RequestRules:
         self._app = app
         self._monitoring_port = monitoring_port
         self._hosts = [host.lower() for host in (http_host, *http_hosts)]
+        self._is_ours = lru_cache(_HOSTS)(self._names_this)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -181,22 +193,18 @@ class RequestRules:
             return
         problem = self._problem(scope)
         app = self._app if problem is None else problem_response(problem)
-        policy = _DOCS_POLICY if scope["path"].startswith("/docs") else _POLICY
-        # A proxy's cache would give one principal's response to another.
-        defaults = [(b"content-security-policy", policy.encode()), (b"cache-control", b"no-store")]
         # The server clears the scope when the response is complete.
-        shown = f"{scope['method']} {printable(scope['path'], 200)}"
-        client = scope.get("client") or ("?",)
-        is_head, is_over = scope["method"] == "HEAD", False
+        method, path, client = scope["method"], scope["path"], scope.get("client") or ("?",)
+        policy = _DOCS_POLICY if path.startswith("/docs") else _POLICY
+        is_head, is_over = method == "HEAD", False
         status, began_s = 0, time.monotonic()
 
         async def send_by_rules(message: Message) -> None:
             nonlocal is_over, status
             if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = [*message.get("headers", ()), *_HEADERS]
-                names = {name for name, _ in headers}
-                headers += [header for header in defaults if header[0] not in names]
+                status, headers = message["status"], [*message.get("headers", ()), *_HEADERS]
+                names = [name for name, _ in headers]
+                headers += [header for header in (policy, _NO_STORE) if header[0] not in names]
                 await send({**message, "headers": headers})
                 if is_head:
                     # Ends an endless stream too: the server then reports a disconnect.
@@ -205,16 +213,16 @@ class RequestRules:
             elif not is_over:
                 await send(message)
 
-        method = "GET" if is_head else scope["method"]
-        by_rules = {**scope, "method": method, "path": path_by_segments(scope)}
+        by_rules = {**scope, "method": "GET" if is_head else method}
+        by_rules["path"] = path_by_segments(scope)
         try:
             await app(by_rules, receive, send_by_rules)
         finally:
             if self._is_logged:
                 user, took_ms = by_rules.get("user"), (time.monotonic() - began_s) * 1000
-                line = "%s: %d in %.0f ms, %s from %s"
+                line = "%s %s: %d in %.0f ms, %s from %s"
                 name = "nobody" if user is None else printable(user.name, 200)
-                _log.info(line, shown, status, took_ms, name, client[0])
+                _log.info(line, method, printable(path, 200), status, took_ms, name, client[0])
 
     def _problem(self, scope: Scope) -> Problem | None:
         headers = dict(scope["headers"])
@@ -241,7 +249,7 @@ class RequestRules:
             return invalid_parameter("no name has a NUL in it")
         return None
 
-    def _is_ours(self, host: str) -> bool:
+    def _names_this(self, host: str) -> bool:
         """Refuses foreign names that resolve to this address, so that foreign pages cannot read
         from it: a Host must be an address or a name of the service."""
         name = (host.partition("]")[0][1:] if host[0] == "[" else host.partition(":")[0]).lower()
