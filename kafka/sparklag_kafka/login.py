@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import re
 import ssl
 import time
+from functools import cached_property
 from http.client import HTTPException
 from typing import Annotated, Final
 from urllib import request as http
@@ -15,10 +15,10 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.helpers import create_ssl_context
 
 from sparklag_kafka.errors import LoginUnavailable
-from sparklag_schemas.errors import install_command
+from sparklag_schemas.errors import SettingsError, install_command
+from sparklag_schemas.runtime.reloading import Reloaded
 from sparklag_schemas.settings import KafkaSettings
 from sparklag_schemas.text.locations import shown_url
 from sparklag_schemas.text.printable import printable
@@ -44,29 +44,25 @@ class Login(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no typ
 
     def __init__(self, kafka: KafkaSettings) -> None:
         self._kafka = kafka
-        self._context: ssl.SSLContext | None = None
-        self._versions: list[tuple[int, int]] = []
         self._token, self._renew_at_s = "", 0.0
         self._requesting = asyncio.Lock()
 
     def ssl_context(self) -> ssl.SSLContext:
         """A new one once a file has changed."""
+        return self._tls.refresh()
+
+    @cached_property
+    def _tls(self) -> Reloaded[ssl.SSLContext]:
         kafka = self._kafka
-        files = {"cafile": kafka.ssl_cafile, "certfile": kafka.ssl_certfile}
-        files["keyfile"] = kafka.ssl_keyfile
-        # Without a password OpenSSL would ask the terminal for one.
-        password = kafka.ssl_key_password or ""
+        return Reloaded(self._load_tls, (kafka.ssl_cafile, kafka.ssl_certfile, kafka.ssl_keyfile))
+
+    def _load_tls(self) -> ssl.SSLContext:
         try:
-            stats = [os.stat(file) for file in files.values() if file]
-            versions = [(stat.st_ino, stat.st_mtime_ns) for stat in stats]
-            if self._context is None or versions != self._versions:
-                self._context = create_ssl_context(**files, password=password)
-                self._context.check_hostname = kafka.ssl_check_hostname
-                self._versions = versions
-        except (OSError, ValueError) as error:
-            # ssl.SSLError is an OSError, and does not name the file.
-            raise LoginUnavailable(f"TLS files of kafka ({kafka.tls_files}): {error}") from error
-        return self._context
+            context = self._kafka.client_context("kafka")
+        except SettingsError as error:
+            raise LoginUnavailable(str(error)) from error
+        context.check_hostname = self._kafka.ssl_check_hostname
+        return context
 
     def password(self) -> str:
         return _secret(self._kafka, "sasl_password")

@@ -14,12 +14,11 @@ from sparklag_schemas.settings.connections import (
 )
 from sparklag_schemas.settings.http_access import (
     SCOPES as SCOPES,
-    HttpTlsSettings as HttpTlsSettings,
     HttpGrantSettings as HttpGrantSettings,
     HttpJwtSettings as HttpJwtSettings,
+    HttpTlsSettings as HttpTlsSettings,
     HttpTokenSettings as HttpTokenSettings,
     Scope as Scope,
-    SecureUrl as SecureUrl,
     ServiceClientSettings as ServiceClientSettings,
 )
 from sparklag_schemas.settings.measuring import (
@@ -33,7 +32,7 @@ from sparklag_schemas.settings.measuring import (
     TracesSettings as TracesSettings,
 )
 from sparklag_schemas.settings.reading import load_settings as load_settings
-from sparklag_schemas.settings.section import Section as Section
+from sparklag_schemas.settings.section import Section as Section, SecureUrl as SecureUrl
 from sparklag_schemas.settings.settings import (
     ResolvedSettings as ResolvedSettings,
     Settings as Settings,

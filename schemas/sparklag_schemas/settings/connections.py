@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import ssl
 import string
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from sparklag_schemas.errors import SettingsError
 from sparklag_schemas.settings.addresses import joined, parse_addresses
-from sparklag_schemas.settings.section import Seconds, Section, SigningKey, check_patterns
+from sparklag_schemas.settings.section import (
+    Seconds,
+    Section,
+    SecureUrl,
+    SigningKey,
+    check_patterns,
+)
 from sparklag_schemas.text.locations import shown_url
 
 
@@ -47,9 +53,6 @@ class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return context
 
 
-_SAFE_URL: Final = r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/])[^@\s]+$"
-
-
 class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to connect to Kafka. The names are aiokafka's and librdkafka's."""
 
@@ -65,7 +68,7 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Required with PLAIN and SCRAM, or its file."""
     sasl_password_file: str | None = None
     """A file with the password, instead of it; read again at each login."""
-    sasl_oauthbearer_token_endpoint_url: Annotated[str, Meta(pattern=_SAFE_URL)] | None = None
+    sasl_oauthbearer_token_endpoint_url: SecureUrl | None = None
     """Where OAUTHBEARER gets its tokens, by the grant of client credentials: `https://`, or
     `http://` on loopback."""
     sasl_oauthbearer_client_id: str | None = None

@@ -23,7 +23,7 @@ from msgspec import Meta, Struct
 
 from sparklag_schemas.settings import SCOPES, HttpGrantSettings, HttpJwtSettings, SecureUrl
 from sparklag_schemas.text.printable import printable
-from sparklag_service.access.principals import GrantedPrincipal, Principal
+from sparklag_service.access.principals import Principal
 
 _log = logging.getLogger(__name__)
 _Document = TypeVar("_Document")
@@ -199,9 +199,6 @@ class JwtVerifier:
         values = claims.get(self._claim)
         # What is no list of texts grants nothing.
         values = values.split() if isinstance(values, str) else values
-        grants = [
-            Principal(name, grant.scopes, grant.queries, grant.clusters)
-            for value, grant in self._grants.items()
-            if isinstance(values, list) and value in values
-        ]
-        return GrantedPrincipal(name, grants, ends_at)
+        values = values if isinstance(values, list) else []
+        grants = [grant for value, grant in self._grants.items() if value in values]
+        return Principal(name, grants, expires_at=ends_at)

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from sparklag_schemas import LagEvent
-from sparklag_schemas.settings import SCOPES
+from sparklag_schemas.settings import SCOPES, HttpGrantSettings
 from sparklag_schemas.settings.clusters import NamePatterns
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.view.view import Entry, View
@@ -34,25 +34,25 @@ class Principal:
     def __init__(
         self,
         name: str,
-        scopes: Sequence[str],
-        queries: Sequence[str] = (),
-        clusters: Sequence[str] = (),
+        grants: Sequence[HttpGrantSettings],
         *,
         expires_at: int | None = None,
         is_anonymous: bool = False,
     ) -> None:
-        """`queries`: regular expressions of whole names or ids, valid ones; `clusters`: aliases.
-        Empty: all. `expires_at`: epoch milliseconds."""
+        """`expires_at`: epoch milliseconds."""
         self.name = name
-        self.scopes = frozenset(scopes)
+        self.scopes = frozenset(scope for grant in grants for scope in grant.scopes)
         self.is_anonymous = is_anonymous
         self.expires_at = expires_at
         self.is_revoked = False
-        self._clusters = frozenset(clusters)
-        self.limits: Hashable = (tuple(queries), self._clusters)
+        self.limits: Hashable = tuple((*grant.queries, None, *grant.clusters) for grant in grants)
         """Principals with equal limits see the same queries."""
-        self.sees_all = bool(scopes) and not queries and not clusters
-        self._patterns = NamePatterns(queries, ())
+        self.sees_all = any(not (grant.queries or grant.clusters) for grant in grants)
+        self._grants = grants
+        self._limits = [
+            (NamePatterns(grant.queries, ()), frozenset(grant.clusters)) for grant in grants
+        ]
+        self._within: dict[str, Principal] = {}
 
     def has_ended(self) -> bool:
         """True: its token has expired, or was revoked."""
@@ -60,34 +60,24 @@ class Principal:
 
     def within(self, scope: str) -> Principal:
         """The principal with the limits of that scope."""
-        return self
+        if len(self._grants) == 1:
+            return self
+        if scope not in self._within:
+            grants = [grant for grant in self._grants if scope in grant.scopes]
+            self._within[scope] = Principal(self.name, grants, expires_at=self.expires_at)
+        return self._within[scope]
 
     def sees(self, subject: Subject) -> bool:
-        """True: it may see the query. A limited principal sees a query if it may see every cluster
-        that the query reads from."""
-        is_in_clusters = not self._clusters or subject.clusters <= self._clusters
-        return is_in_clusters and self._patterns.select(subject.query, subject.query_id)
+        """True: it may see the query: by one of its grants, the query and every cluster that the
+        query reads from."""
+        return any(
+            (not clusters or subject.clusters <= clusters)
+            and patterns.select(subject.query, subject.query_id)
+            for patterns, clusters in self._limits
+        )
 
 
-class GrantedPrincipal(Principal):
-    """A principal with several grants, each with its own scopes and limits."""
-
-    def __init__(self, name: str, grants: Sequence[Principal], expires_at: int | None) -> None:
-        scopes = [scope for grant in grants for scope in grant.scopes]
-        super().__init__(name, scopes, expires_at=expires_at)
-        self.limits = tuple(grant.limits for grant in grants)
-        self.sees_all = any(grant.sees_all for grant in grants)
-        self._grants = grants
-
-    def within(self, scope: str) -> Principal:
-        grants = [grant for grant in self._grants if scope in grant.scopes]
-        return GrantedPrincipal(self.name, grants, self.expires_at)
-
-    def sees(self, subject: Subject) -> bool:
-        return any(grant.sees(subject) for grant in self._grants)
-
-
-ANYONE: Final = Principal("anyone", SCOPES, is_anonymous=True)
+ANYONE: Final = Principal("anyone", [HttpGrantSettings(scopes=list(SCOPES))], is_anonymous=True)
 """Where no token is needed."""
 NOBODY: Final = Principal("nobody", (), is_anonymous=True)
 """Without a valid token, where one is needed."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import os
 import secrets
 import time
@@ -17,12 +16,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sparklag_schemas import SettingsError
-from sparklag_schemas.settings import SCOPES, Scope
-from sparklag_schemas.settings.section import check_patterns
+from sparklag_schemas.runtime.reloading import Reloaded
+from sparklag_schemas.settings import SCOPES, HttpGrantSettings
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.access.principals import Principal
 
-_log = logging.getLogger(__name__)
 PREFIX: Final = "sparklag_"
 """Scanners of secrets find tokens by it."""
 _RANDOM_BYTES: Final = 32
@@ -31,21 +29,15 @@ _CHECK_S: Final = 1.0
 """How often the file is looked at."""
 
 
-class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One token. Times are epoch milliseconds."""
+class Token(
+    HttpGrantSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """One token, and what it grants. Times are epoch milliseconds."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")]
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-    scopes: Annotated[tuple[Scope, ...], Meta(min_length=1)]
-    queries: tuple[str, ...] = ()
-    """Regular expressions of whole names or ids. Empty: all."""
-    clusters: tuple[str, ...] = ()
-    """Aliases. Empty: all."""
     created_at: int
     expires_at: int | None = None
-
-    def __post_init__(self) -> None:
-        check_patterns(self.queries, "queries")
 
 
 class _Document(Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,56 +116,33 @@ def _write(path: Path, tokens: Sequence[Token]) -> None:
         raise SettingsError(f"tokens file {path} cannot be written: {error.strerror}") from error
 
 
-def file_version(path: Path) -> object:
-    """Differs whenever the file has changed."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        return error.errno
-    return (status.st_mtime_ns, status.st_ino, status.st_size)
-
-
 class TokenFile:
-    """Authenticates tokens by the file, which is read again when it changes. Where it cannot be
-    read any more, its last content stays in force."""
+    """Authenticates tokens by the file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: str) -> None:
         """Raises SettingsError."""
-        self._path = path
-        self._version: object = None
-        self._principals: dict[Token, Principal] = {}
-        self._by_digest: dict[str, Principal] = {}
+        self._tokens = Reloaded(partial(read_tokens, Path(file)), [file])
+        self._principals: dict[str, tuple[Token, Principal]] = {}
+        """By the hash of the token."""
         self._check_at_s = 0.0
-        self._reload()
+        self._update(self._tokens.value)
 
     async def authenticate(self, credential: str) -> Principal | None:
         """The holder of a token that is known and not expired."""
         if time.monotonic() >= self._check_at_s:
             self._check_at_s = time.monotonic() + _CHECK_S
-            try:
-                await asyncio.to_thread(self._reload)
-            except SettingsError as error:
-                _log.error("%s; the tokens that were read before stay in force", error)
+            self._update(await asyncio.to_thread(self._tokens.refresh))
         # The time of the lookup tells nothing about any token: only its hash is compared.
-        principal = self._by_digest.get(digest(credential))
+        _, principal = self._principals.get(digest(credential), (None, None))
         return None if principal is None or principal.has_ended() else principal
 
-    def _reload(self) -> None:
-        """Raises SettingsError for each change to a file that cannot be read."""
-        version = file_version(self._path)
-        if version == self._version:
-            return
-        before, self._version = self._principals, version
-        tokens = read_tokens(self._path)
-        self._principals = {token: before.get(token) or _principal(token) for token in tokens}
-        self._by_digest = {token.sha256: p for token, p in self._principals.items()}
-        for token, principal in before.items():
+    def _update(self, tokens: Sequence[Token]) -> None:
+        before, self._principals = self._principals, {}
+        for token in tokens:
+            known, principal = before.get(token.sha256, (None, None))
+            if principal is None or known != token:
+                principal = Principal(token.name, [token], expires_at=token.expires_at)
+            self._principals[token.sha256] = token, principal
+        for sha256, (_, principal) in before.items():
             # Ends the open streams of the token.
-            principal.is_revoked = token not in self._principals
-        _log.info("tokens file %s has %d tokens", self._path, len(tokens))
-
-
-def _principal(token: Token) -> Principal:
-    return Principal(
-        token.name, token.scopes, token.queries, token.clusters, expires_at=token.expires_at
-    )
+            principal.is_revoked = principal is not self._principals.get(sha256, (None, None))[1]

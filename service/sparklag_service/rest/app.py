@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
@@ -40,7 +38,7 @@ def create_app(backend: Backend) -> FastAPI:
     settings = backend.settings
     app.state.authenticators = authenticators = list[Authenticator]()
     if settings.http_tokens.file is not None:
-        authenticators.append(TokenFile(Path(settings.http_tokens.file)))
+        authenticators.append(TokenFile(settings.http_tokens.file))
     if settings.http_jwt.issuer is not None:
         authenticators.append(JwtVerifier(settings.http_jwt))
     app.add_middleware(

@@ -28,6 +28,8 @@ _BURST_S: Final = 10.0
 _CLIENTS: Final = 10_000
 """Clients whose requests are counted: there are many addresses, and subjects of JWTs."""
 _REFUSED_SHARE: Final = 0.1
+_SCOPES: Final = AuthCredentials()
+"""Starlette's own; `needed_scope` is checked here, whatever the route."""
 
 
 class Authenticator(Protocol):
@@ -96,7 +98,7 @@ class Authentication(AuthenticationBackend):
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, Principal]:  # type: ignore[override]  # Starlette's user has other names
         """Raises Refused."""
         if not self._needs_token:
-            return _ANYONE
+            return _SCOPES, ANYONE
         scope = needed_scope(conn.scope["method"], conn.scope["path"])
         credential = credential_of(conn)
         try:
@@ -107,7 +109,7 @@ class Authentication(AuthenticationBackend):
                 raise Refused(problem, str(error)) from error
             principal = None
         if scope is None:
-            return _admitted(principal or NOBODY)
+            return _SCOPES, principal or NOBODY
         if principal is None:
             if (wait_s := self._refusals.wait_s(_address(conn))) > 0:
                 raise _too_many(wait_s, NOBODY)
@@ -122,10 +124,11 @@ class Authentication(AuthenticationBackend):
             problem = Problem("scope-missing", f"this needs a token with scope {scope}")
             raise Refused(problem, f"no scope {scope}", principal)
         # A proxy with single sign-on adds the header to requests of a browser.
-        is_page = is_by_cookie(conn) or "sec-fetch-site" in conn.headers
-        if is_page and conn.scope["method"] != "GET":
+        if conn.scope["method"] != "GET" and (
+            is_by_cookie(conn) or "sec-fetch-site" in conn.headers
+        ):
             _require_same_origin(conn, principal)
-        return _admitted(principal.within(scope))
+        return _SCOPES, principal.within(scope)
 
     async def _holder(self, credential: str) -> Principal | None:
         for authenticator in self._authenticators:
@@ -156,13 +159,6 @@ def _write(log: logging.Logger, conn: HTTPConnection, principal: Principal, outc
     log.warning("%s by %s from %s: %s", request, name, _address(conn), printable(outcome, 300))
 
 
-def _admitted(principal: Principal) -> tuple[AuthCredentials, Principal]:
-    return AuthCredentials(sorted(principal.scopes)), principal
-
-
-_ANYONE: Final = _admitted(ANYONE)
-
-
 def is_by_cookie(conn: HTTPConnection) -> bool:
     """True: the cookie is the credential of a request, if it has any."""
     return not conn.headers.get("authorization")
@@ -170,8 +166,8 @@ def is_by_cookie(conn: HTTPConnection) -> bool:
 
 def credential_of(conn: HTTPConnection) -> str:
     """The token of a request; may be empty, and is not verified."""
-    kind, _, credential = conn.headers.get("authorization", "").partition(" ")
-    if is_by_cookie(conn):
+    kind, _, credential = (header := conn.headers.get("authorization", "")).partition(" ")
+    if not header:
         # The first of several is of the longest path: another service may be above this one.
         pairs = (pair.strip().partition("=") for pair in conn.headers.get("cookie", "").split(";"))
         credential = next((value for name, _, value in pairs if name == COOKIE), "")

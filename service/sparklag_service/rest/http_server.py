@@ -28,7 +28,7 @@ from sparklag_service.rest.app import create_app
 from sparklag_service.rest.authentication import Authenticator
 from sparklag_service.rest.request_rules import SlicedResponses, UnsentResponses
 from sparklag_service.rest.system import Backend
-from sparklag_service.rest.tls import ServerTls
+from sparklag_service.rest.tls import server_contexts
 
 _log = logging.getLogger(__name__)
 _BACKLOG: Final = 128
@@ -302,7 +302,7 @@ class HttpServer(uvicorn.Server):
         )
         self._live = backend.live
         tls = backend.settings.http_tls
-        self._tls = None if tls.certfile is None else ServerTls(tls)
+        self._tls = None if tls.certfile is None else server_contexts(tls)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen. The first socket is of `http_port`, the second of `http_monitoring_port`: uvicorn
@@ -314,7 +314,7 @@ class HttpServer(uvicorn.Server):
             return (
                 connection
                 if self._tls is None
-                else TlsConnection(connection, self._tls.contexts[number])
+                else TlsConnection(connection, self._tls.value[number])
             )
 
         for number, listening in enumerate(sockets or ()):
@@ -328,7 +328,7 @@ class HttpServer(uvicorn.Server):
         """uvicorn calls this ten times a second, which `counter` counts."""
         if counter % 10 == 0:
             if self._tls is not None:
-                await asyncio.to_thread(self._tls.reload)
+                await asyncio.to_thread(self._tls.refresh)
             for authenticator in self._authenticators:
                 # Reads a changed file: open streams end without another request.
                 await authenticator.authenticate("")

@@ -19,7 +19,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 
 from sparklag_offsets.store import open_store
 from sparklag_schemas import Settings, StoreSettings, encode
-from sparklag_schemas.settings import SCOPES, HttpTokenSettings
+from sparklag_schemas.settings import SCOPES, HttpGrantSettings, HttpTokenSettings
 from sparklag_service.access.principals import Principal
 from sparklag_service.access.token_file import create_token, revoke_token
 from sparklag_service.instance_state import InstanceState
@@ -201,7 +201,7 @@ async def test_a_token_is_revoked_and_another_created_without_a_restart(
 
     async def is_reported() -> bool:
         assert await is_accepted()
-        return "the tokens that were read before stay in force" in caplog.text
+        return "what was read before stays in force" in caplog.text
 
     await eventually(is_reported, "a broken file is reported, and changes nothing")
 
@@ -242,7 +242,7 @@ async def test_more_requests_than_allowed_get_429(tokens: dict[str, str], tmp_pa
     ("content", "said"),
     [
         ("", "truncated"),
-        ('{"tokens": [{"name": "a"}]}', "sha256"),
+        ('{"tokens": [{"name": "a"}]}', "scopes"),
         ('{"tokens": 3}', "Expected `array`"),
     ],
 )
@@ -329,7 +329,7 @@ async def test_the_page_names_who_has_logged_in_whatever_the_name(tmp_path: Path
 
     class Anyone:
         async def authenticate(self, credential: str) -> Principal:
-            return Principal(name, ["lag"])
+            return Principal(name, [HttpGrantSettings(scopes=["lag"])])
 
     app = FastAPI()
     authentication = Authentication(token_settings(tmp_path / "tokens.json"), [Anyone()])

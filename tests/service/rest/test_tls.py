@@ -20,7 +20,7 @@ import trustme
 from sparklag_jobs.broker.child_process import free_port
 from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.settings import HttpTlsSettings, LimitSettings
-from sparklag_service.rest.tls import ServerTls
+from sparklag_service.rest.tls import server_contexts
 from sparklag_service.server import serve
 from tests.certificates import Certificates, make_certificates
 from tests.messages import lag_event
@@ -105,7 +105,7 @@ async def test_only_a_client_with_a_certificate_is_served_but_by_the_monitoring_
 async def test_a_rotation_under_load_fails_no_request(
     made: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "sparklag_service.rest.tls")
+    caplog.set_level(logging.INFO, "sparklag_schemas.runtime.reloading")
     clients_ca = made.folder / "clients.crt"
     clients_ca.write_bytes(made.ca.read_bytes())
     served: list[int] = []
@@ -133,10 +133,10 @@ async def test_a_rotation_under_load_fails_no_request(
         certificate = new.cert_chain_pems[0].bytes()
         # Half of the new files: the old ones count.
         made.server.write_bytes(certificate)
-        await holds(lambda: "the files that were read before are used" in caplog.text, "refused")
+        await holds(lambda: "what was read before stays in force" in caplog.text, "refused")
         assert await serial(context) == before
         made.server.write_bytes(certificate + new.private_key_pem.bytes())
-        await holds(lambda: "was read again" in caplog.text, "it has the new certificate")
+        await holds(lambda: "read again" in caplog.text, "it has the new certificate")
         assert await serial(both) != before
         done = len(served)
         await holds(lambda: len(served) > done + 20, "the load goes on")
@@ -177,10 +177,10 @@ async def test_a_wrong_file_is_one_line_with_setting_file_and_cause(
     if content is not None:
         file.write_bytes(made.ca_key.read_bytes() if content == b"ca.key" else content)
     files = {"certfile": str(made.server), "keyfile": str(made.server), setting: str(file)}
-    contexts = ServerTls(tls_of(made, made.ca)).contexts
+    contexts = server_contexts(tls_of(made, made.ca)).value
     assert {context.minimum_version for context in contexts} == {ssl.TLSVersion.TLSv1_2}
     with pytest.raises(SettingsError, match=cause) as raised:
-        ServerTls(HttpTlsSettings(**files, key_password="a secret"))
+        server_contexts(HttpTlsSettings(**files, key_password="a secret"))
     assert str(raised.value).startswith(f"setting http_tls.{setting} = '{file}': ")
     assert "a secret" not in str(raised.value)
 
