@@ -120,9 +120,8 @@ async def test_a_refusal_is_one_line_with_what_to_set(
                 line = refused(await run("lag orders", address, **client(**settings)))
                 assert text in line, (address, settings)
                 assert not any(secret in line for secret in (TOKEN, *tokens.values()))
-        (result,) = await check_service(
-            ServiceAccess(old.url, ServiceClientSettings(ssl_cafile=str(certificates.ca)))
-        )
+        by_ca = ServiceClientSettings(ssl_cafile=str(certificates.ca))
+        (result,) = await check_service(ServiceAccess(old.url, by_ca))
         assert "certificate has expired" in result.text
 
 
@@ -145,24 +144,18 @@ async def test_a_driver_shows_its_token_and_reads_its_file_again(
     settings = ServiceClientSettings(**by_file)
     ours = RestSource(ServiceAccess(live.url, settings))
 
-    async def outcome(source: RestSource) -> str:
+    async def shows(text: str, source: RestSource = ours) -> bool:
         try:
-            return (await asyncio.to_thread(source.find, "orders", DEADLINE_S)).status
+            return (await asyncio.to_thread(source.find, "orders", DEADLINE_S)).status == text
         except (LagUnavailable, SettingsError) as error:
-            return str(error)
+            return text in str(error)
 
-    async def becomes(text: str) -> None:
-        async def is_outcome() -> bool:
-            return text in await outcome(ours)
-
-        await eventually(is_outcome, text)
-
-    assert await outcome(ours) == "OK"
+    assert await shows("OK")
     revoke_token(path, "all")
-    await becomes("correct service_client.token or service_client.token_file")
+    refusal = "correct service_client.token or service_client.token_file"
+    await eventually(lambda: shows(refusal), refusal)
     file.write_text(create_token(path, "new", ["lag"], [], [], None))
-    await becomes("OK")
+    await eventually(lambda: shows("OK"), "the new token is accepted")
     untrusting = RestSource(ServiceAccess(live.url, ServiceClientSettings()))
-    assert "service_client.ssl_cafile names" in await outcome(untrusting)
-    plain = RestSource(ServiceAccess("http://sparklag.example", settings))
-    assert "use https" in await outcome(plain)
+    assert await shows("service_client.ssl_cafile names", untrusting)
+    assert await shows("use https", RestSource(ServiceAccess("http://sparklag.example", settings)))

@@ -45,24 +45,21 @@ def pipeline(tmp_path: Path, tokens: dict[str, str]) -> Pipeline:
     return teams_of(Settings(http_tokens=http_tokens, http_access_log=True))
 
 
-def routes(pipeline: Pipeline) -> list[tuple[str, str]]:
-    """Every route of the application, with the other team's query in its path."""
-    app = create_app(InstanceState(pipeline))
-    # The router takes a path with one line break more.
-    found = [("GET", "/nowhere"), ("GET", "/openapi.json"), ("GET", "/metrics%0A")]
-    for route in app.routes:
-        path = re.sub(r"{.*?}", THEIRS, getattr(route, "path", ""))
-        found += [(method, path) for method in getattr(route, "methods", None) or {"GET"}]
-    assert ("DELETE", f"/lag/{THEIRS}") in found
-    return [(method, path) for method, path in found if not path.startswith("/health/")]
-
-
 @pytest.mark.parametrize("name", ["no", "wrong", "expired", *SCOPES])
 async def test_every_route_takes_only_a_valid_token_with_its_scope(
     http: httpx.AsyncClient, pipeline: Pipeline, tokens: dict[str, str], name: str
 ) -> None:
-    refused, texts = (403, None) if name in SCOPES else (401, "Bearer"), set()
-    for method, path in routes(pipeline):
+    # The router takes a path with one line break more.
+    requests = {("GET", "/nowhere"), ("GET", "/openapi.json"), ("GET", "/metrics%0A")}
+    for route in create_app(InstanceState(pipeline)).routes:
+        path = re.sub(r"{.*?}", THEIRS, getattr(route, "path", ""))
+        requests |= {(method, path) for method in getattr(route, "methods", None) or {"GET"}}
+    assert ("DELETE", f"/lag/{THEIRS}") in requests
+    refused = (403, None) if name in SCOPES else (401, "Bearer")
+    texts = set()
+    for method, path in requests:
+        if path.startswith("/health/"):
+            continue
         needed = {"/offsets": "offsets", "/metrics": "metrics"}.get(path[:8], "lag")
         needed = "admin" if method == "DELETE" else needed
         if needed == name and path.endswith("stream"):
@@ -84,17 +81,15 @@ async def test_another_teams_query_is_as_if_it_did_not_exist(
     http: httpx.AsyncClient, tokens: dict[str, str], token: str
 ) -> None:
     headers = bearer(tokens[token])
-    for route in ("/lag/{}", "/lag/{}/history", "/lag/{}/explanation", "/lag/{}/stream"):
+    routes = [("GET", f"/lag/{{}}{rest}") for rest in ("", "/history", "/explanation", "/stream")]
+    for method, route in [*routes, ("DELETE", "/lag/{}")]:
         for name in (THEIRS, THEIR_ID, THEIR_ID[:6]):
             nothing = "z" * len(name)
-            theirs = await http.get(route.format(name), headers=headers)
-            unknown = await http.get(route.format(nothing), headers=headers)
-            assert theirs.status_code == 404
+            theirs = await http.request(method, route.format(name), headers=headers)
+            unknown = await http.request(method, route.format(nothing), headers=headers)
+            assert (theirs.status_code, theirs.json()["title"]) == (404, "Unknown query")
             assert theirs.text.replace(name, nothing) == unknown.text
             assert theirs.headers == unknown.headers
-    for name in (THEIRS, THEIR_ID):
-        answer = await http.delete(f"/lag/{name}", headers=headers)
-        assert (answer.status_code, answer.json()["title"]) == (404, "Unknown query")
 
 
 async def test_a_query_whose_id_is_another_s_name_or_prefix_has_not_its_offsets(

@@ -20,19 +20,6 @@ from tests.waiting import DEADLINE_S, eventually
 PAGE = Path(__file__).parents[3] / "docs" / "operator" / "single-sign-on.md"
 
 
-def proxy_settings(folder: Path, **changed: object) -> Path:
-    """The page's, with other values."""
-    (block,) = re.findall(r"```ini\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    for name, value in changed.items():
-        block, count = re.subn(rf"^{name} = .*$", f"{name} = {value!r}", block, flags=re.MULTILINE)
-        assert count == 1, name
-    (folder / "client-secret").write_text(CLIENT_SECRET)
-    (folder / "cookie-secret").write_bytes(b"c" * 32)
-    # A browser sends no secure cookie without TLS.
-    (folder / "proxy.cfg").write_text(block.replace("'", '"') + "cookie_secure = false\n")
-    return folder / "proxy.cfg"
-
-
 @pytest.mark.slow
 async def test_a_browser_that_logged_in_at_the_issuer_sees_its_queries(tmp_path: Path) -> None:
     program = await asyncio.to_thread(oauth2_proxy, lambda text: None)
@@ -49,14 +36,16 @@ async def test_a_browser_that_logged_in_at_the_issuer_sees_its_queries(tmp_path:
         ):
             for query_id, query in (("a1", "team-a-orders"), ("b1", "team-b-bills")):
                 live.show(lag_event(query_id=query_id, query=query, status="FAILED"))
-            settings = proxy_settings(
-                tmp_path,
-                http_address=url.removeprefix("http://"),
-                upstreams=[f"{live.url}/"],
-                oidc_issuer_url=issuer.url,
-                redirect_url=f"{url}/oauth2/callback",
-            )
-            command = [str(program), "--config", str(settings)]
+            (settings,) = re.findall(r"```ini\n(.*?)```", PAGE.read_text(), re.DOTALL)
+            (tmp_path / "proxy.cfg").write_text(settings)
+            (tmp_path / "client-secret").write_text(CLIENT_SECRET)
+            (tmp_path / "cookie-secret").write_bytes(b"c" * 32)
+            command = [
+                *(str(program), "--config=proxy.cfg", f"--http-address={url}"),
+                *(f"--upstream={live.url}/", f"--oidc-issuer-url={issuer.url}"),
+                # A browser sends no secure cookie without TLS.
+                *(f"--redirect-url={url}/oauth2/callback", "--cookie-secure=false"),
+            ]
             proxy = ChildProcess("proxy", command, log_path=tmp_path / "log", directory=tmp_path)
             proxy.start()
 
