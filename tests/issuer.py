@@ -75,35 +75,35 @@ class Issuer(HttpServer):
             self._login = request.args.to_dict()
             code = urlencode({"code": "code", "state": self._login["state"]})
             return redirect(f"{self._login['redirect_uri']}?{code}")
-        documents: dict[str, Callable[[], dict[str, Any]]] = {
-            "/.well-known/openid-configuration": lambda: {
+        if request.path == "/token":
+            return self._issue(request)
+        documents: dict[str, dict[str, Any]] = {
+            "/.well-known/openid-configuration": {
                 "issuer": self.url,
                 "jwks_uri": f"{self.url}/keys",
                 "authorization_endpoint": f"{self.url}/authorize",
                 "token_endpoint": f"{self.url}/token",
                 "id_token_signing_alg_values_supported": ["ES256"],
             },
-            "/keys": lambda: {"keys": [key.as_dict(private=False) for key in self.keys]},
-            "/token": lambda: self._issue(request),
+            "/keys": {"keys": [key.as_dict(private=False) for key in self.keys]},
         }
-        document = documents[request.path]()
-        status = 401 if "error" in document else 200
-        return Response(json.dumps(document), status, content_type=JSON)
+        return Response(json.dumps(documents[request.path]), content_type=JSON)
 
-    def _issue(self, request: Request) -> dict[str, Any]:
+    def _issue(self, request: Request) -> Response:
         """Tokens by the code of the login, or by the grant of client credentials."""
         user, expected = request.authorization, ("sparklag", CLIENT_SECRET)
         if user is None or (user.username, unquote(user.password or "")) != expected:
-            return {"error": "invalid_client"}
+            return Response('{"error": "invalid_client"}', 401, content_type=JSON)
         by_client = {"grant_type": "client_credentials", "scope": "write"}
         assert self._login or request.form.to_dict() == by_client
         self.issued += 1
-        return {
+        issued = {
             "access_token": self.token(),
             "token_type": "Bearer",
             "expires_in": self._lifetime_s,
             "id_token": self.token(nonce=self._login.get("nonce"), **self.claims_of_login),
         }
+        return Response(json.dumps(issued), content_type=JSON)
 
 
 class KafkaIssuer(Issuer):

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import logging
 import re
-from contextlib import aclosing
 from pathlib import Path
 
 import httpx
 import pytest
 from msgspec.structs import replace
 
-from sparklag_offsets.store import open_store
-from sparklag_schemas import Settings, SettingsError, StoreSettings
+from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.settings import SCOPES, HttpTokenSettings
 from sparklag_service.access.token_file import create_token
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
 from sparklag_service.rest.authentication import COOKIE
-from tests.offsets.store.batches import record
-from tests.service.pipelines import OURS, THEIR_ID, THEIRS, complete_pipeline_of, show, teams_of
+from tests.service.live.live_server import live_server
+from tests.service.pipelines import OURS, THEIR_ID, THEIRS, complete_pipeline_of, teams_of
 from tests.service.rest_client import bearer, rest_client
 from tests.waiting import eventually
 
@@ -42,7 +40,7 @@ def tokens(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def pipeline(tmp_path: Path, tokens: dict[str, str]) -> Pipeline:
     http_tokens = HttpTokenSettings(file=str(tmp_path / "tokens.json"), requests_per_s=100.0)
-    return teams_of(Settings(http_tokens=http_tokens, http_access_log=True))
+    return teams_of(Settings(http_tokens=http_tokens))
 
 
 @pytest.mark.parametrize("name", ["no", "wrong", "expired", *SCOPES])
@@ -92,24 +90,6 @@ async def test_another_teams_query_is_as_if_it_did_not_exist(
             assert theirs.headers == unknown.headers
 
 
-async def test_a_query_whose_id_is_another_s_name_or_prefix_has_not_its_offsets(
-    pipeline: Pipeline, tokens: dict[str, str], tmp_path: Path
-) -> None:
-    url = f"sqlite:///{tmp_path}/offsets.db"
-    async with aclosing(open_store(url, create=True)) as store:
-        await store.prepare()
-        records = [record(0, query_id=THEIR_ID, query=THEIRS), record(0, query_id="a", query=OURS)]
-        await store.write(records)
-    pipeline = complete_pipeline_of(replace(pipeline.settings, store=StoreSettings(url=url)))
-    for query_id in (THEIRS, THEIR_ID[:8], "a"):
-        show(pipeline, query_id=query_id, query=f"team-a-{query_id}")
-    async with rest_client(pipeline) as http:
-        for query, status in {THEIRS: 404, THEIR_ID[:8]: 404, "a": 200}.items():
-            path = f"/offsets/{query}?on_deleted=unchecked"
-            answer = await http.get(path, headers=bearer(tokens["team-a"]))
-            assert answer.status_code == status, answer.text
-
-
 async def test_lists_and_metrics_have_the_queries_of_the_token(
     http: httpx.AsyncClient, tokens: dict[str, str]
 ) -> None:
@@ -156,16 +136,18 @@ async def test_a_malformed_tokens_file_is_one_line_and_changes_nothing(
 
 
 async def test_the_file_has_no_token_and_no_log_line_has_one(
-    http: httpx.AsyncClient,
-    tokens: dict[str, str],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    pipeline: Pipeline, tokens: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "sparklag_service")
-    await http.get("/lag?x=" + tokens["all"], headers=bearer(tokens["lag"]))
-    await http.get("/lag/x%0Ay", headers=bearer(tokens["wrong"]))
-    await http.delete("/lag/a1", headers=bearer(tokens["lag"]))
-    await http.get("/health/a%0Ab")
+    http_tokens = pipeline.settings.http_tokens
+    async with (
+        live_server(http_tokens=http_tokens, http_access_log=True) as live,
+        httpx.AsyncClient(base_url=live.url) as http,
+    ):
+        await http.get("/lag?x=" + tokens["all"], headers=bearer(tokens["lag"]))
+        await http.get("/lag/x%0Ay", headers=bearer(tokens["wrong"]))
+        await http.delete("/lag/a1", headers=bearer(tokens["lag"]))
+        await http.get("/health/a%0Ab")
     lines = [re.sub(r"in \d+ ms", "in 0 ms", record.getMessage()) for record in caplog.records]
     assert [line for line in lines if "127.0.0.1" in line] == [
         "GET /lag: 200 in 0 ms, lag from 127.0.0.1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -15,7 +16,7 @@ from tests.faults.tools import oauth2_proxy
 from tests.issuer import AUDIENCE, CLIENT_SECRET, Issuer
 from tests.messages import lag_event
 from tests.service.live.live_server import live_server
-from tests.waiting import DEADLINE_S, eventually
+from tests.waiting import DEADLINE_S, wait_until_up
 
 PAGE = Path(__file__).parents[3] / "docs" / "operator" / "single-sign-on.md"
 
@@ -49,15 +50,13 @@ async def test_a_browser_that_logged_in_at_the_issuer_sees_its_queries(tmp_path:
             proxy = ChildProcess("proxy", command, log_path=tmp_path / "log", directory=tmp_path)
             proxy.start()
 
-            async def is_up() -> bool:
-                assert proxy.is_alive(), proxy.describe_end()
-                try:
-                    return (await browser.get("/ping")).status_code == 200
-                except httpx.TransportError:
-                    return False
+            def is_up() -> bool:
+                with suppress(httpx.TransportError):
+                    return httpx.get(f"{url}/ping").is_success
+                return False
 
             try:
-                await eventually(is_up, "oauth2-proxy is up")
+                await asyncio.to_thread(wait_until_up, [proxy], is_up, DEADLINE_S)
                 seen = await browser.get("/lag")
                 assert [query["query"] for query in seen.json()["queries"]] == ["team-a-orders"]
                 # The service sees the name of the proxy. Kafka is not there.
