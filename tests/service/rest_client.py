@@ -15,3 +15,7 @@ def rest_client(
     state = InstanceState(instance) if isinstance(instance, Pipeline) else instance
     transport = httpx.ASGITransport(create_app(state), client=(address, 1))
     return httpx.AsyncClient(transport=transport, base_url="http://sparklag")
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"} if token else {}

@@ -24,9 +24,8 @@ stall_after_s = 2
 
 
 class ServiceProcess:
-    def __init__(self, url: str, topics: Topics, client: SecondClient, token: str) -> None:
+    def __init__(self, url: str, topics: Topics, client: SecondClient) -> None:
         self.url = url
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._client = client
         self._offsets_topic = topics.environment["SPARKLAG_OFFSETS_TOPIC"]
 
@@ -55,19 +54,18 @@ class ServiceProcess:
             (await client.delete(f"{self.url}/lag/{query.id}")).raise_for_status()
 
     async def _status(self, query: ReportedQuery) -> str | None:
-        async with httpx.AsyncClient(timeout=60, headers=self._headers) as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             answer = await client.get(f"{self.url}/lag/{query.id}")
         return answer.json()["status"] if answer.is_success else None
 
 
 @contextmanager
 def service_process(
-    kafka: LocalKafka, client: SecondClient, folder: Path, token: str = "", added: str = ""
+    kafka: LocalKafka, client: SecondClient, folder: Path
 ) -> Iterator[ServiceProcess]:
-    """Ready; its queries stall after seconds. Its log and its settings, with those that are
-    `added`, are in `folder`."""
+    """Ready; its queries stall after seconds. Its log and its settings are in `folder`."""
     topics = Topics(client)
     settings = folder / "sparklag.toml"
-    settings.write_text(_SETTINGS + added)
+    settings.write_text(_SETTINGS)
     with service(topics, kafka, folder / "service.log", "--config", str(settings)) as url:
-        yield ServiceProcess(url, topics, client, token)
+        yield ServiceProcess(url, topics, client)

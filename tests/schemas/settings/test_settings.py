@@ -426,6 +426,11 @@ def teams(**keys: dict[str, Any]) -> dict[str, Any]:
     return {"overrides": {"signing_key": KEY, "signing": {"keys": keys}}}
 
 
+def jwt(**fields: Any) -> dict[str, Any]:
+    valid = {"issuer": "https://x", "audiences": ["a"]}
+    return {"overrides": {"http_auth": "none", "http_jwt": valid | fields}}
+
+
 EXTENSIONS: Final = "sasl_oauthbearer_extensions"
 
 
@@ -447,6 +452,13 @@ EXTENSIONS: Final = "sasl_oauthbearer_extensions"
         (teams(a=TEAM | {"queries": ["("]}), "regular expression of queries (signing.keys.a)"),
         (teams(a=TEAM, **{"b\n": TEAM}), r"signing.keys.b\n has a key of others"),
         (teams(a=TEAM | {"accepted": [KEY]}), "signing.keys.a has a key of others"),
+        (jwt(audiences=[]), "needs http_jwt.audiences"),
+        (jwt(issuer="http://10.0.0.1/"), "http_jwt.issuer"),
+        (jwt(issuer="http://localhost:1@x/"), "http_jwt.issuer"),
+        (jwt(algorithms=["HS256"]), "http_jwt.algorithms"),
+        (jwt(grants={"g": {"scopes": []}}), "http_jwt.grants.scopes: Expected `array` of length"),
+        (jwt(grants={"g": {"scopes": ["lag"], "queries": ["("]}}), "queries (http_jwt.grants)"),
+        (jwt(), "leave out one of them"),
         (
             {"environ": {"SPARKLAG_HTTP_HOSTS": '["a.example.org", ""]'}},
             "http_hosts has an item that is empty",

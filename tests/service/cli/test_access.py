@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -16,163 +17,145 @@ from sparklag_listener.lag.rest_source import RestSource
 from sparklag_schemas import SettingsError, encode
 from sparklag_schemas.service_access import ServiceAccess
 from sparklag_schemas.settings import (
+    SCOPES,
     HttpTlsSettings,
     HttpTokenSettings,
     ServiceClientSettings,
 )
 from sparklag_service.access.token_file import create_token, revoke_token
 from sparklag_service.cli.check import check_service
-from tests.certificates import Certificates, make_certificates
+from tests.certificates import Certificates
 from tests.http_server import HttpServer
 from tests.messages import QUERY_ID, lag_event
 from tests.service.cli.test_cli import refused, sparklag
-from tests.service.live.live_server import live_server
+from tests.service.live.live_server import LiveServer, live_server
 from tests.waiting import DEADLINE_S, eventually
 
-SCOPES = ["lag", "metrics", "offsets", "admin"]
 TOKEN = "sparklag_not-to-be-seen"
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
+@pytest.fixture
+def tokens(tmp_path: Path) -> dict[str, str]:
+    scopes = {"all": SCOPES, "metrics": ["metrics"]}
+    path = tmp_path / "tokens.json"
+    return {name: create_token(path, name, each, [], [], None) for name, each in scopes.items()}
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> Path:
-    return tmp_path / "tokens.json"
-
-
-def secured(made: Certificates, tokens: Path, **tls: str) -> dict[str, Any]:
-    """The settings of a service."""
-    return {
-        "http_tls": HttpTlsSettings(certfile=str(made.server), **tls),
-        "http_tokens": HttpTokenSettings(file=str(tokens)),
-    }
-
-
-def client(made: Certificates, **variables: str) -> dict[str, str]:
-    """Variables of a command that trusts the service."""
-    given = {"SSL_CAFILE": str(made.ca), **variables}
-    return {f"SPARKLAG_SERVICE_CLIENT__{name}": value for name, value in given.items()}
-
-
-async def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return await asyncio.to_thread(lambda: sparklag(*arguments, settings=None, **variables))
-
-
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [
-        ("lag orders", "lag"),
-        ("queries", "orders\t"),
-        ("tail -n 1", "orders"),
-        (f"forget {QUERY_ID}", "is OK: its driver, checkpoint or group speaks"),
-    ],
-)
-async def test_a_command_shows_its_token_and_trusts_the_authority_of_the_settings(
-    made: Certificates, tokens: Path, tmp_path: Path, command: str, text: str
-) -> None:
-    token_file = tmp_path / "token"
-    token_file.write_text(create_token(tokens, "cli", SCOPES, [], [], None) + "\n")
-    settings = tmp_path / "client.toml"
-    section = f'token_file = "{token_file}"\nssl_cafile = "{made.ca}"\n'
-    settings.write_text(f"[service_client]\n{section}")
-    async with live_server(**secured(made, tokens)) as live:
+async def live(
+    certificates: Certificates, tokens: dict[str, str], tmp_path: Path
+) -> AsyncIterator[LiveServer]:
+    """It wants a token, and a certificate of the client."""
+    certfile, ca = str(certificates.server), str(certificates.ca)
+    async with live_server(
+        http_tls=HttpTlsSettings(certfile=certfile, client_cafile=ca),
+        http_tokens=HttpTokenSettings(file=str(tmp_path / "tokens.json")),
+    ) as live:
         live.show(lag_event(query="orders"))
-        variables = client(made, TOKEN=token_file.read_text().strip())
-        config = {"SPARKLAG_CONFIG": str(settings)}
-        for option, given in (("", variables), ("", config), (f" --config {settings}", {})):
-            ended = await run(*f"{command} --url {live.url}{option}".split(), **given)
-            assert text in ended.stdout + ended.stderr
+        yield live
 
 
-async def test_a_refusal_is_one_line_with_what_to_set(made: Certificates, tokens: Path) -> None:
-    metrics = create_token(tokens, "metrics", ["metrics"], [], [], None)
-    async with live_server(**secured(made, tokens, client_cafile=str(made.ca))) as live:
-        identity = {
-            "SSL_CERTFILE": made.client["ssl_certfile"],
-            "SSL_KEYFILE": str(made.client_key),
-        }
-        url, port = live.url, live.port
-        cases: list[tuple[str, dict[str, str], str]] = [
-            (url, client(made, **identity), "set service_client.token or"),
-            (url, client(made, **identity, TOKEN=TOKEN), "correct service_client.token or"),
-            (url, client(made, **identity, TOKEN=metrics), "this needs a token with scope lag"),
-            (url, client(made, TOKEN=TOKEN), "want another service_client.ssl_certfile"),
-            (url, client(made, SSL_CAFILE=str(made.other_ca)), "service_client.ssl_cafile names"),
-            (f"https://localhost:{port}", client(made, **identity), "'localhost'"),
-            (f"http://127.0.0.1:{port}", client(made, TOKEN=TOKEN), "does it want https://"),
-            ("http://sparklag.example", client(made, TOKEN=TOKEN), "use https, or set service_cl"),
-            (url, client(made, TOKEN_FILE="/nowhere"), "token_file = '/nowhere' cannot be read"),
-            (url, client(made, TOKEN=f"{TOKEN} x"), "service_client.token is no token"),
-            (url, client(made, SSL_CERTFILE="/nowhere"), "service_client, TLS files"),
-        ]
-        for address, variables, text in cases:
-            for _ in range(3):  # a client whose certificate is refused may see only a reset
-                line = refused(await run("lag", "orders", "--url", address, **variables))
-                assert text in line, (address, variables)
-                assert not any(secret in line for secret in (TOKEN, metrics))
+def client(**settings: Any) -> dict[str, Any]:
+    """The variables of these settings."""
+    return {f"SPARKLAG_SERVICE_CLIENT__{name.upper()}": text for name, text in settings.items()}
 
 
-async def test_a_plain_service_or_an_expired_certificate_is_named(made: Certificates) -> None:
-    with HttpServer(lambda _: Response("")) as plain:
-        address = plain.url.replace("http:", "https:")
-        line = refused(await run("lag", "x", "--url", address, **client(made)))
-        assert "does not answer by TLS" in line
+async def run(command: str, url: str, **variables: Any) -> subprocess.CompletedProcess[str]:
+    arguments = [*command.split(), "--url", url]
+    return await asyncio.to_thread(lambda: sparklag(*arguments, **variables))
+
+
+async def test_a_command_shows_its_token_and_trusts_the_authority_of_the_settings(
+    live: LiveServer, certificates: Certificates, tokens: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(f"{tokens['all']}\n")
+    by_file = {**certificates.client, "token_file": tmp_path / "token"}
+    lines = [f"{name} = '{value}'" for name, value in by_file.items()]
+    settings = tmp_path / "client.toml"
+    settings.write_text("\n".join(["[service_client]", *lines]))
+    variables = client(**certificates.client, token=tokens["all"])
+    for command, text in {
+        "lag orders": "lag",
+        "queries": "orders\t",
+        "tail -n 1": "orders",
+        f"forget {QUERY_ID}": "is OK: its driver, checkpoint or group speaks",
+    }.items():
+        for option, given in (
+            ("", variables),
+            ("", {"SPARKLAG_CONFIG": str(settings)}),
+            (f" --config {settings}", {}),
+        ):
+            ended = await run(command + option, live.url, **given)
+            assert text in ended.stdout + ended.stderr, (command, option)
+
+
+async def test_a_refusal_is_one_line_with_what_to_set(
+    live: LiveServer, certificates: Certificates, tokens: dict[str, str]
+) -> None:
     ended = datetime.now(timezone.utc) - timedelta(days=1)
-    with HttpServer(lambda _: Response(""), tls=made.other_server_context(not_after=ended)) as old:
-        line = refused(await run("lag", "x", "--url", old.url, **client(made)))
-        assert "certificate has expired" in line
-        (result,) = await check_service(
-            ServiceAccess(old.url, ServiceClientSettings(ssl_cafile=str(made.ca)))
-        )
+    expired = certificates.other_server_context(not_after=ended)
+    url, ca = live.url, {"ssl_cafile": str(certificates.ca)}
+    both: dict[str, Any] = certificates.client
+    with (
+        HttpServer(lambda _: Response("")) as plain,
+        HttpServer(lambda _: Response(""), tls=expired) as old,
+    ):
+        cases: list[tuple[str, dict[str, Any], str]] = [
+            (url, both, "set service_client.token or"),
+            (url, both | {"token": TOKEN}, "correct service_client.token or"),
+            (url, both | {"token": tokens["metrics"]}, "this needs a token with scope lag"),
+            (url, ca | {"token": TOKEN}, "want another service_client.ssl_certfile"),
+            (url, {"ssl_cafile": str(certificates.other_ca)}, "service_client.ssl_cafile names"),
+            (f"https://localhost:{live.port}", both, "'localhost'"),
+            (f"http://127.0.0.1:{live.port}", ca | {"token": TOKEN}, "does it want https://"),
+            ("http://sparklag.example", ca | {"token": TOKEN}, "use https, or set service_cl"),
+            (url, ca | {"token_file": "/none"}, "token_file = '/none' cannot be read"),
+            (url, ca | {"token": f"{TOKEN} x"}, "service_client.token is no token"),
+            (url, ca | {"ssl_certfile": "/none"}, "service_client, TLS files"),
+            (plain.url.replace("http:", "https:"), ca, "does not answer by TLS"),
+            (old.url, ca, "certificate has expired"),
+        ]
+        for address, settings, text in cases:
+            for _ in range(3):  # a client whose certificate is refused may see only a reset
+                line = refused(await run("lag orders", address, **client(**settings)))
+                assert text in line, (address, settings)
+                assert not any(secret in line for secret in (TOKEN, *tokens.values()))
+        by_ca = ServiceClientSettings(ssl_cafile=str(certificates.ca))
+        (result,) = await check_service(ServiceAccess(old.url, by_ca))
         assert "certificate has expired" in result.text
 
 
-async def test_a_token_goes_to_no_redirect_and_no_proxy(made: Certificates) -> None:
+async def test_a_token_goes_to_no_redirect_and_no_proxy() -> None:
     with HttpServer(lambda _: Response(encode(lag_event()))) as other:
         with HttpServer(lambda _: Response("", 302, {"location": other.url})) as service:
             for variables in ({}, {"HTTP_PROXY": other.url, "http_proxy": other.url}):
-                given = {**client(made, TOKEN=TOKEN), **variables}
-                refused(await run("lag", "x", "--url", service.url, **given))
+                refused(await run("lag x", service.url, **client(token=TOKEN), **variables))
         sent = [request.headers.get("authorization") for request, _ in service.log]
         assert sent == [f"Bearer {TOKEN}"] * 2
     assert other.log == []
 
 
 async def test_a_driver_shows_its_token_and_reads_its_file_again(
-    made: Certificates, tokens: Path, tmp_path: Path
+    live: LiveServer, certificates: Certificates, tokens: dict[str, str], tmp_path: Path
 ) -> None:
-    file = tmp_path / "token"
-    file.write_text(create_token(tokens, "old", ["lag"], [], [], None))
-    settings = ServiceClientSettings(token_file=str(file), ssl_cafile=str(made.ca))
-    async with live_server(**secured(made, tokens)) as live:
-        live.show(lag_event(query="orders"))
-        source = RestSource(ServiceAccess(live.url, settings))
+    file, path = tmp_path / "token", tmp_path / "tokens.json"
+    file.write_text(tokens["all"])
+    by_file: dict[str, Any] = {**certificates.client, "token_file": str(file)}
+    settings = ServiceClientSettings(**by_file)
+    ours = RestSource(ServiceAccess(live.url, settings))
 
-        async def outcome() -> str:
-            try:
-                return (await asyncio.to_thread(source.find, "orders", DEADLINE_S)).status
-            except LagUnavailable as error:
-                return str(error)
+    async def shows(text: str, source: RestSource = ours) -> bool:
+        try:
+            return (await asyncio.to_thread(source.find, "orders", DEADLINE_S)).status == text
+        except (LagUnavailable, SettingsError) as error:
+            return text in str(error)
 
-        assert await outcome() == "OK"
-        revoke_token(tokens, "old")
-
-        async def is_refused() -> bool:
-            return "correct service_client.token or service_client.token_file" in await outcome()
-
-        await eventually(is_refused, "the token was revoked")
-        file.write_text(create_token(tokens, "new", ["lag"], [], [], None))
-
-        async def is_served() -> bool:
-            return await outcome() == "OK"
-
-        await eventually(is_served, "the new token is sent")
-        untrusting = RestSource(ServiceAccess(live.url, ServiceClientSettings()))
-        with pytest.raises(LagUnavailable, match=r"service_client\.ssl_cafile names"):
-            await asyncio.to_thread(untrusting.find, "orders", DEADLINE_S)
-    plain = RestSource(ServiceAccess("http://sparklag.example", settings))
-    with pytest.raises(SettingsError, match="use https"):
-        await asyncio.to_thread(plain.find, "orders", DEADLINE_S)
+    assert await shows("OK")
+    revoke_token(path, "all")
+    refusal = "correct service_client.token or service_client.token_file"
+    await eventually(lambda: shows(refusal), refusal)
+    file.write_text(create_token(path, "new", ["lag"], [], [], None))
+    await eventually(lambda: shows("OK"), "the new token is accepted")
+    untrusting = RestSource(ServiceAccess(live.url, ServiceClientSettings()))
+    assert await shows("service_client.ssl_cafile names", untrusting)
+    assert await shows("use https", RestSource(ServiceAccess("http://sparklag.example", settings)))

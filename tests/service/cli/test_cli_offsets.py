@@ -6,16 +6,19 @@ import asyncio
 import json
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from sparklag_offsets.store import open_store
 from sparklag_schemas import Settings, StoreSettings
+from sparklag_schemas.settings import HttpTokenSettings
+from sparklag_service.access.token_file import create_token
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import at_ms, record
 from tests.service.cli.test_cli import refused, sparklag
-from tests.service.pipelines import pipeline_of
-from tests.service.rest_client import rest_client
+from tests.service.pipelines import complete_pipeline_of, pipeline_of, show
+from tests.service.rest_client import bearer, rest_client
 
 OTHER_ID = "ee8b09d1-0000-4000-8000-000000000002"
 
@@ -131,6 +134,25 @@ async def test_rest_gives_the_same_and_reports_of_which_batch(store: str) -> Non
             assert problem.json()["type"].endswith(f"/{kind}"), question
         both = await http.get("/offsets/both")
         assert both.json()["query_ids"] == ["a", "b"]
+
+
+async def test_a_query_whose_id_is_another_s_name_or_prefix_has_not_its_offsets(
+    store: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "tokens.json"
+    headers = bearer(create_token(path, "team-a", ["offsets"], ["team-a-.*"], [], None))
+    http_tokens = HttpTokenSettings(file=str(path))
+    pipeline = complete_pipeline_of(
+        Settings(store=StoreSettings(url=store), http_tokens=http_tokens)
+    )
+    statuses = {"orders": 404, QUERY_ID[:8]: 404, "a": 200}
+    for query_id in statuses:
+        show(pipeline, query_id=query_id, query=f"team-a-{query_id}")
+    async with rest_client(pipeline) as http:
+        for query_id, status in statuses.items():
+            url = f"/offsets/{query_id}?on_deleted=unchecked"
+            answer = await http.get(url, headers=headers)
+            assert answer.status_code == status, answer.text
 
 
 async def test_rest_without_a_store_reports_so() -> None:

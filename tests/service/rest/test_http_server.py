@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import signal
 import subprocess
 import sys
@@ -292,18 +291,6 @@ async def test_one_ctrl_c_does_not_cut_off_open_requests() -> None:
         signal.raise_signal(signal.SIGINT)
         await asyncio.wait_for(serving, DEADLINE_S)
     assert not server.force_exit
-
-
-async def test_each_request_of_a_connection_is_in_the_access_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, "sparklag_service.rest.request_rules")
-    async with live_server(http_access_log=True) as live:
-        reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
-        writer.write(REQUEST + LAST_REQUEST)
-        assert (await asyncio.wait_for(reader.read(), DEADLINE_S)).count(b"HTTP/1.1 200") == 2
-        writer.close()
-    assert caplog.text.count("GET /health/live: 200 in ") == 2
 
 
 async def test_a_revoked_token_ends_its_stream_without_another_request(tmp_path: Path) -> None:

@@ -16,10 +16,8 @@ from sparklag_schemas import Settings, Status
 from sparklag_schemas.messages import enumerations
 from sparklag_schemas.text import formatting
 from sparklag_schemas.text.printable import printable
-from sparklag_service.view.view import Entry
-from tests.messages import lag_event
 from tests.node_programs import node_folder
-from tests.service.pipelines import complete_pipeline_of
+from tests.service.pipelines import complete_pipeline_of, show
 from tests.service.rest_client import rest_client
 
 ROOT = Path(__file__).parents[3]
@@ -28,8 +26,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
     pipeline = complete_pipeline_of(Settings())
-    event = lag_event(query="orders", status="STALL", reason="no batch for 5 min", total_lag=7)
-    pipeline.view.put(Entry(event, b"{}", 0, 0, 0))
+    show(pipeline, query="orders", status="STALL", reason="no batch for 5 min", total_lag=7)
     async with rest_client(pipeline) as client:
         yield client
 

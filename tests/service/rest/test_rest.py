@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import httpx
 import jsonschema
 import pytest
 
-from sparklag_schemas import encode
 from sparklag_schemas.rest_interface import path_segment
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.view.view import Entry
-from tests.messages import QUERY_ID, lag_event
-
-
-def show(pipeline: Pipeline, **fields: Any) -> bytes:
-    event = lag_event(**fields)
-    document = encode(event)
-    pipeline.view.put(Entry(event, document, event.measured_at, 0, 0))
-    return document
+from tests.messages import QUERY_ID
+from tests.service.pipelines import show
 
 
 @pytest.mark.parametrize("name", ["orders", QUERY_ID])
