@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 
 import pytest
 
 from sparklag_schemas.settings import LimitSettings, LiveSettings
 from tests.messages import lag_event
-from tests.service.live.live_server import LiveServer, live_server
-from tests.waiting import DEADLINE_S, holds
+from tests.service.live.live_server import LiveServer, live_server, read_all
+from tests.waiting import holds
 
 SMALL_BYTES = 4 * 1024
 WIDE = "x" * 20_000
@@ -23,12 +22,6 @@ async def fill(live: LiveServer, events: int = 100) -> None:
         live.show(lag_event(reason=WIDE, total_lag=lag))
         # The server writes meanwhile, as where events come one by one.
         await asyncio.sleep(0)
-
-
-async def read_all(connection: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    while await asyncio.wait_for(loop.sock_recv(connection, 1 << 20), DEADLINE_S):
-        pass
 
 
 async def test_one_who_does_not_read_is_cut_off_and_others_get_everything() -> None:
