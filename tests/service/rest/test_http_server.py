@@ -50,23 +50,18 @@ def secured(request: pytest.FixtureRequest, certificates: Certificates) -> Secur
 
 
 @pytest.mark.parametrize(
-    "sent",
+    ("sent", "answered"),
     [
-        b"",
-        b"GET /health/live HTTP/1.1\r\nhost: loc",
-        b"GET /health/live HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nabc",
+        (b"", 0),
+        (b"GET /health/live HTTP/1.1\r\nhost: loc", 0),
+        (b"GET /health/live HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nabc", 1),
+        (REQUEST + b"GET /health/live HT", 1),
     ],
-    ids=["nothing", "half a head", "half a body"],
+    ids=["nothing", "half a head", "half a body", "half of a second request"],
 )
-async def test_a_request_that_does_not_arrive_is_given_up(sent: bytes) -> None:
+async def test_a_request_that_does_not_arrive_is_given_up(sent: bytes, answered: int) -> None:
     async with live_server(limits=LimitSettings(request_s=0.3)) as live:
-        await ended(await live.connect(sent))
-
-
-async def test_the_second_request_of_a_connection_is_given_up_too() -> None:
-    async with live_server(limits=LimitSettings(request_s=0.3)) as live:
-        got = await ended(await live.connect(REQUEST + b"GET /health/live HT"))
-        assert got.count(b"HTTP/1.1 200") == 1
+        assert (await ended(await live.connect(sent))).count(b"HTTP/1.1 200") == answered
 
 
 async def test_beyond_the_limit_of_one_address_a_connection_is_refused_until_one_ends() -> None:
