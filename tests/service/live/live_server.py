@@ -176,11 +176,6 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
     return got
 
 
-async def read_all(connection: socket.socket) -> bytes:
-    with connection.makefile("rb") as file:
-        return await asyncio.to_thread(file.read)
-
-
 @asynccontextmanager
 async def reading(port: int, path: str, last_id: str | None = None) -> AsyncIterator[StreamReader]:
     streams = await asyncio.open_connection("127.0.0.1", port)

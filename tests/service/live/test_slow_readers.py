@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 
 import pytest
 
 from sparklag_schemas.settings import LimitSettings, LiveSettings
 from tests.messages import lag_event
-from tests.service.live.live_server import LiveServer, live_server, read_all
+from tests.service.live.live_server import LiveServer, live_server
 from tests.waiting import holds
 
 SMALL_BYTES = 4 * 1024
@@ -22,6 +23,11 @@ async def fill(live: LiveServer, events: int = 100) -> None:
         live.show(lag_event(reason=WIDE, total_lag=lag))
         # The server writes meanwhile, as where events come one by one.
         await asyncio.sleep(0)
+
+
+async def read_all(connection: socket.socket) -> bytes:
+    with connection.makefile("rb") as file:
+        return await asyncio.to_thread(file.read)
 
 
 async def test_one_who_does_not_read_is_cut_off_and_others_get_everything() -> None:

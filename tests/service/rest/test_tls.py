@@ -18,8 +18,7 @@ from sparklag_schemas.settings import HttpTlsSettings, LimitSettings
 from sparklag_service.rest.tls import ServerTls
 from sparklag_service.server import serve
 from tests.certificates import Certificates, make_certificates
-from tests.service.live.live_server import ended, live_server, read_all
-from tests.service.rest.test_http_server import show_many
+from tests.service.live.live_server import ended, live_server
 from tests.waiting import eventually, holds
 
 
@@ -106,16 +105,6 @@ def test_a_wrong_file_is_one_line_with_setting_file_and_cause(
         ServerTls(HttpTlsSettings(**files, key_password="a secret"))
     assert str(raised.value).startswith(f"setting http_tls.{setting} = '{file}': ")
     assert "a secret" not in str(raised.value)
-
-
-async def test_a_slow_reader_gets_all_of_a_large_response(certificates: Certificates) -> None:
-    head, tls = "Host: x\r\nConnection: close\r\n\r\n", certificates.client_context()
-    async with live_server(http_tls=certificates.http_tls()) as live:
-        show_many(live)
-        async with live.not_reading("/lag?limit=1000", 4_096, head, tls=tls) as connection:
-            got = await read_all(connection)
-        assert got.endswith((b"0\r\n\r\n", b"}"))
-        assert len(got) > 2_000_000
 
 
 async def test_a_handshake_counts_and_has_a_deadline(certificates: Certificates) -> None:
