@@ -11,6 +11,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from sparklag_schemas import KafkaSettings
+from sparklag_schemas.settings import HttpTlsSettings
 
 
 class Certificates:
@@ -34,6 +35,16 @@ class Certificates:
 
     def kafka_settings(self, **fields: Any) -> KafkaSettings:
         return KafkaSettings(**{"security_protocol": "SSL", **self.client, **fields})
+
+    def http_tls(self, client_cafile: Path | None = None) -> HttpTlsSettings:
+        ca = None if client_cafile is None else str(client_cafile)
+        return HttpTlsSettings(certfile=str(self.server), client_cafile=ca)
+
+    def client_context(self, *, with_certificate: bool = True) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.ca))
+        if with_certificate:
+            context.load_cert_chain(self.client_certificate, self.client_key)
+        return context
 
     def server_context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._acl import AclBinding, AclOperation
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
@@ -23,7 +23,7 @@ _USERS: Final = ("sparklag", "driver", "history", "stranger", "admin")
 
 
 class ScramKafka(LocalKafka):
-    def __init__(self, **properties: str) -> None:
+    def __init__(self) -> None:
         super().__init__(
             security_protocol="SASL_PLAINTEXT",
             scram_users=dict.fromkeys(_USERS, _PASSWORD),
@@ -31,13 +31,39 @@ class ScramKafka(LocalKafka):
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 # The internal listener knows no users: who comes by it may do all.
                 "super.users": "User:ANONYMOUS",
-                **properties,
             },
         )
 
 
-class _SessionLog(LocalKafka):
-    """Logs the sessions that it ends."""
+class ExpiringKafka(LocalKafka):
+    """Ends sessions that are older than `session_s`, and logs it. Takes the user `sparklag`, and
+    those who have a token of the issuer at `issuer_url`."""
+
+    def __init__(self, session_s: float, issuer_url: str = "") -> None:
+        listener, package = "listener.name.client", "org.apache.kafka.common.security.oauthbearer"
+        oauth = f"{listener}.oauthbearer"
+        properties = {
+            f"{listener}.sasl.enabled.mechanisms": "SCRAM-SHA-256,OAUTHBEARER",
+            f"{oauth}.sasl.jaas.config": f"{package}.OAuthBearerLoginModule required;",
+            f"{oauth}.sasl.server.callback.handler.class": (
+                f"{package}.OAuthBearerValidatorCallbackHandler"
+            ),
+            f"{oauth}.sasl.oauthbearer.jwks.endpoint.url": f"{issuer_url}/keys",
+            f"{oauth}.sasl.oauthbearer.expected.audience": "kafka",
+            f"{oauth}.sasl.oauthbearer.expected.issuer": issuer_url,
+        }
+        super().__init__(
+            security_protocol="SASL_PLAINTEXT",
+            scram_users={"sparklag": _PASSWORD},
+            properties={
+                "connections.max.reauth.ms": str(round(session_s * 1000)),
+                **(properties if issuer_url else {}),
+            },
+        )
+        if issuer_url:
+            self.jvm_options = [
+                f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer_url}/keys"
+            ]
 
     def expired_sessions(self) -> int:
         return self.log_path.read_text().count("Disconnecting expired channel")
@@ -47,39 +73,6 @@ class _SessionLog(LocalKafka):
         with (self.directory / "log4j2.properties").open("a") as file:
             file.write("logger.a.name = kafka.network.Processor\nlogger.a.level = DEBUG\n")
         return path
-
-
-def _ending(session_s: float) -> dict[str, str]:
-    return {"connections.max.reauth.ms": str(round(session_s * 1000))}
-
-
-class ExpiringKafka(_SessionLog, ScramKafka):
-    """Ends sessions that are older than `session_s`. User `sparklag` may do all."""
-
-    def __init__(self, session_s: float) -> None:
-        super().__init__(**_ending(session_s), **{"super.users": "User:ANONYMOUS;User:sparklag"})
-
-
-class OAuthKafka(_SessionLog):
-    """The same, for those who have a token of the issuer at `url`."""
-
-    def __init__(self, url: str, session_s: float = 3600) -> None:
-        listener, package = "listener.name.client", "org.apache.kafka.common.security.oauthbearer"
-        mechanism = f"{listener}.oauthbearer.sasl"
-        properties = {
-            f"{listener}.sasl.enabled.mechanisms": "OAUTHBEARER",
-            f"{mechanism}.jaas.config": f"{package}.OAuthBearerLoginModule required;",
-            f"{mechanism}.server.callback.handler.class": (
-                f"{package}.OAuthBearerValidatorCallbackHandler"
-            ),
-            f"{mechanism}.oauthbearer.jwks.endpoint.url": f"{url}/keys",
-            f"{mechanism}.oauthbearer.expected.audience": "kafka",
-            f"{mechanism}.oauthbearer.expected.issuer": url,
-        }
-        super().__init__(
-            security_protocol="SASL_PLAINTEXT", properties={**properties, **_ending(session_s)}
-        )
-        self.jvm_options = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}/keys"]
 
 
 class TlsKafka(LocalKafka):
@@ -126,9 +119,8 @@ def grant(
     user: str = "sparklag",
 ) -> None:
     admin = AdminClient({"bootstrap.servers": broker.internal_servers})
-    literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     bindings = [
-        AclBinding(kind, name, literal, f"User:{user}", "*", operation, allow)
+        AclBinding(kind, name, "literal", f"User:{user}", "*", operation, "allow")
         for operation in operations
     ]
     for granted in admin.create_acls(bindings).values():

@@ -23,7 +23,7 @@ from tests.background_task import background
 from tests.issuer import KafkaIssuer
 from tests.messages import QUERY_ID, observation, position
 from tests.second_client import SecondClient
-from tests.secured_kafka import ExpiringKafka, OAuthKafka, change_password, login
+from tests.secured_kafka import ExpiringKafka, change_password, login
 from tests.service.conftest import running, settings_for
 from tests.waiting import DEADLINE_S, holds
 
@@ -46,7 +46,7 @@ async def test_no_session_expires_while_driver_and_service_work(
     problems: list[Any] = []
     with (
         KafkaIssuer(2 * session_s) as issuer,
-        OAuthKafka(issuer.url, session_s) if with_tokens else ExpiringKafka(session_s) as kafka,
+        ExpiringKafka(session_s, issuer.url) as kafka,
     ):
         async with AsyncExitStack() as stack:
             internal = SecondClient(kafka.internal_servers)
@@ -86,42 +86,37 @@ async def test_no_session_expires_while_driver_and_service_work(
 
 
 @pytest.mark.kafka
-async def test_a_password_that_changes_costs_no_event(topic_name: str, tmp_path: Path) -> None:
+async def test_a_password_that_changes_costs_no_event(tmp_path: Path) -> None:
     """The broker has the new one first, so that logins fail until the file has it."""
     queue: NewestQueue[Observation] = NewestQueue(10_000, lambda one: one.query_id)
-    stats, sent, end = Stats(), 0, asyncio.Event()
-    file = tmp_path / "password"
+    stats, sent, file = Stats(), 0, tmp_path / "password"
     file.write_text("right\n")
     refused = "wrong user name or password for 'sparklag' (SCRAM-SHA-256)"
 
     async def observe() -> None:
         nonlocal sent
-        while not end.is_set():
-            both = position({topic_name: {0: sent}})
-            queue.put_nowait(observation(observed_at=epoch_ms(), sources=[both]))
+        while True:
+            queue.put_nowait(observation(observed_at=epoch_ms()))
             sent += 1
             await asyncio.sleep(0.02)
 
     with ExpiringKafka(2.0) as kafka:
         internal = SecondClient(kafka.internal_servers)
-        internal.create(topic_name, 1)
         by_file = replace(login(), sasl_password=None, sasl_password_file=str(file))
         settings = settings_for(kafka.bootstrap_servers, kafka=by_file)
         async with (
             running(settings, internal) as service,
             background(publish_offsets(queue, settings.resolved(), stats)),
         ):
-            load = asyncio.create_task(observe())
-            await holds(lambda: stats.published > 0, "it publishes")
-            await asyncio.to_thread(change_password, kafka, "new")
-            await holds(lambda: refused in str(stats.last_error), "the driver has the cause")
-            await holds(lambda: refused in str(service.state.not_ready()), "the service too")
-            file.write_text("new\n")
-            outage = stats.published
-            await holds(lambda: stats.published > outage + 100, "it publishes again")
-            await service.is_ready()
-            end.set()
-            await load
+            async with background(observe()):
+                await holds(lambda: stats.published > 0, "it publishes")
+                await asyncio.to_thread(change_password, kafka, "new")
+                await holds(lambda: refused in str(stats.last_error), "the driver has the cause")
+                await holds(lambda: refused in str(service.state.not_ready()), "the service too")
+                file.write_text("new\n")
+                outage = stats.published
+                await holds(lambda: stats.published > outage + 100, "it publishes again")
+                await service.is_ready()
             await asyncio.wait_for(queue.join(), DEADLINE_S)
         values = await asyncio.to_thread(internal.read_all, settings.offsets_topic)
     assert (len(values), stats.published, stats.dropped) == (sent, sent, 0)

@@ -40,12 +40,11 @@ class Writer:
         self.settings = replace(settings, signing_key=key, signing=SigningSettings())
         self.client = client
 
-    def write(self, message: Observation | LagEvent | None, query_id: str = "") -> None:
-        settings, is_offset = self.settings, isinstance(message, Observation)
-        topic = settings.offsets_topic if is_offset else settings.lag_topic
-        key = key_of(query_id if message is None else message.query_id)
-        value = None if message is None else encode(message)
-        headers = Signatures(settings).headers(topic, key, value)
+    def write(self, message: Observation | LagEvent, *, is_tombstone: bool = False) -> None:
+        is_offset = isinstance(message, Observation)
+        topic = self.settings.offsets_topic if is_offset else self.settings.lag_topic
+        key, value = key_of(message.query_id), None if is_tombstone else encode(message)
+        headers = Signatures(self.settings).headers(topic, key, value)
         self.client.produce(topic, [value], key=key, headers=headers)
 
 
@@ -56,34 +55,23 @@ def settings(service_settings: Settings) -> Settings:
 
 
 @pytest.fixture
-def a(settings: Settings, second_client: SecondClient) -> Writer:
-    return Writer(settings, second_client, A)
-
-
-@pytest.fixture
-def b(settings: Settings, second_client: SecondClient) -> Writer:
-    return Writer(settings, second_client, B)
-
-
-@pytest.fixture
-def topic(second_client: SecondClient, topic_name: str) -> str:
-    second_client.create(topic_name)
-    second_client.produce(topic_name, [b"x"] * 9)
-    return topic_name
+def writers(settings: Settings, second_client: SecondClient) -> list[Writer]:
+    return [Writer(settings, second_client, key) for key in (A, B)]
 
 
 async def test_no_key_of_others_moves_a_query_its_stored_offsets_or_its_group(
     settings: Settings,
     second_client: SecondClient,
     topic: str,
-    a: Writer,
-    b: Writer,
+    writers: list[Writer],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    a, b = writers
     url, name = f"sqlite:///{tmp_path}/offsets.db", f"a-{topic}"
-    settings = replace(settings, store=StoreSettings(url=url))
-    settings = replace(settings, mirror=MirrorSettings(queries=[".*"]))
+    store, mirror = StoreSettings(url=url), MirrorSettings(queries=[".*"])
+    settings = replace(settings, store=store, mirror=mirror)
+    second_client.produce(topic, [b"x"] * 9)
     query = seen(topic, {0: 5}, query=name)
     async with running(settings, second_client) as service:
         counters = service.pipeline.counters
@@ -123,9 +111,9 @@ async def test_no_key_of_others_moves_a_query_its_stored_offsets_or_its_group(
 
 
 async def test_an_embedded_service_reports_the_lag_of_its_team_and_no_other(
-    settings: Settings, second_client: SecondClient, a: Writer, b: Writer
+    settings: Settings, second_client: SecondClient, writers: list[Writer]
 ) -> None:
-    now_ms = epoch_ms()
+    (a, b), now_ms = writers, epoch_ms()
     own = lag_event(query="a-own", measured_by="embedded", observed_at=now_ms, measured_at=now_ms)
     newer = replace(own, observed_at=now_ms + 500, measured_at=now_ms + 500, total_lag=9)
     second_client.create(settings.lag_topic, 1)
@@ -141,18 +129,20 @@ async def test_an_embedded_service_reports_the_lag_of_its_team_and_no_other(
         assert service.shown(own.query_id).total_lag == 65
         for forged in (newer, replace(newer, query="b-mine")):
             b.write(forged)
-        b.write(None, own.query_id)
+        b.write(own, is_tombstone=True)
         await holds(lambda: refused[settings.lag_topic, "team"] >= 4, "they are refused")
         a.write(newer)
         event = await service.shows(own.query_id, lambda e: e.total_lag == 9, "its own team's")
         assert event.query == "a-own"
-        a.write(None, own.query_id)
+        a.write(own, is_tombstone=True)
         await holds(lambda: not service.pipeline.view.query_ids(), "its team has forgotten it")
 
 
 async def test_a_driver_with_the_key_of_its_team_reads_the_lag_of_its_queries(
-    settings: Settings, second_client: SecondClient, topic: str, a: Writer, b: Writer
+    settings: Settings, second_client: SecondClient, topic: str, writers: list[Writer]
 ) -> None:
+    a, b = writers
+    second_client.produce(topic, [b"x"] * 9)
     query = seen(topic, {0: 5}, query="a-own")
     async with running(settings, second_client) as service:
         a.write(query)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from tests.messages import position, seen
 from tests.second_client import SecondClient
 from tests.service.cli.test_cli import SAMPLES, becomes_ready, environment, serving, sparklag
 from tests.service.conftest import send, settings_for
+from tests.service.groups import metadata_of
 from tests.terminal import Terminal
 from tests.waiting import wait_for
 
@@ -91,7 +93,9 @@ def test_where_all_is_well_every_check_reports_so_and_no_record_is_written(
 
 
 @pytest.mark.kafka
-def test_before_anything_runs_it_reports_what_to_do(kafka: LocalKafka) -> None:
+def test_before_anything_runs_it_reports_what_to_do_and_leaves_nothing_behind(
+    kafka: LocalKafka, second_client: SecondClient
+) -> None:
     settings = settings_for(kafka.bootstrap_servers)
     exit_code, outcome = checked(settings)
     assert exit_code == 1
@@ -103,6 +107,9 @@ def test_before_anything_runs_it_reports_what_to_do(kafka: LocalKafka) -> None:
     assert f"no service answers at {NOWHERE}" in texts(outcome, "service", "note")
     assert "no instance runs" in texts(outcome, "instances", "note")
     assert "no driver has reported" in texts(outcome, "drivers", "note")
+    for topic in (settings.offsets_topic, settings.lag_topic):
+        assert not any(second_client.end_offsets(topic).values())
+    assert asyncio.run(metadata_of(kafka.bootstrap_servers, settings.group_id)) == {}
 
 
 @pytest.mark.kafka

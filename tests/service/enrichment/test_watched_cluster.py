@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
-from confluent_kafka.admin._acl import AclOperation
-from confluent_kafka.admin._resource import ResourceType
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.metadata import MetadataRequest, PartitionReplicas
@@ -19,7 +17,6 @@ from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.tracking.query_state import QueryState
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
-from tests.secured_kafka import grant, login
 from tests.service.asking import ask, of_sources, query, source, watching
 from tests.service.second_broker import NODE_ID, frozen, place, second_broker
 from tests.service.states import latest_of, unknown_of
@@ -280,22 +277,6 @@ async def test_read_committed_ends_at_the_last_stable_offset(
 async def test_a_query_without_sources_asks_nobody(cluster: WatchedCluster) -> None:
     await ask(cluster, of_sources("none"))
     assert cluster.offsets == {}
-
-
-async def test_a_topic_is_measured_once_allowed(scram_kafka: LocalKafka, topic_name: str) -> None:
-    SecondClient(scram_kafka.internal_servers).create(topic_name, 1)
-    partition = TopicPartition(topic_name, 0)
-    state = query({topic_name: [0]})
-    reason = f"no right to describe topic {topic_name}"
-    async with watching(scram_kafka.bootstrap_servers, kafka=login()) as cluster:
-        await requested_until(
-            cluster, state, lambda: unknown(cluster) == {partition: reason}, "it is forbidden"
-        )
-        topic = cluster.offsets[topic_name].description
-        assert (topic.missing, topic.gone) == (reason, False)
-        grant(scram_kafka, ResourceType.TOPIC, topic_name, AclOperation.DESCRIBE)
-        await measured(cluster, state)
-        assert unknown(cluster) == {}
 
 
 @pytest.fixture(scope="module")

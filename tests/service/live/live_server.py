@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 from sparklag_schemas import LagEvent, Settings, encode
@@ -86,6 +87,7 @@ class LiveServer:
         self.pipeline = pipeline
         self.port = port
         self.http = HttpServer(InstanceState(pipeline))
+        self.clients = ExitStack()
         self._offsets: dict[int, int] = {}
 
     @property
@@ -123,19 +125,55 @@ class LiveServer:
     ) -> AbstractAsyncContextManager[StreamReader]:
         return reading(self.port, path, last_id)
 
+    async def connect(
+        self, sends: bytes = b"", tls: ssl.SSLContext | None = None, port: int | None = None
+    ) -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port or self.port, ssl=tls)
+        self.clients.callback(writer.close)
+        writer.write(sends)
+        return reader
+
+    async def status(
+        self, path: str = "/lag", tls: ssl.SSLContext | None = None, port: int | None = None
+    ) -> int | None:
+        """By a connection of its own. None where that is refused."""
+        request = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        try:
+            return int((await ended(await self.connect(request.encode(), tls, port))).split()[1])
+        except (OSError, IndexError):
+            return None
+
     @asynccontextmanager
     async def not_reading(
-        self, path: str, received_bytes: int, head: str = "Host: x\r\n\r\n", repeated: int = 1
+        self,
+        path: str,
+        received_bytes: int,
+        head: str = "Host: x\r\n\r\n",
+        repeated: int = 1,
+        tls: ssl.SSLContext | None = None,
     ) -> AsyncIterator[socket.socket]:
         """A client that sends a request and never reads, with so much room in its own kernel."""
-        with socket.socket() as connection:
+
+        def connect() -> socket.socket:
+            connection = socket.socket()
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received_bytes)
-            connection.setblocking(False)
-            loop = asyncio.get_running_loop()
-            await loop.sock_connect(connection, ("127.0.0.1", self.port))
-            request = f"GET {path} HTTP/1.1\r\n{head}".encode()
-            await loop.sock_sendall(connection, request * repeated)
+            connection.settimeout(DEADLINE_S)
+            connection.connect(("127.0.0.1", self.port))
+            if tls is not None:
+                connection = tls.wrap_socket(connection, server_hostname="127.0.0.1")
+            connection.sendall(f"GET {path} HTTP/1.1\r\n{head}".encode() * repeated)
+            return connection
+
+        with await asyncio.to_thread(connect) as connection:
             yield connection
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    got = b""
+    with suppress(ConnectionResetError):
+        while part := await asyncio.wait_for(reader.read(65_536), DEADLINE_S):
+            got += part
+    return got
 
 
 @asynccontextmanager
@@ -165,6 +203,7 @@ async def live_server(**fields: Any) -> AsyncIterator[LiveServer]:
     finally:
         server.http.should_exit = True
         await asyncio.wait_for(serving, DEADLINE_S)
+        server.clients.close()
         waking.cancel()
         with suppress(asyncio.CancelledError):
             await waking

@@ -123,7 +123,7 @@ async def test_a_malformed_tokens_file_is_one_line_and_changes_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unnamed, number = '{"tokens": [{"name": "a"}]}', '{"tokens": 3}'
-    for content, cause in {"": "truncated", unnamed: "sha256", number: "Expected `array`"}.items():
+    for content, cause in {"": "truncated", unnamed: "scopes", number: "Expected `array`"}.items():
         (tmp_path / "tokens.json").write_text(content)
         with pytest.raises(SettingsError, match=f"tokens file .*{cause}"):
             create_app(InstanceState(pipeline))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, aclosing
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -18,18 +19,18 @@ import pytest
 from sparklag_offsets.store import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Settings, StoreSettings, decode_lag_event
-from sparklag_schemas.settings import HttpTokenSettings, LimitSettings
+from sparklag_schemas.settings import HttpTlsSettings, HttpTokenSettings, LimitSettings
 from sparklag_service.access.token_file import create_token, revoke_token
 from sparklag_service.instance_state import InstanceState
-from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.server import bind, end_by_signals
+from tests.certificates import Certificates
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event
 from tests.offsets.store.batches import output, source
 from tests.second_client import SecondClient
 from tests.service.cli.test_cli import sparklag
-from tests.service.live.live_server import LiveServer, live_server
+from tests.service.live.live_server import LiveServer, ended, live_server
 from tests.service.pipelines import pipeline_of
 from tests.waiting import DEADLINE_S, holds
 
@@ -37,81 +38,46 @@ OUT_OF_FILES = b"out of system resource"
 REQUEST = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"
 LAST_REQUEST = REQUEST.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
 
-
-class Serving:
-    def __init__(self, pipeline: Pipeline, port: int, connections: AsyncExitStack) -> None:
-        self.pipeline = pipeline
-        self.port = port
-        self._connections = connections
-
-    async def connect(self, sends: bytes = b"") -> asyncio.StreamReader:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        self._connections.callback(writer.close)
-        writer.write(sends)
-        return reader
-
-    async def answers(self) -> int:
-        async with httpx.AsyncClient(timeout=DEADLINE_S) as client:
-            return (await client.get(f"http://127.0.0.1:{self.port}/health/live")).status_code
+Secured = tuple[dict[str, HttpTlsSettings], ssl.SSLContext | None]
+"""Settings of the service, and the TLS of its clients."""
 
 
-@asynccontextmanager
-async def serving(**limits: float) -> AsyncIterator[Serving]:
-    pipeline = pipeline_of(Settings(limits=LimitSettings(**limits)))  # type: ignore[arg-type]
-    listening = bind("127.0.0.1", 0)
-    server = HttpServer(InstanceState(pipeline))
-    task = asyncio.create_task(server.serve(sockets=[listening]))
-    try:
-        await holds(lambda: server.started, "it serves")
-        async with AsyncExitStack() as connections:
-            yield Serving(pipeline, listening.getsockname()[1], connections)
-    finally:
-        server.should_exit = True
-        await task
-        listening.close()
-
-
-async def ended(reader: asyncio.StreamReader) -> bytes:
-    got = b""
-    with suppress(ConnectionResetError):
-        while part := await asyncio.wait_for(reader.read(65_536), DEADLINE_S):
-            got += part
-    return got
+@pytest.fixture(params=["http", "https"])
+def secured(request: pytest.FixtureRequest, certificates: Certificates) -> Secured:
+    if request.param == "http":
+        return {}, None
+    return {"http_tls": certificates.http_tls()}, certificates.client_context()
 
 
 @pytest.mark.parametrize(
-    "sent",
+    ("sent", "answered"),
     [
-        b"",
-        b"GET /health/live HTTP/1.1\r\nhost: loc",
-        b"GET /health/live HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nabc",
+        (b"", 0),
+        (b"GET /health/live HTTP/1.1\r\nhost: loc", 0),
+        (b"GET /health/live HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nabc", 1),
+        (REQUEST + b"GET /health/live HT", 1),
     ],
-    ids=["nothing", "half a head", "half a body"],
+    ids=["nothing", "half a head", "half a body", "half of a second request"],
 )
-async def test_a_request_that_does_not_arrive_is_given_up(sent: bytes) -> None:
-    async with serving(request_s=0.3) as service:
-        await ended(await service.connect(sent))
-
-
-async def test_the_second_request_of_a_connection_is_given_up_too() -> None:
-    async with serving(request_s=0.3) as service:
-        got = await ended(await service.connect(REQUEST + b"GET /health/live HT"))
-        assert got.count(b"HTTP/1.1 200") == 1
+async def test_a_request_that_does_not_arrive_is_given_up(sent: bytes, answered: int) -> None:
+    async with live_server(limits=LimitSettings(request_s=0.3)) as live:
+        assert (await ended(await live.connect(sent))).count(b"HTTP/1.1 200") == answered
 
 
 async def test_beyond_the_limit_of_one_address_a_connection_is_refused_until_one_ends() -> None:
-    async with serving(connections_per_address=10, request_s=DEADLINE_S) as service:
-        readers = [await service.connect() for _ in range(9)]
-        assert await service.answers() == 200
-        last = await service.connect()
-        refused = await ended(await service.connect())
+    limits = LimitSettings(connections_per_address=10, request_s=DEADLINE_S)
+    async with live_server(limits=limits) as live:
+        readers = [await live.connect() for _ in range(9)]
+        assert await live.status() == 200
+        last = await live.connect()
+        refused = await ended(await live.connect())
         assert refused.startswith(b"HTTP/1.1 503 ")
-        assert service.pipeline.counters.connections_refused == 1
+        assert live.pipeline.counters.connections_refused == 1
         assert not last.at_eof()
         assert not readers[0].at_eof()
-    async with serving(connections_per_address=1) as service:
+    async with live_server(limits=LimitSettings(connections_per_address=1)) as live:
         for _ in range(3):
-            assert await service.answers() == 200
+            assert await live.status() == 200
 
 
 def show_many(live: LiveServer) -> None:
@@ -130,15 +96,20 @@ def show_many(live: LiveServer) -> None:
     ],
     ids=["a scrape", "the last response", "a list", "many requests at once", "many headers"],
 )
-async def test_a_client_that_does_not_read_is_cut_off(path: str, head: str, repeated: int) -> None:
-    async with live_server(limits=LimitSettings(response_s=0.3)) as live:
+async def test_a_client_that_does_not_read_is_cut_off(
+    path: str, head: str, repeated: int, secured: Secured
+) -> None:
+    settings, tls = secured
+    async with live_server(limits=LimitSettings(response_s=0.3), **settings) as live:
         show_many(live)
         counters, connections = live.pipeline.counters, live.http.server_state.connections
-        async with live.not_reading(path, 4_096, head, repeated):
+        async with live.not_reading(path, 4_096, head, repeated, tls):
             await holds(lambda: counters.connections_cut_off == 1, "it is cut off")
             await holds(lambda: not connections, "nothing is left of it")
             await holds(lambda: not live.http.server_state.tasks, "nor of its request")
-        async with httpx.AsyncClient(timeout=DEADLINE_S) as client:
+        # All of a large response arrives before its connection ends.
+        options: dict[str, Any] = {"verify": tls or True, "headers": {"Connection": "close"}}
+        async with httpx.AsyncClient(**options, timeout=DEADLINE_S) as client:
             assert len((await client.get(f"{live.url}/lag?limit=1000")).json()["queries"]) == 300
 
 
@@ -178,41 +149,46 @@ async def test_a_warning_with_any_name_is_one_line_of_the_response(
                 assert given.headers["sparklag-warning"].endswith("records; they are lost")
 
 
-async def test_a_connection_that_ended_is_freed_without_the_garbage_collector() -> None:
-    async with serving() as service:
+async def test_a_connection_that_ended_is_freed_without_the_garbage_collector(
+    secured: Secured,
+) -> None:
+    settings, tls = secured
+    if tls is not None and sys.version_info < (3, 11):
+        pytest.skip("a cycle of asyncio's own transport")
+    async with live_server(**settings) as live:
 
         def is_freed() -> bool:
             transports = (o for o in gc.get_objects() if isinstance(o, asyncio.Transport))
-            return all(t.get_extra_info("sockname")[1] != service.port for t in transports)
+            return all((t.get_extra_info("sockname") or (0, 0))[1] != live.port for t in transports)
 
         # What was there before is not looked at: in a long run that holds the loop for 200 ms.
         gc.disable()
         gc.freeze()
         try:
-            assert b"HTTP/1.1 200" in await ended(await service.connect(LAST_REQUEST))
+            assert await live.status(tls=tls) == 200
             await holds(is_freed, "its transport is freed")
         finally:
             gc.unfreeze()
             gc.enable()
 
 
-async def test_head_of_a_stream_ends_and_its_connection_serves_the_next_request() -> None:
-    async with serving() as service:
-        head = b"HEAD /stream HTTP/1.1\r\nhost: localhost\r\n\r\n"
-        reader = await service.connect(head)
-        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE_S)
-        assert answer.startswith(b"HTTP/1.1 200 ")
-        await holds(lambda: not service.pipeline.live.reading, "nobody reads the stream")
-        got = await ended(await service.connect(head + LAST_REQUEST))
-        assert got.count(b"HTTP/1.1 200 ") == 2
-        assert got.endswith(b'{"status":"live"}')
+async def test_head_of_a_stream_ends_and_its_connection_serves_the_next_request(
+    live: LiveServer,
+) -> None:
+    head = b"HEAD /stream HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    reader = await live.connect(head)
+    answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE_S)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    await holds(lambda: not live.hub.reading, "nobody reads the stream")
+    got = await ended(await live.connect(head + LAST_REQUEST))
+    assert got.count(b"HTTP/1.1 200 ") == 2
+    assert got.endswith(b'{"status":"live"}')
 
 
-async def test_an_answer_does_not_say_which_server_gave_it() -> None:
-    async with serving() as service:
-        head = (await ended(await service.connect(LAST_REQUEST))).partition(b"\r\n\r\n")[0].lower()
-        assert b"\r\nserver:" not in head
-        assert b"\r\ndate:" in head
+async def test_an_answer_does_not_say_which_server_gave_it(live: LiveServer) -> None:
+    head = (await ended(await live.connect(LAST_REQUEST))).partition(b"\r\n\r\n")[0].lower()
+    assert b"\r\nserver:" not in head
+    assert b"\r\ndate:" in head
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "."])
@@ -245,9 +221,10 @@ async def test_a_refusal_is_one_line(
 FEW_FILES = """
 import asyncio, logging, resource, sys
 logging.basicConfig(level="WARNING")
-from tests.service.rest.test_http_server import serving
+from sparklag_schemas.settings import LimitSettings
+from tests.service.live.live_server import live_server
 async def run():
-    async with serving(connections_per_address=10_000) as service:
+    async with live_server(limits=LimitSettings(connections_per_address=10_000)) as service:
         # After it has counted how many connections it may have.
         resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
         print(service.port, flush=True)
@@ -268,14 +245,16 @@ async def test_where_files_run_out_it_goes_on_and_fills_no_log(tmp_path: Path) -
     try:
         assert process.stdout is not None
         port = int(await process.stdout.readline())
-        async with AsyncExitStack() as connections:
-            many = Serving(pipeline_of(Settings()), port, connections)
+        with ExitStack() as connections:
             for _ in range(200):
-                await many.connect()
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                connections.callback(writer.close)
             await holds(lambda: OUT_OF_FILES in log.read_bytes(), "it has no files left")
             # asyncio tries again once a second.
             await asyncio.sleep(3)
-        assert await many.answers() == 200
+        async with httpx.AsyncClient(timeout=DEADLINE_S) as client:
+            answer = await client.get(f"http://127.0.0.1:{port}/health/live")
+        assert answer.status_code == 200
     finally:
         await process.communicate(b"\n")
     assert process.returncode == 0, log.read_text()[-2_000:]
@@ -298,10 +277,8 @@ async def test_a_revoked_token_ends_its_stream_without_another_request(tmp_path:
     token = create_token(tokens, "lag", ["lag"], [], [], None)
     async with live_server(http_tokens=HttpTokenSettings(file=str(tokens))) as live:
         live.hub.keep_alive_s = 0.1
-        reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
         head = f"GET /stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
-        writer.write(f"{head}Connection: close\r\n\r\n".encode())
+        reader = await live.connect(f"{head}Connection: close\r\n\r\n".encode())
         await reader.readuntil(b"retry:")
         revoke_token(tokens, "lag")
-        await asyncio.wait_for(reader.read(), DEADLINE_S)
-        writer.close()
+        await ended(reader)
