@@ -95,7 +95,7 @@ WORKDIR /var/lib/sparklag
 USER 10001:10001
 EXPOSE 8085
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ.get('SPARKLAG_HTTP_PORT', '8085') + '/health/ready', timeout=4)"]
+    CMD ["python", "-c", "import os, ssl, urllib.request as r; e = os.environ.get; r.urlopen(('https' if e('SPARKLAG_HTTP_TLS__CERTFILE') else 'http') + '://127.0.0.1:' + (e('SPARKLAG_HTTP_MONITORING_PORT') or e('SPARKLAG_HTTP_PORT', '8085')) + '/health/ready', timeout=4, context=ssl._create_unverified_context())"]
 ENTRYPOINT ["sparklag"]
 CMD ["serve"]
 ARG IMAGE_VERSION IMAGE_REVISION IMAGE_CREATED IMAGE_SOURCE

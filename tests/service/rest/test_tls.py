@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 import ssl
+import sys
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -21,6 +25,8 @@ from tests.certificates import Certificates, make_certificates
 from tests.service.live.live_server import ended, live_server
 from tests.waiting import eventually, holds
 
+(HEALTH,) = re.findall(r"HEALTHCHECK .*\n +CMD (.*)", Path("Dockerfile").read_text())
+
 
 async def test_only_a_client_with_a_certificate_is_served_but_by_the_monitoring_port(
     certificates: Certificates,
@@ -33,6 +39,29 @@ async def test_only_a_client_with_a_certificate_is_served_but_by_the_monitoring_
             assert await live.status(path, unknown) is None
         for path, status in {"/health/live": 200, "/metrics": 200, "/lag": 404, "/": 404}.items():
             assert await live.status(path, unknown, port) == status
+
+
+async def test_the_image_asks_for_its_health_where_the_service_answers(
+    certificates: Certificates,
+) -> None:
+    """503: without Kafka it is not ready."""
+    tls, port = certificates.http_tls(certificates.ca), free_port()
+    by_tls = {"SPARKLAG_HTTP_TLS__CERTFILE": "tls.crt"}
+    by_port = by_tls | {"SPARKLAG_HTTP_MONITORING_PORT": str(port)}
+    fields: dict[str, Any]
+    for fields, environ in (
+        ({}, {}),
+        ({"http_tls": certificates.http_tls()}, by_tls),
+        ({"http_tls": tls, "http_monitoring_port": port}, by_port),
+    ):
+        async with live_server(**fields) as live:
+            checking = await asyncio.create_subprocess_exec(
+                *(sys.executable, *json.loads(HEALTH)[1:]),
+                env=environ | {"SPARKLAG_HTTP_PORT": str(live.port)},
+                stderr=asyncio.subprocess.PIPE,
+            )
+            _, errors = await checking.communicate()
+            assert b"HTTP Error 503" in errors, fields
 
 
 async def test_a_rotation_under_load_fails_no_request(
