@@ -7,7 +7,7 @@ import base64
 import re
 import ssl
 import time
-from functools import cached_property
+from functools import cached_property, partial
 from http.client import HTTPException
 from typing import Annotated, Final
 from urllib import request as http
@@ -54,15 +54,8 @@ class Login(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no typ
     @cached_property
     def _tls(self) -> Reloaded[ssl.SSLContext]:
         kafka = self._kafka
-        return Reloaded(self._load_tls, (kafka.ssl_cafile, kafka.ssl_certfile, kafka.ssl_keyfile))
-
-    def _load_tls(self) -> ssl.SSLContext:
-        try:
-            context = self._kafka.client_context("kafka")
-        except SettingsError as error:
-            raise LoginUnavailable(str(error)) from error
-        context.check_hostname = self._kafka.ssl_check_hostname
-        return context
+        files = (kafka.ssl_cafile, kafka.ssl_certfile, kafka.ssl_keyfile)
+        return Reloaded(partial(_ssl_context, kafka), files)
 
     def password(self) -> str:
         return _secret(self._kafka, "sasl_password")
@@ -95,6 +88,15 @@ class Login(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no typ
     def extensions(self) -> dict[str, str]:
         """See aiokafka."""
         return self._kafka.sasl_oauthbearer_extensions
+
+
+def _ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
+    try:
+        context = kafka.client_context("kafka")
+    except SettingsError as error:
+        raise LoginUnavailable(str(error)) from error
+    context.check_hostname = kafka.ssl_check_hostname
+    return context
 
 
 def _secret(kafka: KafkaSettings, setting: str, pattern: str = ".") -> str:
