@@ -115,7 +115,7 @@ class Enricher:
             cluster = self._cluster_of(topic.cluster)
             if cluster is None:
                 continue
-            offsets = cluster.adopt(topic)
+            offsets = cluster.table.adopt(topic)
             history = offsets.log_ends_of(topic.isolation_level)
             arrived = {
                 partition.partition: partition.processed_offset
@@ -223,7 +223,7 @@ class Enricher:
                 if cluster is None:
                     continue
                 for name in source.watched_topics():
-                    topic = cluster.topic(name)
+                    topic = cluster.table.topic(name)
                     topic.record_log_ends(source.isolation_level, requested_s, interval_s)
 
     def _cluster_of(self, alias: str | None) -> WatchedCluster | None:

@@ -19,10 +19,10 @@ from sparklag_kafka.brokers.leader_channel import LeaderChannel, OffsetsReceiver
 from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
 from sparklag_kafka.protocol.list_offsets import EARLIEST, LATEST, OffsetSpec, TopicPart
 from sparklag_kafka.protocol.metadata import Address, MetadataResponse
-from sparklag_schemas import ClusterAccess, IsolationLevel, Settings, TopicLag
+from sparklag_schemas import ClusterAccess, IsolationLevel, Settings
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, until_set, with_pauses
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, TopicOffsets
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
 from sparklag_service.enrichment.offset_table import OffsetTable, ReadPlan
 from sparklag_service.enrichment.topic_patterns import TopicPatterns
 from sparklag_service.tracking.query_state import QueryState, TrackedSource
@@ -72,8 +72,10 @@ class WatchedCluster(OffsetsReceiver):
         """Why no broker responds. None: a broker does."""
         self.pool = BrokerPool(access, settings.measure_timeout_s)
         self._settings = settings
-        self._table = OffsetTable(alias)
-        self._earliest_receiver = _EarliestReceiver(self._table)
+        self.table = OffsetTable(alias)
+        self.offsets: ClusterOffsets = self.table.topics
+        """The newest offsets."""
+        self._earliest_receiver = _EarliestReceiver(self.table)
         self.queries: dict[str, WatchedQuery] = {}
         """The queries measured in this cluster, by id."""
         self._patterns = TopicPatterns(self.pool, self._is_absent)
@@ -90,28 +92,15 @@ class WatchedCluster(OffsetsReceiver):
         self._fetch_now = asyncio.Event()
 
     @property
-    def offsets(self) -> ClusterOffsets:
-        """The newest offsets."""
-        return self._table.topics
-
-    @property
     def unreadable(self) -> list[str]:
         """Why topics that may exist cannot be described, sorted by topic."""
-        descriptions = {name: topic.description for name, topic in self._table.topics.items()}
+        descriptions = {name: topic.description for name, topic in self.table.topics.items()}
         reasons = {
             name: description.missing
             for name, description in descriptions.items()
             if description.missing and not description.absent
         }
         return [reason for _, reason in sorted(reasons.items())]
-
-    def topic(self, name: str) -> TopicOffsets:
-        """The newest offsets of a topic; a new topic has none yet."""
-        return self._table.topic(name)
-
-    def adopt(self, before: TopicLag) -> TopicOffsets:
-        """The offsets of a topic that another instance has measured."""
-        return self._table.adopt(before)
 
     def matched(self, source: TrackedSource) -> TrackedSource:
         """`source` with the existing topics that match its pattern, as soon as they are listed."""
@@ -127,7 +116,7 @@ class WatchedCluster(OffsetsReceiver):
 
     def leader(self, topic: str, partition: int) -> Address | None:
         """The address of the partition's leader. None: it has no leader."""
-        return self._table.leader(topic, partition)
+        return self.table.leader(topic, partition)
 
     async def run(self) -> None:
         """Read metadata, earliest offsets and high watermarks until cancelled."""
@@ -150,17 +139,17 @@ class WatchedCluster(OffsetsReceiver):
         for."""
         query = self.queries.get(state.query_id)
         plan = None if query is None else query.plan
-        if plan is None or plan.state is not state or plan.epoch != self._table.epoch:
+        if plan is None or plan.state is not state or plan.epoch != self.table.epoch:
             plan = self._make_plan(state, query)
         plan.requested_s = time.monotonic()
         for name, unknown in plan.unknown.items():
-            self._table.topic(name).unknown.update(unknown)
+            self.table.topic(name).unknown.update(unknown)
         channels = set()
         for leader, level, part in plan.parts:
             channel = self._channels.get((leader, LATEST))
             if channel is None:
                 # Latest offsets have their own connection: other requests do not delay them.
-                connection = self.pool.dedicated(self._table.brokers[leader])
+                connection = self.pool.dedicated(self.table.brokers[leader])
                 channel = self._open_channel(leader, LATEST, connection, self)
             channel.request(level, part)
             channels.add(channel)
@@ -179,13 +168,13 @@ class WatchedCluster(OffsetsReceiver):
 
     def part(self, topic: str, numbers: tuple[int, ...]) -> TopicPart:
         """See OffsetsReceiver."""
-        return self._table.part(topic, numbers)
+        return self.table.part(topic, numbers)
 
     def received(self, level: IsolationLevel, response: bytes, requested_s: float) -> set[str]:
         """See OffsetsReceiver."""
         self._mark_reachable()
         now_s = time.monotonic()
-        stale, doubtful = self._table.take_latest(level, response, requested_s, now_s)
+        stale, doubtful = self.table.take_latest(level, response, requested_s, now_s)
         self._expedite(stale, _STALE_RETRY_S)
         return doubtful
 
@@ -200,18 +189,18 @@ class WatchedCluster(OffsetsReceiver):
         """Store the offsets of doubtful topics that were not recreated."""
         now_s = time.monotonic()
         _, topics = metadata.read()
-        recreated = [topic for topic in topics if self._table.is_recreated(topic)]
+        recreated = [topic for topic in topics if self.table.is_recreated(topic)]
         for topic in recreated:
-            self._table.update_topic(topic, now_s, now_s)
+            self.table.update_topic(topic, now_s, now_s)
         names = {topic.name for topic in recreated}
         self._expedite(names, _STALE_RETRY_S)
         same = {part.topic for part in parts} - names
-        self._table.take_latest(level, response, requested_s, now_s, same)
+        self.table.take_latest(level, response, requested_s, now_s, same)
 
     def failed(self, parts: list[TopicPart], reason: str, requested_s: float) -> None:
         """See OffsetsReceiver."""
         for part in parts:
-            self._table.fail(part.topic, part.numbers, reason, requested_s)
+            self.table.fail(part.topic, part.numbers, reason, requested_s)
         self.late(parts)
 
     def late(self, parts: Iterable[TopicPart]) -> None:
@@ -225,7 +214,7 @@ class WatchedCluster(OffsetsReceiver):
             self._released.append(query.plan)
 
     def _make_plan(self, state: QueryState, query: WatchedQuery | None) -> ReadPlan:
-        plan = self._table.plan(state)
+        plan = self.table.plan(state)
         if query is None:
             self.queries[state.query_id] = WatchedQuery(plan)
         else:
@@ -245,7 +234,7 @@ class WatchedCluster(OffsetsReceiver):
         """Read the metadata that is due, then sleep until the next is due."""
         self._fetch_now.clear()
         now_s = time.monotonic()
-        due = sorted(name for name, topic in self._table.topics.items() if topic.due_s <= now_s)
+        due = sorted(name for name, topic in self.table.topics.items() if topic.due_s <= now_s)
         if self._brokers_due_s <= now_s or (due and not self._unresponsive.is_set()):
             for topics in list(by_count(due, _METADATA_TOPICS)) or [[]]:
                 if not await self._fetch(topics):
@@ -253,12 +242,12 @@ class WatchedCluster(OffsetsReceiver):
                     break
         next_s = [self._brokers_due_s]
         if not self._unresponsive.is_set():
-            next_s += [topic.due_s for topic in self._table.topics.values()]
+            next_s += [topic.due_s for topic in self.table.topics.values()]
         await until_set(self._fetch_now, min(next_s) - time.monotonic())
 
     async def _fetch(self, topics: list[str]) -> bool:
         requested_s = time.monotonic()
-        is_denied = any(self._table.topic(name).denials for name in topics)
+        is_denied = any(self.table.topic(name).denials for name in topics)
         described = await self.pool.refresh(topics, from_another=is_denied)
         if described is None:
             return False
@@ -266,9 +255,9 @@ class WatchedCluster(OffsetsReceiver):
         interval_s = self._settings.metadata_interval_s
         for name in topics:
             # A response may lack a topic.
-            self._table.topic(name).due_s = time.monotonic() + min(_RETRY_S, interval_s)
+            self.table.topic(name).due_s = time.monotonic() + min(_RETRY_S, interval_s)
         brokers = self.pool.brokers
-        self._table.update_brokers(brokers, self.pool.last_responder)
+        self.table.update_brokers(brokers, self.pool.last_responder)
         channels = self._channels.items()
         await self._close_channels(
             [key for key, channel in channels if brokers.get(key[0]) != channel.connection.address]
@@ -276,18 +265,18 @@ class WatchedCluster(OffsetsReceiver):
         self._brokers_due_s = time.monotonic() + interval_s
         since_pause = 0
         for topic in described:
-            if topic.name not in self._table.topics:
+            if topic.name not in self.table.topics:
                 continue  # forgotten meanwhile
             now_s = time.monotonic()
-            is_complete = self._table.update_topic(topic, requested_s, now_s)
+            is_complete = self.table.update_topic(topic, requested_s, now_s)
             next_s = interval_s if is_complete else min(_RETRY_S, interval_s)
-            self._table.topic(topic.name).due_s = now_s + next_s
+            self.table.topic(topic.name).due_s = now_s + next_s
             since_pause += 1 + len(topic.leaders)
             if since_pause >= _PAUSE_PARTITIONS:
                 since_pause = 0
                 await asyncio.sleep(0)
         for wait_group, plan in list(self._waiting.items()):
-            missing = (self._table.topic(name).described_s is None for name in plan.undescribed)
+            missing = (self.table.topic(name).described_s is None for name in plan.undescribed)
             if wait_group in self._waiting and not any(missing):
                 del self._waiting[wait_group]
                 self.request(plan.state, wait_group)
@@ -303,14 +292,14 @@ class WatchedCluster(OffsetsReceiver):
         await until_set(self._match_now, self._settings.metadata_interval_s)
 
     def _is_absent(self, name: str) -> bool:
-        topic = self._table.topics.get(name)
+        topic = self.table.topics.get(name)
         return topic is not None and topic.description.absent
 
     def _expedite(self, topics: Iterable[str], spacing_s: float) -> None:
         """Read metadata of `topics` soon, at least `spacing_s` after the last time."""
         now_s = time.monotonic()
         for name in topics:
-            topic = self._table.topics.get(name)
+            topic = self.table.topics.get(name)
             if topic is None:
                 continue  # forgotten meanwhile
             last_s = topic.denials[-1][0] if topic.denials else topic.described_s or 0.0
@@ -342,7 +331,7 @@ class WatchedCluster(OffsetsReceiver):
 
     def _fail_undescribed(self, plan: ReadPlan) -> None:
         for topic, numbers in plan.undescribed.items():
-            self._table.fail(topic, numbers, "no broker answers", plan.requested_s)
+            self.table.fail(topic, numbers, "no broker answers", plan.requested_s)
 
     def _release(self, wait_group: WaitGroup) -> None:
         if self._waiting.pop(wait_group, None) is not None:
@@ -375,7 +364,7 @@ class WatchedCluster(OffsetsReceiver):
     async def _refresh_earliest(self) -> None:
         await asyncio.sleep(self._settings.earliest_interval_s)
         for plan in [query.plan for query in self.queries.values()]:
-            if plan.epoch == self._table.epoch:
+            if plan.epoch == self.table.epoch:
                 for leader, _, part in plan.parts:
                     self._request_earliest(leader, part)
             await asyncio.sleep(0)
@@ -394,7 +383,7 @@ class WatchedCluster(OffsetsReceiver):
         """Find the transactions for which `read_committed` sources wait."""
         await asyncio.sleep(_HIGH_WATERMARKS_S)
         for plan in [query.plan for query in self.queries.values()]:
-            if plan.epoch == self._table.epoch:
+            if plan.epoch == self.table.epoch:
                 for leader, level, part in plan.parts:
                     channel = self._channels.get((leader, LATEST))
                     if level == "read_committed" and channel is not None:
@@ -410,7 +399,7 @@ class WatchedCluster(OffsetsReceiver):
         queries = self.queries.items()
         self.queries = {i: query for i, query in queries if query.plan.requested_s >= since_s}
         self._released = [plan for plan in self._released if plan.requested_s >= since_s]
-        steps = self._table.retain(self._plans_to_keep())
+        steps = self.table.retain(self._plans_to_keep())
         async for _ in with_pauses(steps, _PLANS_PER_PAUSE):
             pass
         leaders = {leader for plan in self._plans_to_keep() for leader, _, _ in plan.parts}
@@ -424,11 +413,11 @@ class _EarliestReceiver(OffsetsReceiver):
     """Receives earliest offsets. A failed read is retried at the next refresh."""
 
     def __init__(self, table: OffsetTable) -> None:
-        self._table = table
+        self.table = table
 
     def part(self, topic: str, numbers: tuple[int, ...]) -> TopicPart:
-        return self._table.part(topic, numbers)
+        return self.table.part(topic, numbers)
 
     def received(self, level: IsolationLevel, response: bytes, requested_s: float) -> set[str]:
-        self._table.take_earliest(response, requested_s)
+        self.table.take_earliest(response, requested_s)
         return set()

@@ -295,7 +295,7 @@ async def test_metadata_goes_on_if_a_broker_is_frozen(pair: tuple[LocalKafka, Lo
     ) as cluster:
         await measured(cluster, query({"here": [0]}))
         assert "new" not in cluster.offsets
-        cluster.pool.last_responder = cluster._table.brokers[NODE_ID]
+        cluster.pool.last_responder = cluster.table.brokers[NODE_ID]
         with frozen(second_node):
             state = of_sources("new", source(topics=["here", "new"]))
             await requested_until(
