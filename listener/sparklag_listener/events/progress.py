@@ -45,14 +45,14 @@ class _StateOperator(Struct, rename="camel"):
 
 
 class _EventTime(Struct):
-    watermark: str | None = None
-    max: str | None = None
+    watermark: datetime | None = None
+    max: datetime | None = None
 
 
 class _Progress(Struct, rename="camel"):
     id: Name
     run_id: Name
-    timestamp: str
+    timestamp: datetime
     batch_id: Count
     sources: list[Raw]
     name: Raw = _NULL
@@ -98,7 +98,7 @@ def parse_progress(text: str) -> Progress:
     """
     try:
         progress = _progress.decode(bounded_json(text.encode()))
-        started_at_ms = _epoch_ms(progress.timestamp)
+        started_at_ms = datetime_ms(progress.timestamp)
         if started_at_ms < 0:
             raise ValueError(f"timestamp {progress.timestamp} is before 1970")
     except NOT_JSON as error:
@@ -210,14 +210,9 @@ def _state_size(raw: Raw) -> tuple[int | None, int | None]:
 def _event_times(raw: Raw) -> tuple[int | None, int | None]:
     try:
         times = _event_time.decode(raw)
-        watermark_at = _epoch_ms(times.watermark) if times.watermark is not None else None
-        max_at = _epoch_ms(times.max) if times.max is not None else None
+        watermark_at = datetime_ms(times.watermark) if times.watermark is not None else None
+        max_at = datetime_ms(times.max) if times.max is not None else None
     except NOT_JSON:
         return None, None
     # A watermark of 1970 means no watermark yet.
     return watermark_at or None, max_at
-
-
-def _epoch_ms(timestamp: str) -> int:
-    # Python 3.10 does not take the Z.
-    return datetime_ms(datetime.fromisoformat(timestamp.replace("Z", "+00:00")))

@@ -154,7 +154,7 @@ def test_rows_are_never_negative() -> None:
         ("null", "progress of a query"),
         ('{"id":"a"}', "runId"),
         (document(batchId="one"), "batchId"),
-        (document(timestamp="yesterday"), "yesterday"),
+        (document(timestamp="yesterday"), r"\$.timestamp"),
         (document(sources=None), "sources"),
     ],
 )
