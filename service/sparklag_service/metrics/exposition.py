@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, fields
 from email.message import Message
 from functools import partial
@@ -118,9 +118,8 @@ class ScrapeResponse:
 class Exposition:
     """Renders Prometheus text or OpenMetrics from memory."""
 
-    def __init__(self, state: ServiceState, now_ms: Callable[[], int] = epoch_ms) -> None:
+    def __init__(self, state: ServiceState) -> None:
         self._state = state
-        self._now_ms = now_ms
         self._service = ServiceMetrics(state)
         self._series = QuerySeries(state.settings)
         self._rendering: dict[tuple[object, bool, bool], asyncio.Task[ScrapeResponse]] = {}
@@ -173,7 +172,7 @@ class Exposition:
         async for series in self._series.render(
             [entry.event for entry in visible(state.view, principal)],
             state.owned_queries,
-            self._now_ms(),
+            epoch_ms(),
             state.metadata,
         ):
             series.reverse()
