@@ -74,32 +74,24 @@ class ObserverHandle:
         self._stats = Stats()
         self._record = record
         self._embedded = embedded
-        self._label = printable(session.label, 300)
+        self.label = printable(session.label, 300)
+        """The observed application or session, for people."""
         self._destination = destination
         self._lag_source: LagSource | None = None
         self._live_table: LiveTable | None = None
         self._loop = BackgroundLoop()
         try:
-            self._method, self._pipeline = self._listen(sink, method)
+            self.method, self._pipeline = self._listen(sink, method)
+            """How queries are observed: "listener", "connect" or "poll"."""
             self._on_loop(self._pipeline.start())
         except BaseException:
             self._loop.stop(_START_TIMEOUT_S)
             raise
-        if self._method != "poll":
+        if self.method != "poll":
             # A query that ends from now on has a position. After a timeout, a later poll adds it.
             with suppress(FutureTimeoutError):
                 self._on_loop(self._pipeline.first_poll())
         process_exit.register(self._exit)
-
-    @property
-    def method(self) -> Origin:
-        """How queries are observed: "listener", "connect" or "poll"."""
-        return self._method
-
-    @property
-    def label(self) -> str:
-        """The observed application or session, for people."""
-        return self._label
 
     @property
     def closed(self) -> bool:
@@ -177,7 +169,7 @@ class ObserverHandle:
         """The session, the destination and the counts. Calls neither Spark nor Kafka."""
         stats = self.stats()
         parts = [
-            f"{'closed' if self.closed else 'observing'} {self._label}, method {self._method}",
+            f"{'closed' if self.closed else 'observing'} {self.label}, method {self.method}",
             self._destination,
             f"observed {stats.observed:,}, published {stats.published:,}, dropped"
             f" {stats.dropped:,}, failed {stats.failed:,}",
