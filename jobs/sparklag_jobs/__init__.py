@@ -2,5 +2,3 @@
 
 Only this package uses pyspark's SQL API. Its programs run in their own processes.
 """
-
-from __future__ import annotations

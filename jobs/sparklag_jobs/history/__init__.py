@@ -1,3 +1,1 @@
 """The history of lag: the events of `consumer-lag` in permanent tables, and roll-ups by time."""
-
-from __future__ import annotations

@@ -1,3 +1,1 @@
 """The report on the history of lag: makes a page from rows of the roll-ups."""
-
-from __future__ import annotations

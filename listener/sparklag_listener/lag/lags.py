@@ -177,7 +177,7 @@ class LiveTable:
         """`took_s`: the time it took to read `table`."""
         deadline_s = time.monotonic() + MAX_LIVE_S
         try:
-            while not self._stopped.wait(_pause_s(took_s)):
+            while not self._stopped.wait(min(max(INTERVAL_S, took_s / _MAX_SHARE), _MAX_PAUSE_S)):
                 began_s = time.monotonic()
                 newest = _read_table(self._read) if began_s <= deadline_s else table
                 if newest is None:
@@ -203,10 +203,6 @@ class LiveTable:
     def _stop_on_interrupt(self, result: Any) -> None:
         if isinstance(getattr(result, "error_in_exec", None), KeyboardInterrupt):
             self.stop("the kernel was interrupted")
-
-
-def _pause_s(took_s: float) -> float:
-    return min(max(INTERVAL_S, took_s / _MAX_SHARE), _MAX_PAUSE_S)
 
 
 def _read_table(read: ReadLags) -> str | None:

@@ -70,10 +70,6 @@ class OffsetFile:
     """Names of the sources, if they have names, in the order of their numbers. A restart may then
     add or remove a source, which changes the numbers."""
 
-    def has_absent(self) -> bool:
-        """Return whether a source has no offset here."""
-        return any(line.is_absent for line in self.lines.values())
-
     def kafka_sources(self) -> frozenset[int]:
         """The sources whose line has the shape of Kafka's."""
         return frozenset(number for number, line in self.lines.items() if line.kafka is not None)

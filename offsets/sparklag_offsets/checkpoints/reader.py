@@ -202,7 +202,7 @@ class CheckpointReader:
             except (FileNotFoundError, MalformedCheckpoint):
                 continue
             earlier = earlier.before(file)
-            if not file.has_absent():
+            if not any(line.is_absent for line in file.lines.values()):
                 break
         for number in committed[:_FIRST_BATCHES]:
             info = commits.info(number)

@@ -84,10 +84,6 @@ class BatchRecord:
                 f" {error}"
             ) from error
 
-    def topic_names(self) -> list[str]:
-        """The distinct topics, in order. Raises StoreError."""
-        return sorted({topic.topic for topic in self.topics})
-
     def end_offsets(self) -> dict[tuple[int, str], dict[int, int]]:
         """The next offset of each partition, by source and topic."""
         return {(topic.source, topic.topic): topic.end_offsets() for topic in self.topics}

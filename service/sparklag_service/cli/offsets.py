@@ -236,7 +236,7 @@ def _queries(
                 str(record.batch_id) if record else "unknown",
                 ago(query.last_at, now_ms),
                 ago(query.first_at, now_ms),
-                plain(", ".join(record.topic_names() if record else ())),
+                plain(", ".join(sorted({each.topic for each in record.topics}) if record else ())),
             )
             for query, record in listed
         ],

@@ -30,8 +30,9 @@ def topic_id_of(
     # a batch that began there.
     if before and processed and (_is_unmoved(before, processed) or _is_beyond(processed, latest)):
         return before.topic_id or topic.topic_id
-    if topic.topic_id is None and before is not None and not _was_recreated(before):
-        return before.topic_id
+    if topic.topic_id is None and before is not None:
+        was_recreated = any(partition.status == "RECREATED" for partition in before.partitions)
+        return None if was_recreated else before.topic_id
     return topic.topic_id
 
 
@@ -55,10 +56,6 @@ def _is_unmoved(before: TopicLag, processed: Mapping[int, int]) -> bool:
 def was_inside(partition: PartitionLag) -> bool:
     """Returns whether the position was inside the log at some time."""
     return partition.lag is not None or partition.status in _WAS_INSIDE
-
-
-def _was_recreated(topic: TopicLag) -> bool:
-    return any(partition.status == "RECREATED" for partition in topic.partitions)
 
 
 def obstacle_of(

@@ -76,6 +76,8 @@ class GroupIntake:
         self._observations = observations
         self._brokers = BrokerPool(cluster.access)
         self._failures = ClusterFailures(alias)
+        self.failing: Mapping[str, str] = self._failures.reasons
+        """Why groups cannot be read, by what fails: one line each, with the cluster."""
         self._find_now = asyncio.Event()
         self._read_now = asyncio.Event()
         self._finder = GroupFinder(
@@ -102,11 +104,6 @@ class GroupIntake:
         self._incomplete_finds = 0
         self.poll_s: dict[int, float] = {}
         """The duration of the last read of groups, by coordinator."""
-
-    @property
-    def failing(self) -> Mapping[str, str]:
-        """Why groups cannot be read, by what fails: one line each, with the cluster."""
-        return self._failures.reasons
 
     async def run(self) -> None:
         """Read until cancelled."""

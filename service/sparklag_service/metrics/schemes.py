@@ -258,10 +258,6 @@ def _group_topics(query: NamedQuery) -> Iterable[tuple[Labels, TopicLag]]:
         yield {"cluster_name": cluster, "group": query.group, "topic": topic.topic}, topic
 
 
-def _poll_time_ms(cluster: ClusterMetadata) -> float | None:
-    return None if cluster.group_poll_s is None else round(cluster.group_poll_s * 1000, 3)
-
-
 # kafka-lag-exporter (2023-01). The labels of members are empty: no consumer of a group has a
 # query's partitions.
 KAFKA_LAG_EXPORTER = Scheme(
@@ -296,7 +292,11 @@ KAFKA_LAG_EXPORTER = Scheme(
     log_labels=lambda cluster, topic: {"cluster_name": cluster, "topic": topic},
     cluster=gauges(
         "kafka_consumergroup_",
-        ("poll_time_ms", _poll_time_ms, "Time that it took to read all groups, milliseconds."),
+        (
+            "poll_time_ms",
+            lambda of: None if of.group_poll_s is None else round(of.group_poll_s * 1000, 3),
+            "Time that it took to read all groups, milliseconds.",
+        ),
     ),
     cluster_labels=lambda cluster: {"cluster_name": cluster},
 )

@@ -120,6 +120,7 @@ class TopicWriter:
         self._settings = settings
         self._topic = topic
         self._form = form
+        self.content_type = form.content_type
         self.producer = AcknowledgedProducer(settings)
         self.failing: str | None = None
         """Why the newest record was not acknowledged. None: it was acknowledged."""
@@ -128,11 +129,6 @@ class TopicWriter:
         """Set by each failure: a topic may be missing."""
         self.waiting: str | None = None
         """Why nothing can be written yet. None: ready, or not checked."""
-
-    @property
-    def content_type(self) -> str:
-        """The content type of the values."""
-        return self._form.content_type
 
     async def stay_ready(self) -> None:
         """Prepare the encoding until cancelled, so that each write needs only Kafka."""

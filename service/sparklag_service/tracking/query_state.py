@@ -131,11 +131,6 @@ _IDENTITY = ("cluster", "query_id", "run_id", "query", "origin", "observed_at")
 _QUERY_FIELDS = [name for name in QueryMessage.__struct_fields__ if name != "schema_version"]
 
 
-def without_position(message: QueryMessage) -> QueryState:
-    """The state of a query whose position could not be tracked."""
-    return QueryState(**identity(message), sources=())
-
-
 def restored(event: LagEvent) -> QueryState:
     """The state that `event` was measured from."""
     return QueryState(

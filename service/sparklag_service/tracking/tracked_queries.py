@@ -20,7 +20,7 @@ from sparklag_schemas.text.printable import printable
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery
 from sparklag_service.intakes.sources import longest_interval_s
-from sparklag_service.tracking.query_state import QueryState, restored, without_position
+from sparklag_service.tracking.query_state import QueryState, identity, restored
 
 _log = logging.getLogger(__name__)
 _FAILING_STAGES: Final = ("tracking", "enrichment", "evaluation", "publishing")
@@ -287,7 +287,7 @@ class TrackedQueries(Mapping[str, QueryState]):
             self._counters.refusals.add(self._offsets_topic, error.kind, what, query_id)
         if query_id not in self._records:
             with suppress(OverLimit):
-                self.track(without_position(message))
+                self.track(QueryState(**identity(message), sources=()))
         self.failed(message, "tracking", error)
 
     def failed(self, query: QueryMessage, stage: str, error: Exception) -> str:
