@@ -13,6 +13,10 @@ class _CommandHelp(argparse.HelpFormatter):
         type_name: str = getattr(action.type, "__name__", "str")
         return f"<{type_name.strip('_').lower()}>"
 
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return "\n\n".join(fill(paragraph, width, indent) for paragraph in text.split("\n\n"))
+
     def _get_help_string(self, action: argparse.Action) -> str:
         has_default = action.default not in (None, False, argparse.SUPPRESS)
         return f"{action.help}{f'  [default: {action.default}]' if has_default else ''}"
