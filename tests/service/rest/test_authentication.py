@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.settings import SCOPES, HttpTokenSettings
-from sparklag_service.access.token_file import create_token
+from sparklag_service.access.token_file import create_token, revoke_token
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
@@ -20,7 +21,7 @@ from sparklag_service.rest.authentication import COOKIE
 from tests.service.live.live_server import live_server
 from tests.service.pipelines import OURS, THEIR_ID, THEIRS, complete_pipeline_of, teams_of
 from tests.service.rest_client import bearer, rest_client
-from tests.waiting import eventually
+from tests.waiting import eventually, holds
 
 
 @pytest.fixture
@@ -163,6 +164,37 @@ async def test_the_file_has_no_token_and_no_log_line_has_one(
     assert all(tokens[scope].startswith("sparklag_") for scope in SCOPES)
     text = file.read_text() + caplog.text
     assert not any(token in text for token in tokens.values() if token)
+
+
+async def test_a_token_is_replaced_under_load_without_a_failed_request(tmp_path: Path) -> None:
+    file, statuses = tmp_path / "tokens.json", list[int]()
+    is_over = asyncio.Event()
+    headers = bearer(create_token(file, "old", ["lag"], [], [], None))
+    old = dict(headers)
+    http_tokens = HttpTokenSettings(file=str(file), requests_per_s=1e6)
+    async with (
+        live_server(http_tokens=http_tokens) as live,
+        httpx.AsyncClient(base_url=live.url) as http,
+    ):
+
+        async def load() -> None:
+            while not is_over.is_set():
+                statuses.append((await http.get("/lag", headers=headers)).status_code)
+
+        async def has_status(token: dict[str, str], status: int) -> bool:
+            return (await http.get("/lag", headers=token)).status_code == status
+
+        tasks = [asyncio.create_task(load()) for _ in range(4)]
+        new = bearer(create_token(file, "new", ["lag"], [], [], None))
+        await eventually(lambda: has_status(new, 200), "the new token is valid")
+        headers.update(new)
+        done = len(statuses)
+        await holds(lambda: len(statuses) > done + 10, "no request has the old token")
+        revoke_token(file, "old")
+        await eventually(lambda: has_status(old, 401), "the old token is refused")
+        is_over.set()
+        await asyncio.gather(*tasks)
+    assert set(statuses) == {200}
 
 
 async def test_more_requests_than_allowed_get_429(
