@@ -52,12 +52,6 @@ class HttpTlsSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("http_tls.keyfile, key_password and client_cafile need certfile")
 
 
-JwtAlgorithm = Literal[
-    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
-]
-"""Only asymmetric ones: with the others, the issuer's public key would sign."""
-
-
 class HttpGrantSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a token or one value of the claim of a JWT grants."""
 
@@ -83,8 +77,6 @@ class HttpJwtSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     """The issuer's keys. None: where its `.well-known/openid-configuration` says."""
     ssl_cafile: str | None = None
     """PEM file with the CA of the issuer. None: the system's CAs."""
-    algorithms: list[JwtAlgorithm] = []
-    """Accepted algorithms of signatures. Empty: RS256, PS256 and ES256."""
     claim: str = "scope"
     """The claim that says what a token may do: a list, or a text with spaces between values."""
     grants: dict[str, HttpGrantSettings] = {}

@@ -36,7 +36,11 @@ _UNKNOWN_KEY_S: Final = 30.0
 """A flood of tokens with unknown keys makes a request to the issuer this often."""
 _LEEWAY_S: Final = 60
 _VERIFIED: Final = 1_000
-_ALGORITHMS: Final = ("RS256", "PS256", "ES256")
+_ALGORITHMS: Final = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+"""No symmetric one, by which the issuer's public key would sign."""
 _GRANTS: Final = {f"sparklag:{scope}": HttpGrantSettings(scopes=[scope]) for scope in SCOPES}
 _NOT_VALID: Final = (JoseError, msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """What joserfc and msgspec raise for a malformed token or key."""
@@ -155,8 +159,7 @@ class JwtVerifier:
     def __init__(self, settings: HttpJwtSettings) -> None:
         """Needs a running loop."""
         self._claim, self._grants = settings.claim, settings.grants or _GRANTS
-        algorithms = settings.algorithms or _ALGORITHMS
-        self._registry = jws.JWSRegistry(algorithms=algorithms, strict_check_header=False)
+        self._registry = jws.JWSRegistry(algorithms=_ALGORITHMS, strict_check_header=False)
         self._claims = JWTClaimsRegistry(
             leeway=_LEEWAY_S,
             iss={"essential": True, "value": str(settings.issuer)},
