@@ -36,10 +36,7 @@ _UNKNOWN_KEY_S: Final = 30.0
 """A flood of tokens with unknown keys makes a request to the issuer this often."""
 _LEEWAY_S: Final = 60
 _VERIFIED: Final = 1_000
-_ALGORITHMS: Final = (
-    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    *("ES256", "ES384", "ES512", "EdDSA"),
-)
+_ALGORITHMS: Final = [f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)]
 """No symmetric one, by which the issuer's public key would sign."""
 _GRANTS: Final = {f"sparklag:{scope}": HttpGrantSettings(scopes=[scope]) for scope in SCOPES}
 _NOT_VALID: Final = (JoseError, msgspec.MsgspecError, ValueError, TypeError, RecursionError)
