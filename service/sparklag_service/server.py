@@ -46,7 +46,6 @@ async def serve(settings: Settings) -> None:
     ports = (settings.http_port, settings.http_monitoring_port)
     listening = [bind(settings.http_host, port) for port in ports if port is not None]
     pipeline = Pipeline(resolved, partial(TopicIntake, resolved), "service")
-    _log.info("serving %s to %s", _url(settings, listening[0]), _admitted(settings))
     gc.callbacks.append(SurvivorsFrozen())
     await run_until_http_ends(pipeline, *listening, until_signal=True)
 
@@ -112,10 +111,11 @@ async def run_until_http_ends(
 
     `until_signal`: SIGINT and SIGTERM end HTTP, from this call on.
     """
-    timeout_s = pipeline.settings.shutdown_timeout_s
-    state = InstanceState(pipeline)
+    settings = pipeline.settings
+    timeout_s, state = settings.shutdown_timeout_s, InstanceState(pipeline)
     http = HttpServer(state)
     if until_signal:
+        _log.info("serving %s to %s", _url(settings, listening[0]), _admitted(settings))
         end_by_signals(http)
 
     async def serve_http() -> None:
