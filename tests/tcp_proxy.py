@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 
 _HOST = "127.0.0.1"
@@ -12,12 +11,10 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class TcpProxy:
-    """A context manager. Passes connections to its own port on to `upstream`, of this machine;
-    what is sent either way goes through `changed`."""
+    """A context manager. Passes connections to its own port on to `upstream`, of this machine."""
 
     def __init__(self, upstream: int = 0) -> None:
         self.upstream = upstream
-        self.changed: Callable[[bytes], bytes] = lambda data: data
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._flows = threading.Event()
@@ -80,7 +77,7 @@ class TcpProxy:
         with suppress(OSError):
             while data := self._read(source, target):
                 self._flows.wait()
-                target.sendall(self.changed(data))
+                target.sendall(data)
         for each in (source, target):
             _shut(each)
             with self._lock:

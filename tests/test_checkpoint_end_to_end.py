@@ -11,7 +11,6 @@ from tests.end_to_end import (
     START_S,
     Checkpoint,
     Topics,
-    answer,
     kill,
     lag_by_partition,
     lag_of,
@@ -77,24 +76,3 @@ def test_lag_of_a_checkpoint_alone(kafka: LocalKafka, topics: Topics, tmp_path: 
             dead = lag_of(url, query)
             assert dead["total_lag"] >= 200
             assert dead["in_flight"] is None or dead["planned_batch_id"] > dead["batch_id"]
-
-        # The same query, observed from now on: the two positions are one.
-        known = lag_of(url, "orders")
-        arguments = [kafka.bootstrap_servers, topics.orders, str(folder / "orders"), "seen", "-"]
-        log = tmp_path / "observed.log"
-        with process(topics, log, "tests.drivers.observed", *arguments) as driver:
-
-            def spoken_of() -> bool:
-                event = answer(f"{url}/lag/{known['query_id']}")
-                return event is not None and event["run_id"] is not None
-
-            wait_for(spoken_of, "the driver speaks of it", START_S)
-            begun = lag_of(url, known["query_id"])
-            assert begun["query"] == "seen"
-            assert begun["batch_id"] >= known["batch_id"]
-            at_the_end = partial(reports, url, "seen", total_lag=0, origin="listener")
-            wait_for(at_the_end, "its listener reports its last batch", START_S)
-            kill(driver)
-        topics.order(60)
-        wait_for(partial(reports, url, "seen", status="STOP"), "its silence is noticed", START_S)
-        assert lag_of(url, "seen")["total_lag"] == 60

@@ -253,29 +253,6 @@ def test_what_queries_read_and_how_is_detected_from_themselves(driver: Driver) -
         query.stop()
 
 
-def test_started_again_at_once_under_another_name_only_the_new_run_counts(driver: Driver) -> None:
-    driver.observe(driver.servers)
-    first = driver.start()
-    first.processAllAvailable()
-    first.stop()
-    second = driver.start(name="orders-2")
-    assert second.id == first.id
-    driver.send()
-    second.processAllAvailable()
-    at_end = driver.at_end()
-    observations = driver.published.until(
-        second.id,
-        lambda received: at_end(received) and received[-1].cause in ("progress", "idle"),
-        "the end of the topic",
-    )
-    began = next(n for n, o in enumerate(observations) if o.run_id == second.runId)
-    for observation in observations[began:]:
-        assert (observation.run_id, observation.query) == (second.runId, "orders-2")
-        assert observation.cause != "terminated"
-        assert only_source(observation).topics == [driver.topic]
-    assert {observation.query for observation in observations[:began]} == {"orders"}
-
-
 def test_an_available_now_query_is_described_however_short_it_is(driver: Driver) -> None:
     handle = driver.observe()
     queries = [driver.start(trigger={"availableNow": True})]
@@ -291,23 +268,3 @@ def test_an_available_now_query_is_described_however_short_it_is(driver: Driver)
     )
     assert all(only_source(o).topics == [driver.topic] for o in observations)
     assert handle.stats().ignored == 0
-
-
-@pytest.mark.slow
-def test_an_event_above_8_kib_arrives_whole(driver: Driver) -> None:
-    wide = driver.client.create(f"{driver.topic}-wide", 500)
-    driver.observe(driver.servers)
-    query = driver.start(subscribe=wide, maxOffsetsPerTrigger="1000")
-    driver.published.await_cause(query.id, "progress")
-    # The second event of a size is the first that is taken in slices.
-    driver.client.produce(wide, [b"more"], partition=499)
-    query.processAllAvailable()
-    assert len(query._jsq.lastProgress().json()) > 8 * 1024
-    driver.published.until(
-        query.id,
-        lambda received: (
-            only_source(received[-1]).processed
-            == {wide: {number: int(number == 499) for number in range(500)}}
-        ),
-        "all partitions",
-    )

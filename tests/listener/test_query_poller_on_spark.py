@@ -113,18 +113,6 @@ def test_a_batch_by_sparks_own_account_reports_what_limits_it_and_its_state(driv
     assert watermarks[-1] == max(one.max_event_time_at or 0 for one in batches[:-1]) - 1_000
 
 
-def test_a_query_started_again_without_new_data_has_its_position(driver: Driver) -> None:
-    first = driver.start()
-    first.processAllAvailable()
-    first.stop()
-    driver.observe(driver.servers, heartbeat_s=2.0)
-    second = driver.start()
-    observations = driver.published.until(second.id, driver.at_end(), "its position")
-    assert observations[-1].batch_id is not None
-    assert driver.committed(observations[-1].batch_id) == driver.end()
-    assert "progress" not in causes(observations)
-
-
 def test_what_a_session_answers_is_what_spark_reports_of_its_queries(driver: Driver) -> None:
     queries = ClassicQueries(driver.spark)
     query = assert_answers(driver.spark, queries, driver.start)

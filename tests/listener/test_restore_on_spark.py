@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -101,30 +100,6 @@ def test_a_window_is_read_again_and_a_new_query_continues(driver: Driver, store:
     # A window that ended before the partition was there has nothing of it.
     ending = ending_offsets("orders", store=store, at=last.processed_at)
     assert sum(window(driver, "earliest", ending).values()) == 30
-
-
-@pytest.mark.slow
-def test_deleted_records_are_detected_before_spark_fails(
-    driver: Driver, store: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    handle = driver.observe(store=store, publish=False)
-    driver.start()
-    process_all(driver, handle, store)
-    handle.close()
-    for query in driver.spark.streams.active:
-        query.stop()
-    driver.send(20)
-    ends = driver.client.end_offsets(driver.topic)
-    driver.client.delete_records(driver.topic, ends)
-    driver.send(6)
-    with pytest.raises(
-        Exception, match=r"retention has deleted records after the recorded position"
-    ):
-        starting_offsets("orders", store=store)
-    with caplog.at_level(logging.WARNING, logger="sparklag"):
-        starting = starting_offsets("orders", store=store, on_deleted="earliest")
-    assert "they are lost" in caplog.text
-    assert sum(window(driver, starting, "latest").values()) == 6
 
 
 @pytest.mark.parametrize(

@@ -170,22 +170,3 @@ def test_an_older_checkpoint_is_a_rewind(watched: Watched, driver: Driver) -> No
     assert any(one["rewound_from"] for one in back["topics"][0]["partitions"])
     watched.gate.is_open.set()
     watched.reports(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it is there again")
-
-
-@pytest.mark.slow
-def test_deleted_unread_records_are_lost_and_counted(watched: Watched, driver: Driver) -> None:
-    watched.start(failOnDataLoss="false")
-    watched.complete_batch()
-    at = driver.client.end_offsets(driver.topic)
-    watched.gate.is_open.clear()
-    driver.send()
-    watched.reports(lambda event: event["total_lag"] == 10, "they are there")
-    driver.client.delete_records(driver.topic, driver.client.end_offsets(driver.topic))
-    lost = watched.reports(lambda event: event["status"] == "DATA_LOSS", "they are gone")
-    assert lost["lost_records"] == 10
-    starts = {p["partition"]: p["earliest_offset"] for p in lost["topics"][0]["partitions"]}
-    assert {number: start - at[number] for number, start in starts.items()} == {
-        one["partition"]: one["lost_records"] or 0 for one in lost["topics"][0]["partitions"]
-    }
-    watched.gate.is_open.set()
-    watched.reports(lambda event: event["status"] == "OK", "it goes on behind the gap")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import shutil
 import threading
 from collections.abc import Iterator
@@ -26,7 +25,6 @@ from sparklag_listener import (
     stored_offsets,
 )
 from sparklag_offsets.errors import NoKafkaOffsets
-from tests.exactly_once import START_S, ExactlyOnce
 from tests.listener.conftest import Driver
 from tests.listener.drivers import read_kafka
 from tests.waiting import DEADLINE_S, wait_for
@@ -121,19 +119,6 @@ def test_an_uncommitted_batch_is_not_written_again(driver: Driver, results: Resu
     assert results.written() == [(0, 10), (1, 6)]
 
 
-@pytest.mark.slow
-def test_a_batch_that_failed_is_written_after_all(driver: Driver, results: Results) -> None:
-    def write_and_fail(batch: DataFrame, batch_id: int) -> None:
-        with results.engine.begin() as connection:
-            assert keep_offsets(connection, batch, batch_id)
-            raise ValueError("the results cannot be written")
-
-    assert "the results cannot be written" in fails(driver.start(write=write_and_fail))
-    assert results.records() == []
-    read_all(driver.start(write=results.write))
-    assert results.written() == [(0, 10)]
-
-
 def test_a_new_checkpoint_goes_on_where_the_results_end(driver: Driver, results: Results) -> None:
     read_all(driver.start(write=results.write))
     driver.send(6)
@@ -151,30 +136,6 @@ def test_one_of_two_drivers_and_checkpoints_is_refused(driver: Driver, results: 
     assert "BatchConflict" in fails(driver.start("copy", write=results.write))
     assert "batch 1 is recorded already, by run" in results.refusal()
     assert results.written() == [(0, 10), (1, 6)]
-
-
-@pytest.mark.slow
-def test_a_driver_that_goes_on_after_another_has_followed_it_is_refused(
-    driver: Driver, results: Results, tmp_path: Path
-) -> None:
-    goes_on = threading.Event()
-
-    def write(batch: DataFrame, batch_id: int) -> None:
-        # As a long pause of its machine would: the batch is planned.
-        assert batch_id == 0 or goes_on.wait(START_S)
-        results.write(batch, batch_id)
-
-    zombie = driver.start(write=write)
-    zombie.processAllAvailable()
-    heir = ExactlyOnce(driver.client, driver.topic, results.url, tmp_path, random.Random())
-    shutil.copytree(driver.checkpoints / "query", heir.checkpoint)
-    driver.send(6)
-    heir.read_all()
-    goes_on.set()
-    assert "BatchConflict" in fails(zombie)
-    heir_run = results.records()[-1].run_id
-    assert f"run {zombie.runId} continues after run {heir_run} has followed it" in results.refusal()
-    assert results.written() == [(0, 10)]
 
 
 def test_another_batch_id_than_the_running_one_is_refused(driver: Driver, results: Results) -> None:

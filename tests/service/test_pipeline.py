@@ -12,7 +12,7 @@ from sparklag_schemas import Settings
 from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
-from tests.messages import observation, seen
+from tests.messages import seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for, starting
 from tests.waiting import eventually, holds
@@ -120,30 +120,6 @@ async def test_a_service_that_starts_again_answers_and_goes_on_where_it_was(
         assert second.pipeline.counters.observations == 0
 
 
-async def test_a_query_that_restarts_without_data_remains_where_it_stood(
-    service_settings: Settings, second_client: SecondClient, topic: str
-) -> None:
-    second_client.produce(topic, [b"x"] * 9)
-    query = seen(topic, {0: 4})
-    async with running(service_settings, second_client) as first:
-        first.observe(query)
-        await first.shows(query.query_id, lambda e: e.total_lag == 5, "lag 5")
-    restarted = observation(
-        query_id=query.query_id,
-        run_id="another",
-        cause="started",
-        observed_at=epoch_ms(),
-        batch_id=None,
-        processed_at=None,
-        batch=None,
-        sources=[replace(query.sources[0], processed=None, topics=[topic])],
-    )
-    async with running(service_settings, second_client) as second:
-        second.observe(restarted)
-        event = await second.shows(query.query_id, lambda e: e.run_id == "another", "a new run")
-        assert (event.total_lag, event.status) == (5, "OK")
-
-
 async def test_topic_settings_that_lose_data_are_reported_at_start(
     kafka: LocalKafka, second_client: SecondClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,29 +132,6 @@ async def test_topic_settings_that_lose_data_are_reported_at_start(
     lines = " ".join(logged(caplog))
     assert f"topic {settings.offsets_topic}: cleanup.policy=compact" in lines
     assert f"topic {settings.lag_topic}: retention.ms=1000" in lines
-
-
-async def test_while_the_broker_is_away_nothing_is_lost(topic_name: str) -> None:
-    with LocalKafka() as broker:
-        client = SecondClient(broker.bootstrap_servers)
-        client.create(topic_name, 1)
-        settings = settings_for(
-            broker.bootstrap_servers, measure_timeout_s=1.0, latest_max_age_s=600.0
-        )
-        query = seen(topic_name, {0: 0})
-        async with running(settings, client) as service:
-            await service.measures(query, 0)
-            broker.kill()
-            await holds(lambda: "kafka" in service.state.not_ready(), "it says that Kafka is away")
-            assert service.shown(query.query_id).total_lag == 0
-            broker.restart()
-            client.produce(topic_name, [b"x"] * 3)
-            newer = replace(query, observation_id="2", observed_at=epoch_ms(), batch_id=42)
-            service.observe(newer)
-            event = await service.shows(
-                query.query_id, lambda e: e.total_lag == 3 and e.batch_id == 42, "lag 3"
-            )
-            assert event.status == "OK"
 
 
 async def test_a_query_too_wide_for_the_topic_is_counted_and_the_others_go_on(

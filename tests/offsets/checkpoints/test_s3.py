@@ -15,7 +15,6 @@ from sparklag_offsets.checkpoints.files import MAX_FILE_BYTES
 from sparklag_offsets.checkpoints.filesystems import open_filesystem
 from sparklag_offsets.errors import (
     CheckpointAway,
-    CheckpointGone,
     CheckpointNotFound,
     MalformedCheckpoint,
 )
@@ -55,9 +54,6 @@ class Bucket:
 
     def write(self, key: str, content: bytes) -> None:
         self._client.pipe(f"{self.name}/{key}", content)
-
-    def remove(self, key: str) -> None:
-        self._client.rm(f"{self.name}/{key}", recursive=True)
 
 
 @pytest.fixture(autouse=True)
@@ -160,19 +156,6 @@ def test_neither_state_nor_sources_is_ever_listed(bucket: Bucket, store: Checkpo
     requests = RequestCounter(reader)
     reader.poll()
     assert {prefix for prefix in requests.prefixes if prefix} == {"cp/commits/", "cp/offsets/"}
-
-
-def test_a_checkpoint_made_anew_is_noticed(bucket: Bucket, store: CheckpointStore) -> None:
-    location = bucket.put("batch_fails", "cp")
-    reader = store.reader(location)
-    assert reader.poll() is not None
-    bucket.remove("cp")
-    with pytest.raises(CheckpointGone, match=f"^{location}: the checkpoint was deleted"):
-        reader.poll()
-    bucket.put("single_kafka", "cp")
-    position = reader.poll()
-    assert position is not None
-    assert position.sources[0].processed == {"s1": {0: 10, 1: 10}}
 
 
 def test_each_missing_thing_is_reported_in_one_line(bucket: Bucket, store: CheckpointStore) -> None:

@@ -151,47 +151,6 @@ async def test_one_whose_records_were_deleted_is_sampled_from_the_logs_start(
         assert sampled.record_times.counts.out_of_range <= 1
 
 
-async def test_a_partition_that_was_added_is_sampled_from_its_first_record(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
-) -> None:
-    second_client.create(topic_name, 2)
-    await write_batches(kafka.bootstrap_servers, topic_name, [[T + 7], [T + 8]], partitions=[0, 1])
-    async with sampling(kafka.bootstrap_servers) as sampled:
-        state = standing({topic_name: {0: 2}}, topics=[topic_name])
-        await sampled.finds({(topic_name, 1): (0, T + 7)}, state)
-
-
-async def test_two_queries_of_a_partition_both_get_times(kafka: LocalKafka, topic: str) -> None:
-    await write_batches(kafka.bootstrap_servers, topic, [[T + 7], [T + 8]])
-    one, two = standing({topic: {0: 0}}, "one"), standing({topic: {0: 1}}, "two")
-    received: list[tuple[int, int]] = []
-
-    def both() -> bool:
-        now = sampled.times().get((topic, 0))
-        if now is not None and now not in received:
-            received.append(now)
-        return len(received) == 2
-
-    async with sampling(kafka.bootstrap_servers) as sampled:
-        await sampled.until(both, "one after the other", one, two)
-        assert sorted(received) == [(0, T + 7), (1, T + 8)]
-        await sampled.checks(5, one, two)
-        assert sampled.record_times.counts.sampled == 2
-
-
-async def test_a_topic_created_anew_has_no_times_of_the_old_one(
-    kafka: LocalKafka, second_client: SecondClient, topic: str
-) -> None:
-    await write_batches(kafka.bootstrap_servers, topic, [[T + 7], [T + 8]])
-    async with sampling(kafka.bootstrap_servers, metadata_interval_s=0.2) as sampled:
-        state = standing({topic: {0: 0}})
-        await sampled.finds({(topic, 0): (0, T + 7)}, state)
-        second_client.delete(topic)
-        second_client.create(topic)
-        await write_batches(kafka.bootstrap_servers, topic, [[T + 17], [T + 18], [T + 19]])
-        await sampled.finds({(topic, 0): (0, T + 17)}, state)
-
-
 @pytest.fixture(scope="module")
 def cleaning_kafka() -> Iterator[LocalKafka]:
     """Its cleaner looks every 0.1 s."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -227,32 +226,6 @@ async def test_a_frozen_broker_costs_its_deadline(creating: LocalKafka, topic_na
         assert cluster.unreachable is None
 
 
-async def test_a_cluster_that_is_away_at_first_and_later_again_is_measured_when_it_is_back(
-    creating: LocalKafka, topic_name: str
-) -> None:
-    SecondClient(creating.bootstrap_servers).create(topic_name, 1)
-    creating.stop()
-    state = query({topic_name: [0]})
-    partition = TopicPartition(topic_name, 0)
-    async with watching(creating.bootstrap_servers) as cluster:
-        for _ in range(2):
-            await requested_until(
-                cluster,
-                state,
-                lambda: cluster.unreachable is not None and partition in unknown(cluster),
-                "it is away",
-            )
-            creating.start()
-            await requested_until(
-                cluster,
-                state,
-                lambda: partition in latest(cluster) and not unknown(cluster),
-                "it is back",
-            )
-            assert cluster.unreachable is None
-            await asyncio.to_thread(creating.stop)
-
-
 async def test_read_committed_ends_at_the_last_stable_offset(
     kafka: LocalKafka, second_client: SecondClient, cluster: WatchedCluster, topic: str
 ) -> None:
@@ -272,11 +245,6 @@ async def test_read_committed_ends_at_the_last_stable_offset(
             await measured(cluster, state)
             assert latest(cluster) == {partition: 4}
             assert latest(cluster, committed=True) == {partition: 3}
-
-
-async def test_a_query_without_sources_asks_nobody(cluster: WatchedCluster) -> None:
-    await ask(cluster, of_sources("none"))
-    assert cluster.offsets == {}
 
 
 @pytest.fixture(scope="module")

@@ -256,26 +256,6 @@ async def test_a_link_that_leads_elsewhere_is_not_followed(place: Path) -> None:
             assert watching.of(secret) == []
 
 
-async def test_a_pipe_or_a_huge_file_is_passed_over(place: Path, orders: Checkpoint) -> None:
-    pipe, large = (
-        Checkpoint(place / "pipe").completes(7, 70),
-        Checkpoint(place / "large").completes(7, 7),
-    )
-    for metadata in (pipe.folder / "metadata", large.folder / "metadata"):
-        metadata.unlink()
-    # Nobody writes into it: who opens it as a file waits for ever.
-    os.mkfifo(pipe.folder / "metadata")
-    with (large.folder / "metadata").open("wb") as file:
-        file.truncate(256 * 1024 * 1024)
-    locations = [str(one.folder) for one in (pipe, large, orders)]
-    async with Watching(locations=locations, timeout_s=30).running() as watching:
-        await watching.fails(str(pipe.folder), "metadata is missing")
-        await watching.fails(str(large.folder), "more than 8,388,608 bytes")
-        await watching.reports(orders, 0, 10)
-        orders.completes(1, 20)
-        await watching.reports(orders, 1, 20)
-
-
 async def test_a_missing_metadata_concerns_that_checkpoint_alone(
     place: Path, orders: Checkpoint
 ) -> None:
@@ -451,13 +431,6 @@ async def test_one_that_hangs_holds_up_no_other(
         answers.set()
         await watching.reports(hangs, 7, 70)
         await watching.is_well()
-
-
-async def test_a_store_without_its_package_is_reported_by_name(orders: Checkpoint) -> None:
-    settings = {"locations": ["gs://bucket/checkpoints/orders", str(orders.folder)]}
-    async with Watching(**settings).running() as watching:
-        await watching.fails("gs://bucket/checkpoints/orders", "sparklag[gcs]")
-        await watching.reports(orders, 0, 10)
 
 
 async def test_partitions_beyond_the_limits_are_refused_until_they_are_gone(place: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Literal
 
 import pytest
 from aiokafka.structs import TopicPartition
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.encoding import PreparedRequest
-from sparklag_schemas import GroupSettings, Observation, Thresholds
+from sparklag_schemas import GroupSettings, Observation
 from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
@@ -284,25 +283,6 @@ async def test_many_groups_are_read_together(
         for number, name in enumerate(groups):
             await watch.at(name, position(number))
         assert not watch.intake.failing
-
-
-@pytest.mark.parametrize("evaluator", ["sparklag", "burrow"])
-async def test_a_group_that_was_dead_before_the_service_began_is_stopped(
-    second_client: SecondClient, topic: str, group: str, evaluator: Literal["sparklag", "burrow"]
-) -> None:
-    second_client.produce(topic, [b"x"] * 9)
-    await commit(second_client.bootstrap_servers, group, {topic: {0: 5}})
-    settings = settings_for(
-        second_client.bootstrap_servers,
-        groups=GroupSettings(allow=[re.escape(group)], interval_s=0.5, evaluator=evaluator),
-        thresholds={".*": Thresholds(stall_after_s=2.0)},
-    )
-    async with running(settings, second_client) as service:
-        event = await service.shows(
-            f"group:default:{group}", lambda e: e.status == "STOP", "it is stopped"
-        )
-    assert (event.total_lag, event.processed_at, event.processed_rate) == (4, None, 0.0)
-    assert str(event.reason).endswith("lag is 4 records")
 
 
 async def test_a_service_measures_a_group_and_learns_that_it_was_deleted_while_it_was_down(

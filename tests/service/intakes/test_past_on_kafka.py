@@ -108,41 +108,6 @@ async def test_a_backlog_from_before_the_start_is_looked_up_in_kafka_by_time(
         assert 0.94 * true_s < reported_s < 1.06 * true_s + SLOW_MACHINE_S * 10
 
 
-async def test_a_query_stalls_whoever_measures_it_and_goes_on(
-    kafka: LocalKafka, second_client: SecondClient, topic: str
-) -> None:
-    settings = quick(kafka, thresholds={".*": Thresholds(stall_after_s=1)}, heartbeat_s=60)
-    async with running(settings, second_client) as service:
-        query = Query(service, topic)
-        for offset in (10, 20, 30):
-            second_client.produce(topic, [b"x"] * 10)
-            query.complete_batch(offset)
-            await service.shows(query.id, lambda e: e.total_lag == 0, "it keeps up")
-        second_client.produce(topic, [b"x"] * 7)
-        stalled = await service.shows(query.id, lambda e: e.status == "STALL", "it stalls")
-        assert str(stalled.reason).startswith("no completed batch for ")
-        assert str(stalled.reason).endswith("lag is 7 records")
-        assert stalled.usual_interval_s is not None
-        assert stalled.usual_batch_s == 0.123
-        assert stalled.status_since is not None
-        assert stalled.status_since <= stalled.measured_at
-        assert stalled.catch_up_s is None
-        assert stalled.catch_up_reason == "the query is stalled"
-    async with running(settings, second_client) as service:
-        # Said by the new instance.
-        later = await service.shows(
-            query.id,
-            lambda e: e.measured_at > stalled.measured_at + 2_000 and e.total_lag == 7,
-            "the next instance measures",
-        )
-        assert later.status == "STALL"
-        assert later.status_since == stalled.status_since
-        assert (later.max_time_lag_s or 0) > (stalled.max_time_lag_s or 0)
-        query.service = service
-        query.complete_batch(37)
-        await service.shows(query.id, lambda e: e.status == "OK" and e.total_lag == 0, "it goes on")
-
-
 async def test_retention_that_comes_closer_is_reported_and_what_it_took_too(
     kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:

@@ -13,8 +13,8 @@ from tests.local_kafka import LocalKafka
 from tests.messages import observation, position
 from tests.offsets.checkpoints.folders import Checkpoint
 from tests.second_client import SecondClient
-from tests.service.conftest import RunningService, running, settings_for
-from tests.waiting import eventually, holds
+from tests.service.conftest import running, settings_for
+from tests.waiting import holds
 
 pytestmark = pytest.mark.kafka
 
@@ -82,41 +82,6 @@ async def test_a_driver_and_its_checkpoint_are_one_query(
         checkpoint.run(5, {orders: {0: 70}})
         await service.shows(query, lambda e: at(e) == (5, 30, "checkpoint"), "by its checkpoint")
         await service.shows(query, lambda e: e.status == "STOP", "its silence is noticed")
-
-
-async def test_two_instances_watch_each_checkpoint_once(
-    watching: Settings, second_client: SecondClient, orders: str, tmp_path: Path
-) -> None:
-    checkpoints = [Checkpoint(tmp_path / f"query-{number}") for number in range(12)]
-    for checkpoint in checkpoints:
-        checkpoint.run(0, {orders: {0: 10}})
-
-    async def all_show(service: RunningService, batch_id: int) -> None:
-        for checkpoint in checkpoints:
-            await service.shows(
-                checkpoint.query_id, lambda e: e.batch_id == batch_id, f"batch {batch_id}"
-            )
-
-    async with running(watching, second_client) as first:
-        await all_show(first, 0)
-        async with running(watching, second_client) as second:
-
-            async def shared() -> bool:
-                counts = [len(one.pipeline.tracked) for one in (first, second)]
-                return sum(counts) == 12 and min(counts) > 0
-
-            await eventually(shared, "both have some")
-            for checkpoint in checkpoints:
-                checkpoint.run(1, {orders: {0: 20}})
-            await all_show(first, 1)
-            await all_show(second, 1)
-        for checkpoint in checkpoints:
-            checkpoint.run(2, {orders: {0: 30}})
-        await all_show(first, 2)
-    for checkpoint in checkpoints:
-        events = [event for event in first.published(checkpoint.query_id) if event is not None]
-        versions = [event.version for event in events]
-        assert versions == sorted(versions)
 
 
 async def test_a_checkpoint_that_cannot_be_read_any_more_is_reported_and_named(

@@ -191,9 +191,12 @@ async def test_a_silent_stream_carries_comments(live: LiveServer) -> None:
         assert await reading == ("lag", "0:1", document.decode())
 
 
-async def test_streams_end_at_once_when_the_service_does(live: LiveServer) -> None:
+async def test_streams_end_at_once_when_the_service_does(
+    live: LiveServer, caplog: pytest.LogCaptureFixture
+) -> None:
     live.show(lag_event(query_id=A))
     async with live.reading("/stream") as reader:
         await reader.next()
         live.http.should_exit = True
         assert await reader.next() is None
+    assert "Exception in ASGI application" not in caplog.text

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from msgspec.structs import replace
 
-from sparklag_schemas.settings import MetricsSettings
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.metrics.rendering import QuerySeries
 from tests.local_kafka import LocalKafka
 from tests.messages import seen
 from tests.second_client import SecondClient
-from tests.service.conftest import RunningService, running, settings_for
+from tests.service.conftest import RunningService
 from tests.service.metrics.scraped import Scrape, parse_text, settings
 from tests.waiting import eventually
 
@@ -80,44 +78,3 @@ async def test_a_topics_replicas_are_shown_as_another_client_sees_them(
         assert result.values("kafka_topic_partition_leader_is_preferred")[at] == preferred
     labels, _ = result.only("kafka_broker_info")
     assert labels == {"id": "1", "address": kafka.bootstrap_servers}
-
-
-async def test_no_series_of_another_tools_name_is_shown_twice_while_queries_change_hands(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
-) -> None:
-    second_client.create(topic_name, 2)
-    settings = replace(
-        settings_for(kafka.bootstrap_servers, topic_partitions=8),
-        metrics=MetricsSettings(compat=["kafka-lag-exporter", "kafka_exporter"]),
-    )
-    observations = [seen(topic_name, {0: 0, 1: 0}) for _ in range(12)]
-
-    async def shown(*services: RunningService) -> list[set[str]]:
-        rendering = (Exposition(service.state).render("", "") for service in services)
-        return [
-            {
-                line.rpartition(b" ")[0].decode()
-                for line in bytes(answer.body).splitlines()
-                if line.startswith(b"kafka_")
-            }
-            for answer in await asyncio.gather(*rendering)
-        ]
-
-    async with running(settings, second_client) as first:
-        first.observe(*observations)
-        for observation in observations:
-            await first.shows(observation.query_id, lambda event: event.total_lag == 0, "its lag")
-        (everything,) = await shown(first)
-        async with running(settings, second_client) as second:
-
-            async def shared() -> bool:
-                ours, theirs = await shown(first, second)
-                assert not ours & theirs
-                return bool(ours and theirs) and ours | theirs == everything
-
-            await eventually(shared, "each series is shown by one of two")
-
-        async def all_again() -> bool:
-            return await shown(first) == [everything]
-
-        await eventually(all_again, "the first shows all again")

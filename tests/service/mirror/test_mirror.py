@@ -76,38 +76,6 @@ async def test_nothing_is_committed_twice_and_not_for_a_query_that_another_insta
     await reaches({0: 5})
 
 
-async def test_a_stop_commits_the_rest(kafka: LocalKafka, topic: str, reaches: Reaches) -> None:
-    query = seen(topic, {0: 5}, query=topic)
-    async with mirroring(kafka.bootstrap_servers, interval_s=600.0) as one:
-        await asyncio.sleep(0)
-        one.observe(query)
-    await reaches({0: 5})
-
-
-async def test_a_late_instance_is_ignored(kafka: LocalKafka, topic: str, reaches: Reaches) -> None:
-    query = seen(topic, {0: 5}, query=topic)
-    between = moved(query, {0: 6}, after_ms=500)
-    newer = moved(query, {0: 8, 1: 2})
-    async with (
-        mirroring(kafka.bootstrap_servers) as late,
-        mirroring(kafka.bootstrap_servers) as instance,
-    ):
-        late.observe(query)
-        await reaches({0: 5})
-        instance.observe(newer)
-        await reaches({0: 8, 1: 2})
-        # It observes what it had read before the other took over.
-        late.observe(between)
-        await holds(lambda: late.counters.mirror_superseded, "it commits nothing")
-        assert not late.mirror.failing
-    await reaches({0: 8, 1: 2})
-    # One that is started with that position goes on from it.
-    async with mirroring(kafka.bootstrap_servers) as restarted:
-        restarted.observe(newer)
-        restarted.observe(moved(newer, {0: 9, 1: 2}))
-        await reaches({0: 9, 1: 2})
-
-
 async def test_a_group_with_members_of_its_own_is_left_alone_until_they_have_left(
     kafka: LocalKafka, topic: str, group: str, reaches: Reaches, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sparklag_schemas import Settings
 from sparklag_schemas.messages.topics import key_of, partition_of
-from tests.messages import moved, position, seen
+from tests.messages import moved, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running
 from tests.waiting import eventually, holds
@@ -75,23 +75,6 @@ async def test_each_partition_has_a_record_of_its_own_that_changes_with_it(
     key = (first.key() or b"").decode()
     assert first.partition() == partition_of(key, 2)
     assert dict(first.headers() or ())["ce_type"] == b"sparklag.partition.v1"
-
-
-async def test_a_topic_that_is_read_no_more_leaves_a_tombstone(
-    by_partition: Settings, second_client: SecondClient, topic_name: str
-) -> None:
-    for name in (topic_name, f"{topic_name}-2"):
-        second_client.create(name, 1)
-    query = seen(topic_name, {0: 0})
-    both = replace(query, sources=[position({topic_name: {0: 0}, f"{topic_name}-2": {0: 0}})])
-    table = Table(by_partition, second_client)
-    async with running(by_partition, second_client) as service:
-        service.observe(both)
-        lags = {f"0/{topic_name}/0": 0, f"0/{topic_name}-2/0": 0}
-        await table.comes_to(query.query_id, lags)
-        service.observe(moved(query, {0: 0}))
-        del lags[f"0/{topic_name}-2/0"]
-        await table.comes_to(query.query_id, lags)
 
 
 async def test_a_query_that_is_forgotten_leaves_one_for_each_partition(

@@ -151,20 +151,6 @@ def test_a_hundred_and_forty_by_forty_shows_more(service: RunningService) -> Non
         wait_for(is_folded, "columns are folded away")
 
 
-def test_a_query_is_opened_and_left_again(service: RunningService) -> None:
-    with terminal(80, 24, "top", "--url", service.url) as screen:
-        screen.shows("payments")
-        screen.press("/", "orders", "Enter")
-        screen.shows("1 of 18")
-        screen.press("Enter")
-        received = screen.shows("lag in the last hour, up to 34")
-        assert "34 records, worst partition 34" in received
-        (partition,) = [line for line in received.splitlines() if line.startswith("clicks-")]
-        assert partition.split()[1:5] == ["0", "1,200", "1,234", "34"]
-        screen.press("Escape")
-        screen.shows("1 of 18")
-
-
 def test_no_name_is_obeyed_by_the_terminal(service: RunningService) -> None:
     with terminal(140, 40, "top", "--url", service.url) as screen:
         wait_for(
