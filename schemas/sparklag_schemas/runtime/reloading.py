@@ -21,19 +21,22 @@ class Reloaded(Generic[_T]):
         self._load = load
         self._paths = [Path(file) for file in files if file is not None]
         self._versions = [_version(path) for path in self._paths]
+        self._problem = ""
         self.value = load()
 
     def refresh(self) -> _T:
-        """The value, which is loaded again if a file has changed. Blocks."""
+        """The value, which is loaded again if a file has changed. Blocks; one at a time."""
         versions = [_version(path) for path in self._paths]
         if versions != self._versions:
-            self._versions = versions
+            problem = ""
             try:
-                self.value = self._load()
-            except SettingsError as error:
-                _log.error("%s; what was read before stays in force", error)
-            else:
+                self.value, self._versions = self._load(), versions
                 _log.info("read again: %s", ", ".join(map(str, self._paths)))
+            except SettingsError as error:
+                problem = str(error)
+            if problem and problem != self._problem:
+                _log.error("%s; what was read before stays in force", problem)
+            self._problem = problem
         return self.value
 
 

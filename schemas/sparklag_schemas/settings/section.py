@@ -16,7 +16,7 @@ SigningKey = Annotated[str, Meta(min_length=16)]
 """A shorter one can be guessed from one message."""
 Port = Annotated[int, Meta(ge=0, le=65535)]
 SecureUrl = Annotated[
-    str, Meta(pattern=r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/])[!-?A-~]*$")
+    str, Meta(pattern=r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/])[!-?A-~]+$")
 ]
 """Others could read or change on the way what decides who logs in."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import secrets
 import time
@@ -130,8 +131,11 @@ class TokenFile:
     async def authenticate(self, credential: str) -> Principal | None:
         """The holder of a token that is known and not expired."""
         if time.monotonic() >= self._check_at_s:
-            self._check_at_s = time.monotonic() + _CHECK_S
-            self._update(await asyncio.to_thread(self._tokens.refresh))
+            self._check_at_s = math.inf  # one at a time, however long it takes
+            try:
+                self._update(await asyncio.to_thread(self._tokens.refresh))
+            finally:
+                self._check_at_s = time.monotonic() + _CHECK_S
         # The time of the lookup tells nothing about any token: only its hash is compared.
         _, principal = self._principals.get(digest(credential), (None, None))
         return None if principal is None or principal.has_ended() else principal

@@ -96,26 +96,32 @@ def _max_files() -> int:
 
 
 class _JoinedWrites:
-    """A transport that writes the head of a response together with the body that follows."""
+    """A transport that writes the head of a response together with the first part of its body."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._held: list[bytes] = []
+        self._head = b""
+        self._is_begun = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        if not self._held:
-            # No body may follow for long.
+        if self._is_begun:
+            data, self._head = self._head + data, b""
+            self._transport.write(data)
+        else:
+            self._is_begun, self._head = True, data
+            # The body may come much later.
             asyncio.get_running_loop().call_soon(self.flush)
-        self._held.append(data)
 
     def flush(self) -> None:
-        if self._held:
-            data = b"".join(self._held)
-            self._held.clear()
-            self._transport.write(data)
+        if self._head:
+            self.write(b"")
+
+    def end_response(self) -> None:
+        self.flush()
+        self._is_begun = False
 
     def close(self) -> None:
         self.flush()
@@ -210,7 +216,7 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         """Clear the request: an idle connection keeps no part of it."""
         self._lines = 0
-        cast(_JoinedWrites, self.transport).flush()
+        cast(_JoinedWrites, self.transport).end_response()
         self.scope.clear()  # type: ignore[attr-defined]
         self.headers.clear()
         super().on_response_complete()

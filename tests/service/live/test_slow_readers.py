@@ -65,6 +65,17 @@ async def test_what_the_server_holds_for_one_who_does_not_read_is_bounded(live: 
         assert transport.get_write_buffer_size() < 150_000
 
 
+async def test_the_opening_waits_for_one_who_does_not_read(live: LiveServer) -> None:
+    for number in range(3_000):
+        live.show(lag_event(query_id=f"q{number}", query=f"q{number}"))
+    async with live.not_reading("/stream", SMALL_BYTES):
+        await holds(lambda: live.hub.reading == 1, "it reads")
+        (connection,) = live.http.server_state.connections
+        transport = connection.transport
+        await holds(lambda: transport.get_write_buffer_size() > 0, "the kernel takes no more")
+        assert transport.get_write_buffer_size() < 64 * 1024
+
+
 async def test_one_who_falls_behind_what_is_kept_is_cut_off() -> None:
     async with live_server(live=LiveSettings(resume_mb=1)) as live:
         async with live.not_reading("/stream", SMALL_BYTES) as slow:
