@@ -100,14 +100,15 @@ class Authentication(AuthenticationBackend):
         if not self._needs_token:
             return _SCOPES, ANYONE
         scope = needed_scope(conn.scope["method"], conn.scope["path"])
-        credential = credential_of(conn)
+        credential, principal = credential_of(conn), None
         try:
-            principal = await self._holder(credential) if credential else None
+            for authenticator in self._authenticators if credential else ():
+                if (principal := await authenticator.authenticate(credential)) is not None:
+                    break
         except IssuerAway as error:
             if scope is not None:
                 problem = Problem("issuer-away", str(error), retry_after_s=RETRY_S)
                 raise Refused(problem, str(error)) from error
-            principal = None
         if scope is None:
             return _SCOPES, principal or NOBODY
         if principal is None:
@@ -129,13 +130,6 @@ class Authentication(AuthenticationBackend):
         ):
             _require_same_origin(conn, principal)
         return _SCOPES, principal.within(scope)
-
-    async def _holder(self, credential: str) -> Principal | None:
-        for authenticator in self._authenticators:
-            principal = await authenticator.authenticate(credential)
-            if principal is not None:
-                return principal
-        return None
 
 
 def refuse(conn: HTTPConnection, error: Exception) -> Response:
@@ -161,13 +155,19 @@ def _write(log: logging.Logger, conn: HTTPConnection, principal: Principal, outc
 
 def is_by_cookie(conn: HTTPConnection) -> bool:
     """True: the cookie is the credential of a request, if it has any."""
-    return not conn.headers.get("authorization")
+    return not _authorization(conn)
+
+
+def _authorization(conn: HTTPConnection) -> str:
+    # Starlette's `headers` take several microseconds.
+    headers: list[tuple[bytes, bytes]] = conn.scope["headers"]
+    return next((v.decode("latin-1") for name, v in headers if name == b"authorization"), "")
 
 
 def credential_of(conn: HTTPConnection) -> str:
     """The token of a request; may be empty, and is not verified."""
-    kind, _, credential = (header := conn.headers.get("authorization", "")).partition(" ")
-    if not header:
+    kind, _, credential = _authorization(conn).partition(" ")
+    if not kind and not credential:
         # The first of several is of the longest path: another service may be above this one.
         pairs = (pair.strip().partition("=") for pair in conn.headers.get("cookie", "").split(";"))
         credential = next((value for name, _, value in pairs if name == COOKIE), "")
