@@ -61,7 +61,7 @@ class Enricher:
         }
         """The newest offsets of each cluster, by alias; updated in place."""
         self.record_times = {
-            alias: RecordTimes(alias, cluster, settings.time_lag)
+            alias: RecordTimes(cluster, settings.time_lag)
             for alias, cluster in self._clusters.items()
         }
         """The readers of record timestamps, by cluster alias, with their counts."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
@@ -55,21 +56,16 @@ def _key(lagging: Lagging) -> _Key:
     return lagging.topic_id, lagging.level, lagging.partition
 
 
+@dataclass(eq=False, repr=False)
 class EarlierEnds:
     """Adds rows to the `log_ends` of a cluster's offsets, for each leader that responds."""
 
-    def __init__(
-        self,
-        offsets: ClusterOffsets,
-        connection_to_leader: Callable[[Lagging], BrokerConnection | None],
-        counts: RecordTimeCounts,
-    ) -> None:
-        self._offsets = offsets
-        self._connection_to_leader = connection_to_leader
-        self._counts = counts
-        self._done: set[_Key] = set()
-        self._pending: dict[_Key, Lagging] = {}
-        self._any_pending = asyncio.Event()
+    _offsets: ClusterOffsets
+    _connection_to_leader: Callable[[Lagging], BrokerConnection | None]
+    _counts: RecordTimeCounts
+    _done: set[_Key] = field(default_factory=set)
+    _pending: dict[_Key, Lagging] = field(default_factory=dict)
+    _any_pending: asyncio.Event = field(default_factory=asyncio.Event)
 
     def request(self, lagging: Lagging) -> bool:
         """Request a lookup. Returns False if it is not needed: done already, or the topic was
@@ -192,14 +188,13 @@ _RESTART_S: Final = 2.0
 class RecordTimes:
     """Writes `record_times`, and earlier rows of `log_ends`, of one cluster's offsets."""
 
-    def __init__(self, alias: str, cluster: WatchedCluster, settings: TimeLagSettings) -> None:
+    def __init__(self, cluster: WatchedCluster, settings: TimeLagSettings) -> None:
         self.counts = RecordTimeCounts()
-        self._alias = alias
+        self._alias = cluster.alias
         self._cluster = cluster
         self._offsets = cluster.offsets
         self._settings = settings
-        budget = ByteBudget(time.monotonic())
-        self._sampler = Sampler(alias, cluster, self.counts, budget)
+        self._sampler = Sampler(cluster, self.counts, ByteBudget(time.monotonic()))
         connection_to_leader = self._sampler.connection_to_leader
         self._earlier_ends = EarlierEnds(self._offsets, connection_to_leader, self.counts)
         self._due: asyncio.Queue[QueryState] = asyncio.Queue()
