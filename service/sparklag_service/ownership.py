@@ -7,7 +7,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
@@ -46,31 +47,15 @@ class Stage(Protocol):
         """Forget a query that this instance no longer measures."""
 
 
-class Stages(NamedTuple):
-    """The stages in the order of the data."""
-
-    tracking: Tracking
-    enricher: Enricher
-    evaluation: Evaluation
-    publishing: Publishing
-
-
+@dataclass(eq=False, repr=False)
 class Assignment:
     """The queries that this instance owns at present. Pure but for the clock."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        intake: Intake,
-        tracked: TrackedQueries,
-        view: View,
-        measured_by: MeasuredBy,
-    ) -> None:
-        self.intake = intake
-        self.tracked = tracked
-        self.view = view
-        self._measured_by = measured_by
-        self._silent_after_s = settings.silent_after_s
+    intake: Intake
+    tracked: TrackedQueries
+    view: View
+    _measured_by: MeasuredBy
+    _silent_after_s: float
 
     def owns(self, query_id: str) -> bool:
         """Returns whether this instance publishes a query that it tracks."""
@@ -106,7 +91,10 @@ class Ownership:
         self,
         settings: ResolvedSettings,
         assignment: Assignment,
-        stages: Stages,
+        tracking: Tracking,
+        enricher: Enricher,
+        evaluation: Evaluation,
+        publishing: Publishing,
         view_reader: ViewReader,
         counters: Counters,
     ) -> None:
@@ -115,10 +103,11 @@ class Ownership:
         self._intake = assignment.intake
         self._tracked = assignment.tracked
         self._view = assignment.view
-        self._stages: tuple[Stage, ...] = stages
-        self._enricher = stages.enricher
-        self._evaluation = stages.evaluation
-        self._publishing = stages.publishing
+        self._stages: tuple[Stage, ...] = (tracking, enricher, evaluation, publishing)
+        """In the order of the data."""
+        self._enricher = enricher
+        self._evaluation = evaluation
+        self._publishing = publishing
         self._view_reader = view_reader
         self._counters = counters
         self._tombstones: set[str] = set()
