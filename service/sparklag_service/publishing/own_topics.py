@@ -119,8 +119,7 @@ class TopicWriter:
     def __init__(self, settings: ResolvedSettings, topic: str, form: MessageWriter) -> None:
         self._settings = settings
         self._topic = topic
-        self._form = form
-        self.content_type = form.content_type
+        self.form = form
         self.producer = AcknowledgedProducer(settings)
         self.failing: str | None = None
         """Why the newest record was not acknowledged. None: it was acknowledged."""
@@ -134,7 +133,7 @@ class TopicWriter:
         """Prepare the encoding until cancelled, so that each write needs only Kafka."""
         while True:
             try:
-                await self._form.prepare()
+                await self.form.prepare()
             except SparklagError as error:
                 if str(error) != self.waiting:
                     self.waiting = str(error)
@@ -153,7 +152,7 @@ class TopicWriter:
     ) -> Outcome:
         """Write a record; None writes a tombstone. After `failed` the caller writes it again."""
         try:
-            value = None if message is None else await self._form.encode(message)
+            value = None if message is None else await self.form.encode(message)
             await self.producer.send(
                 self._topic,
                 key=key,
@@ -184,10 +183,6 @@ class TopicWriter:
     def forget(self, key: bytes) -> None:
         """Log the next record of that key that is too large."""
         self._too_large.discard(key)
-
-    async def aclose(self) -> None:
-        """Disconnect."""
-        await self.producer.aclose()
 
     async def _complain(self, error: BaseException) -> None:
         if self.failing is not None:

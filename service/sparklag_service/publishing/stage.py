@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -60,9 +61,9 @@ class Publishing:
         self._lag_partitions = LagPartitions(settings.own_partitions)
         self._by_partition: PartitionPublisher | None = None
         if settings.partition_records:
-            self._by_partition = PartitionPublisher(
-                settings, owns, counters, formats, self._drop_if_over
-            )
+            topic = settings.partition_topic
+            writer = TopicWriter(settings, topic, formats.writer(PartitionRecord, topic))
+            self._by_partition = PartitionPublisher(writer, owns, counters, self._drop_if_over)
         self._counters = counters
         self._tracked = tracked
         self._measured_by = measured_by
@@ -123,7 +124,7 @@ class Publishing:
         """Write `event`, which covers a delivery. Returns True if it is acknowledged, or too large
         for a retry."""
         group_id = self._settings.group_id if self._measured_by == "service" else None
-        headers = lag_event_headers(event, self.writer.content_type, group_id)
+        headers = lag_event_headers(event, self.writer.form.content_type, group_id)
         trace = None if covered is None else covered.trace
         if trace is not None:
             headers.append(trace.context.span(PUBLISHED_SPAN).header)
@@ -175,7 +176,7 @@ class Publishing:
     async def aclose(self) -> None:
         """Cancel all writes in flight, and disconnect."""
         await cancel_and_wait(*self._in_flight)
-        await self.writer.aclose()
+        await self.writer.producer.aclose()
 
     def _query(self, query_id: str) -> PublishedQuery:
         """The record of a query that this instance publishes; creates it if missing."""
@@ -261,26 +262,18 @@ class Publishing:
         return outcome
 
 
+@dataclass(eq=False, repr=False)
 class PartitionPublisher:
     """Writes partition records next to the events. A failed record is written again with the
     query's next event, at the latest at the heartbeat."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        owns: Callable[[str], bool],
-        counters: Counters,
-        formats: MessageFormats,
-        on_forgotten: Callable[[PublishedQuery], None],
-    ) -> None:
-        """`owns` returns whether this instance publishes a query id. `on_forgotten` is called once
-        every partition of a query has its tombstone."""
-        topic = settings.partition_topic
-        self._writer = TopicWriter(settings, topic, formats.writer(PartitionRecord, topic))
-        self._owns = owns
-        self._counters = counters
-        self._on_forgotten = on_forgotten
-        self._queue: asyncio.Queue[PublishedQuery] = asyncio.Queue()
+    _writer: TopicWriter
+    _owns: Callable[[str], bool]
+    """Returns whether this instance publishes a query id."""
+    _counters: Counters
+    _on_forgotten: Callable[[PublishedQuery], None]
+    """Called once every partition of a query has its tombstone."""
+    _queue: asyncio.Queue[PublishedQuery] = field(default_factory=asyncio.Queue)
 
     def published(self, query: PublishedQuery, event: LagEvent) -> None:
         """Queue the partition records that `event` changes."""
@@ -313,7 +306,7 @@ class PartitionPublisher:
                         self._enqueue(query)
                         await asyncio.sleep(_RETRY_S)
         finally:
-            await self._writer.aclose()
+            await self._writer.producer.aclose()
 
     def _enqueue(self, query: PublishedQuery) -> None:
         if not query.is_queued:
@@ -337,7 +330,7 @@ class PartitionPublisher:
         headers = []
         if change.record is not None:
             headers = partition_headers(
-                change.record, change.key, cluster, self._writer.content_type
+                change.record, change.key, cluster, self._writer.form.content_type
             )
         outcome = await self._writer.write(change.key.encode(), change.record, headers)
         if outcome == "acknowledged":
