@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -170,13 +170,11 @@ class ClusterMetadata(NamedTuple):
 
 def measured_partitions(state: QueryState, offsets: OffsetsByCluster) -> int:
     """Upper bound of the partitions to measure for a query."""
-    return sum(_of_sources(state, offsets))
-
-
-def _of_sources(state: QueryState, offsets: OffsetsByCluster) -> Iterator[int]:
+    total = 0
     for source in state.sources:
-        cluster = offsets.get(source.cluster) if source.cluster is not None else None
+        of_cluster = offsets.get(source.cluster, {}) if source.cluster is not None else {}
         for name in source.watched_topics():
             named = (source.processed or {}).get(name, ())
-            topic = cluster.get(name) if cluster is not None else None
-            yield max(1, len(named), len(topic.description.partitions) if topic is not None else 0)
+            existing = of_cluster[name].description.partitions if name in of_cluster else ()
+            total += max(1, len(named), len(existing))
+    return total

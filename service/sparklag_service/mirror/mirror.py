@@ -65,7 +65,7 @@ class ClusterMirror:
         self._coordinators: dict[str, int] = {}
         self._decoded: dict[int, dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]] = {}
         """The last responses of each coordinator."""
-        self._commits = CoordinatorTasks("committing to groups of")
+        self.commits = CoordinatorTasks("committing to groups of")
 
     async def start_commits(self, positions: Sequence[MirroredPosition]) -> None:
         """Start to commit the positions that are due, on each coordinator without earlier commits
@@ -82,15 +82,11 @@ class ClusterMirror:
             kept.add(self.failures.cluster)
         self.failures.retain(kept)
         for node_id, groups in by_coordinator.items():
-            self._commits.start(node_id, partial(self._commit_on, node_id, groups))
-
-    async def wait(self) -> None:
-        """Return when no commit is in flight."""
-        await self._commits.wait()
+            self.commits.start(node_id, partial(self._commit_on, node_id, groups))
 
     async def aclose(self) -> None:
         """Cancel the commits in flight and close the connections; bounded in time."""
-        await self._commits.aclose()
+        await self.commits.aclose()
         await self._brokers.aclose()
 
     async def _find_coordinators(self, groups: Collection[str]) -> None:
@@ -281,9 +277,9 @@ class Mirror:
 
     async def _commit_last(self, cluster: ClusterMirror) -> None:
         try:
-            await cluster.wait()
+            await cluster.commits.wait()
             await cluster.start_commits(await self._positions(cluster.alias))
-            await cluster.wait()
+            await cluster.commits.wait()
         except Exception:
             _log.exception("the last commits to Kafka cluster %s failed", cluster.alias)
 
