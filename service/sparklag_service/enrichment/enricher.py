@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import takewhile
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,14 +31,6 @@ from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracked_queries import TrackedQueries
-
-
-class Measured(NamedTuple):
-    """Queries whose offsets are all read, by requests at `requested_s` (`time.monotonic()`) or
-    later."""
-
-    states: list[QueryState]
-    requested_s: float
 
 
 class Enricher:
@@ -116,7 +107,7 @@ class Enricher:
             if cluster is None:
                 continue
             offsets = cluster.table.adopt(topic)
-            history = offsets.log_ends_of(topic.isolation_level)
+            history = offsets.log_ends[topic.isolation_level]
             arrived = {
                 partition.partition: partition.processed_offset
                 for partition in topic.partitions
@@ -192,8 +183,9 @@ class Enricher:
         finally:
             wait_group.done()
 
-    async def next_measured(self) -> Measured:
-        """Wait for measured queries. A query that was measured twice meanwhile is returned once,
+    async def next_measured(self) -> tuple[list[QueryState], float]:
+        """Wait for queries whose offsets are all read, by requests at the returned time
+        (`time.monotonic()`) or later. A query that was measured twice meanwhile is returned once,
         with its last request."""
         while not self._measured:
             self._any_measured.clear()
@@ -207,7 +199,7 @@ class Enricher:
         for state in states:
             for times in self.record_times.values():
                 times.offer(state)
-        return Measured(states, first_s)
+        return states, first_s
 
     async def aclose(self) -> None:
         """Close the connections; bounded in time."""

@@ -106,7 +106,7 @@ class EarlierEnds:
                 rows.setdefault((age_s, part[0].level, topic), {}).update(row)
         for (age_s, level, name), row in sorted(rows.items()):
             if name in self._offsets:
-                self._offsets[name].log_ends_of(level).insert(now_s - age_s, row)
+                self._offsets[name].log_ends[level].insert(now_s - age_s, row)
             # There are two hundred rows, each of thousands of partitions.
             await asyncio.sleep(0)
 

@@ -92,7 +92,7 @@ def test_a_record_is_older_where_the_topic_was_not_measured_before_it_came() -> 
     (behind,) = lagging_partitions(reading({0: 5}), offsets)
     assert behind is not None
     assert is_older_than_measurements(behind, offsets), "the topic was not measured at all"
-    times = offsets["orders"].log_ends_of("read_uncommitted")
+    times = offsets["orders"].log_ends["read_uncommitted"]
     times.append(90.0, [LatestOffset(8, 90.0)], 1.0)
     assert is_older_than_measurements(behind, offsets)
     times.insert(80.0, {0: 5})
