@@ -308,7 +308,7 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
             _log.warning("offsets not committed yet: %s", error_text(error))
             return
         for partition, offset in offsets.items():
-            ledgers[partition].committed(offset)
+            ledgers[partition].committed = offset
 
     async def _measure_backlog_regularly(self, consumer: AIOKafkaConsumer) -> None:
         while True:
