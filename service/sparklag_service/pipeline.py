@@ -113,7 +113,7 @@ class Pipeline:
             self.view_reader,
             counters,
         )
-        self.view_reader.feed.follow(self.ownership)
+        self.view_reader.feed.followers.append(self.ownership)
         self.topics = OwnTopics(settings)
 
     async def run(self) -> None:

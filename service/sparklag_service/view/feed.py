@@ -78,13 +78,9 @@ class Feed:
 
     def __init__(self, counters: Counters, *followers: Follower) -> None:
         self._counters = counters
-        self._followers = followers
+        self.followers = [*followers]
         self._last: dict[int, int] = {}
         """The offset read last, by partition."""
-
-    def follow(self, follower: Follower) -> None:
-        """Add a follower."""
-        self._followers = (*self._followers, follower)
 
     def begin(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Reading begins at `starts`: at the service's start, and after each failure, perhaps from
@@ -95,7 +91,7 @@ class Feed:
             if last is None or start > last + 1 or ends.get(partition, 0) <= last:
                 restarted[partition] = start
                 self._last[partition] = start - 1
-        for follower in self._followers:
+        for follower in self.followers:
             try:
                 follower.began(restarted, ends)
             except Exception:  # the view continues
@@ -107,7 +103,7 @@ class Feed:
         if arrival.offset <= self._last.get(arrival.partition, -1):
             return
         self._last[arrival.partition] = arrival.offset
-        for follower in self._followers:
+        for follower in self.followers:
             try:
                 follower.arrived(arrival)
             except Exception:  # the view continues
@@ -248,7 +244,10 @@ class ViewReader:
             self._consumer = consumer
             # The assignment is empty after the topic was deleted, even once it is created again.
             while consumer.assignment():
-                self._catch_up(missing)
+                # A topic that can be described may still be unreadable.
+                if not missing and not self._failed:
+                    self.ready = None
+                    self.caught_up.set()
                 batches = await consumer.getmany(
                     timeout_ms=_POLL_MS,
                     max_records=_MOST_RECORDS if self.ready is None else _MOST_RECORDS_AT_START,
@@ -269,12 +268,6 @@ class ViewReader:
             self._taking = False
             self._consumer = None
             await consumer.stop()
-
-    def _catch_up(self, missing: dict[TopicPartition, int]) -> None:
-        # A topic that can be described may still be unreadable.
-        if not missing and not self._failed:
-            self.ready = None
-            self.caught_up.set()
 
     async def _take_all(self, records: list[ConsumerRecord]) -> None:
         async for chunk in self._records.chunks(records):
@@ -311,14 +304,5 @@ class ViewReader:
             if not is_newest:
                 self._counters.outdated_events += 1
                 return
-        self.feed.dispatch(
-            Arrival(
-                query_id,
-                record.partition,
-                record.offset,
-                min(record.timestamp, epoch_ms()),
-                event,
-                document,
-                forgotten,
-            )
-        )
+        at = record.partition, record.offset, min(record.timestamp, epoch_ms())
+        self.feed.dispatch(Arrival(query_id, *at, event, document, forgotten))
