@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sparklag_kafka.errors import KAFKA_FAILURES
@@ -84,34 +84,27 @@ class Assignment:
         )
 
 
+@dataclass(eq=False, repr=False)
 class Ownership:
     """Adopts queries and releases them: on a rebalance of the group, and at each refresh."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        assignment: Assignment,
-        tracking: Tracking,
-        enricher: Enricher,
-        evaluation: Evaluation,
-        publishing: Publishing,
-        view_reader: ViewReader,
-        counters: Counters,
-    ) -> None:
-        self._settings = settings
-        self._assignment = assignment
-        self._intake = assignment.intake
-        self._tracked = assignment.tracked
-        self._view = assignment.view
-        self._stages: tuple[Stage, ...] = (tracking, enricher, evaluation, publishing)
-        """In the order of the data."""
-        self._enricher = enricher
-        self._evaluation = evaluation
-        self._publishing = publishing
-        self._view_reader = view_reader
-        self._counters = counters
-        self._tombstones: set[str] = set()
-        """Ids of queries whose tombstones were read since the last refresh."""
+    _settings: ResolvedSettings
+    _assignment: Assignment
+    _tracking: Tracking
+    _enricher: Enricher
+    _evaluation: Evaluation
+    _publishing: Publishing
+    _view_reader: ViewReader
+    _counters: Counters
+    _tombstones: set[str] = field(default_factory=set)
+    """Ids of queries whose tombstones were read since the last refresh."""
+
+    def __post_init__(self) -> None:
+        owned = self._assignment
+        self._intake, self._tracked, self._view = owned.intake, owned.tracked, owned.view
+        # In the order of the data.
+        self._stages: list[Stage] = [self._tracking, self._enricher]
+        self._stages += [self._evaluation, self._publishing]
 
     def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """See Follower."""

@@ -36,25 +36,27 @@ _AT_ONCE: Final = 200
 _RETRY_S: Final = 2.0
 
 
+@dataclass(eq=False, repr=False)
 class Publishing:
     """Publishes the events that are due, one at a time for each query, and settles the deliveries
     that an acknowledged event covers."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        tracked: TrackedQueries,
-        counters: Counters,
-        formats: MessageFormats,
-        measured_by: MeasuredBy,
-        *,
-        owns: Callable[[str], bool],
-        successor: Callable[[LagEvent], str | None],
-        request: Callable[[QueryState], None],
-    ) -> None:
-        """`owns` returns whether this instance publishes a query id; `successor` returns the id of
-        the query that took over the name of an event's query; `request` requests a measurement."""
-        self._settings = settings
+    _settings: ResolvedSettings
+    _tracked: TrackedQueries
+    _counters: Counters
+    _formats: MessageFormats
+    _measured_by: MeasuredBy
+    owns: Callable[[str], bool]
+    """Returns whether this instance publishes a query id."""
+    successor: Callable[[LagEvent], str | None]
+    """Returns the id of the query that took over the name of an event's query."""
+    request: Callable[[QueryState], None]
+    """Requests a measurement."""
+    _queries: dict[str, PublishedQuery] = field(default_factory=dict)
+    _in_flight: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        settings, formats = self._settings, self._formats
         topic = settings.lag_topic
         self.writer = TopicWriter(settings, topic, formats.writer(LagEvent, topic))
         """Writes lag events and tombstones."""
@@ -63,17 +65,11 @@ class Publishing:
         if settings.partition_records:
             topic = settings.partition_topic
             writer = TopicWriter(settings, topic, formats.writer(PartitionRecord, topic))
-            self._by_partition = PartitionPublisher(writer, owns, counters, self._drop_if_over)
-        self._counters = counters
-        self._tracked = tracked
-        self._measured_by = measured_by
-        self._owns = owns
-        self._successor = successor
-        self._request = request
-        self.traces = PublishedTraces(counters)
+            self._by_partition = PartitionPublisher(
+                writer, self.owns, self._counters, self._drop_if_over
+            )
+        self.traces = PublishedTraces(self._counters)
         """The traces of batches whose event is acknowledged."""
-        self._queries: dict[str, PublishedQuery] = {}
-        self._in_flight: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._in_flight)
@@ -109,9 +105,9 @@ class Publishing:
     def offer(self, event: LagEvent, state: QueryState, now_s: float) -> None:
         """Publish `event`, measured from `state`, if it is due at `now_s` (`time.monotonic()`)."""
         query = self._query(event.query_id)
-        if query.in_flight is not None or not self._owns(event.query_id):
+        if query.in_flight is not None or not self.owns(event.query_id):
             return
-        successor = self._successor(event)
+        successor = self.successor(event)
         if successor is not None:
             event = replace(event, superseded_by=successor)
         if query.cadence.due(event, now_s):
@@ -167,7 +163,7 @@ class Publishing:
         tasks = [
             query.in_flight
             for query in self._queries.values()
-            if query.in_flight is not None and not self._owns(query.query_id)
+            if query.in_flight is not None and not self.owns(query.query_id)
         ]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=timeout_s)
@@ -218,7 +214,7 @@ class Publishing:
             tracked.settle(covered)
             record = tracked.record(event.query_id)
             if record is not None and record.pending is not None:
-                self._request(record.state)
+                self.request(record.state)
             return
         # The next refresh measures and publishes the query again.
         query.cadence.forget()
