@@ -124,16 +124,15 @@ class EarlierEnds:
         return ends
 
 
+@dataclass(eq=False, slots=True)
 class _Bisection:
     """Searches the two ages between which the record at a partition's position arrived."""
 
-    __slots__ = ("ends", "high", "lagging", "low")
-
-    def __init__(self, lagging: Lagging) -> None:
-        self.lagging = lagging
-        self.low, self.high = 0, len(AGES_S)
-        self.ends: dict[int, int] = {}
-        """Log ends by index of the age."""
+    lagging: Lagging
+    low: int = 0
+    high: int = len(AGES_S)
+    ends: dict[int, int] = field(default_factory=dict)
+    """Log ends by index of the age."""
 
     @property
     def middle(self) -> int:
