@@ -91,9 +91,6 @@ class TopicMeasure:
         has_waited = before is not None and before.isolation_level == "read_committed"
         self._is_plain = not (self._without_records or self._waits or has_waited)
         """False: a partition may have less to read than its lag, or an open transaction."""
-        self._earliest = topic_offsets.earliest
-        self._advances = topic_offsets.advances
-        self._unknown = topic_offsets.unknown
         self._ages = TopicAges(topic_offsets, source.isolation_level, measure_time, since_s)
         self._measure_time = measure_time
         self._max_age_s = max_age_s
@@ -143,7 +140,7 @@ class TopicMeasure:
 
     def _partition_lags(self, numbers: list[int]) -> list[PartitionLag]:
         obstacle, age_of = self._obstacle, self._ages.age
-        latest, earliest, advances = self._latest, self._earliest, self._advances
+        latest, earliest, advances = self._latest, self._offsets.earliest, self._offsets.advances
         processed, planned, processed_at_ms, requested_s = (
             self._processed,
             self._planned,
@@ -302,7 +299,7 @@ class TopicMeasure:
         self, number: int, at: int | None, earliest: int | None, latest: int | None
     ) -> float | None:
         """Seconds until the log start reaches the position, at its present rate: see `Advances`."""
-        advances = self._advances.get(number)
+        advances = self._offsets.advances.get(number)
         at = at if at is not None else earliest
         if advances is None or at is None or earliest is None or latest is None or latest <= at:
             return None
@@ -327,7 +324,7 @@ class TopicMeasure:
             if old is not None and (old.latest_offset is not None or old.status == "GONE"):
                 return _Measure("GONE", reason)
             return _Measure("UNKNOWN", f"{reason}, and had none when it was first seen")
-        problem = self._unknown.get(number) or self._topic.missing
+        problem = self._offsets.unknown.get(number) or self._topic.missing
         if read is None:
             return _Measure("UNKNOWN", problem or "not measured yet")
         measured_at_ms = None
