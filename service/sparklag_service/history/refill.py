@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer
@@ -36,26 +37,21 @@ _REST_RATIO: Final = 3.0
 _JOINED_AT_ONCE: Final = 10
 
 
+@dataclass(eq=False, repr=False)
 class Refill:
     """Fills `history` up to its ends, whenever that is needed."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        view: View,
-        history: History,
-        counters: Counters,
-        formats: MessageFormats,
-    ) -> None:
-        self._settings = settings
-        self._view = view
-        self._history = history
-        self._counters = counters
-        self._records = ContractRecords(
-            Totals, settings.lag_topic, settings, formats, counters.refusals, written_as=LagEvent
-        )
-        self.done = asyncio.Event()
-        """Set while nothing is left to read."""
+    _settings: ResolvedSettings
+    _view: View
+    _history: History
+    _counters: Counters
+    _formats: MessageFormats
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while nothing is left to read."""
+
+    def __post_init__(self) -> None:
+        read = self._settings.lag_topic, self._settings, self._formats, self._counters.refusals
+        self._records = ContractRecords(Totals, *read, written_as=LagEvent)
 
     async def run(self) -> None:
         """Read whenever the history needs it, until cancelled. Kafka may be unavailable."""

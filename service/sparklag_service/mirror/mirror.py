@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -18,7 +19,7 @@ from sparklag_kafka.brokers.group_offsets import (
 from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, NONE, UNKNOWN_GROUP, broker_error_text
 from sparklag_kafka.protocol.groups import CommittedGroup, OffsetFetchResponse
-from sparklag_schemas import ClusterAccess, Offsets, ResolvedSettings
+from sparklag_schemas import Offsets, ResolvedSettings
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, with_pauses
 from sparklag_service.counters import Counters
@@ -44,27 +45,24 @@ _PositionsByGroup = Mapping[str, Sequence[MirroredPosition]]
 """Positions by group: several queries may use one group."""
 
 
+@dataclass(eq=False, repr=False)
 class ClusterMirror:
     """Commits to the groups on one Kafka cluster. `owns` returns whether this instance still owns a
     query. Create it on the loop it runs on. Raises SettingsError."""
 
-    def __init__(
-        self,
-        alias: str,
-        access: ClusterAccess,
-        ownership: GroupOwnership,
-        owns: Callable[[str], bool],
-        counters: Counters,
-    ) -> None:
-        self.alias = alias
-        self.failures = ClusterFailures(alias, "mirror", "is committed to again")
-        self._ownership = ownership
-        self._owns = owns
-        self._counters = counters
-        self._brokers = BrokerPool(access)
-        self._coordinators: dict[str, int] = {}
-        self._decoded: dict[int, dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]] = {}
-        """The last responses of each coordinator."""
+    alias: str
+    _brokers: BrokerPool
+    _ownership: GroupOwnership
+    _owns: Callable[[str], bool]
+    _counters: Counters
+    _coordinators: dict[str, int] = field(default_factory=dict)
+    _decoded: dict[int, dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]] = field(
+        default_factory=dict
+    )
+    """The last responses of each coordinator."""
+
+    def __post_init__(self) -> None:
+        self.failures = ClusterFailures(self.alias, "mirror", "is committed to again")
         self.commits = CoordinatorTasks("committing to groups of")
 
     async def start_commits(self, positions: Sequence[MirroredPosition]) -> None:
@@ -236,7 +234,7 @@ class Mirror:
         self._clusters = [
             ClusterMirror(
                 alias,
-                cluster.access,
+                BrokerPool(cluster.access),
                 GroupOwnership(self._plan, view, alias, settings.silent_after_s),
                 owns,
                 counters,
