@@ -140,7 +140,7 @@ class Ring:
         offset: int,
         body: bytes,
         *,
-        is_last: bool,
+        is_last: bool = False,
         subject: Subject | None = None,
     ) -> Frame:
         """Append a frame; drop the oldest ones beyond `max_bytes`."""
