@@ -185,27 +185,25 @@ class LogEndHistory:
         return row
 
     def _thin(self, now_s: float) -> None:
-        kept = list(_retained(self._times, now_s, self._interval_s, self._spacing, self._keep_s))
+        kept = list(self._retained(now_s))
         self._times = [self._times[index] for index in kept]
         self._rows = [self._rows[index] for index in kept]
+
+    def _retained(self, now_s: float) -> Iterator[int]:
+        """Indices of the rows to keep, oldest first: the newest row, and no gap wider than
+        allowed."""
+        times = self._times
+        kept = [len(times) - 1]
+        for index in range(len(times) - 2, -1, -1):
+            newer_s = times[kept[-1]]
+            allowed_s = max(self._interval_s, self._spacing * (now_s - newer_s))
+            if times[index] < now_s - self._keep_s:
+                break
+            if index == 0 or newer_s - times[index - 1] > allowed_s:
+                kept.append(index)
+        return reversed(kept)
 
 
 def _first_size(rows: list[array[int]], number: int, otherwise: int) -> int:
     sizes = (abs(row[number]) for row in rows if number < len(row) and row[number])
     return next(sizes, otherwise)
-
-
-def _retained(
-    times: list[float], now_s: float, interval_s: float, spacing: float, keep_s: float
-) -> Iterator[int]:
-    """Indices of the rows to keep, oldest first: the newest row, and no gap wider than allowed."""
-    kept = [len(times) - 1]
-    for index in range(len(times) - 2, -1, -1):
-        newer_s = times[kept[-1]]
-        allowed_s = max(interval_s, spacing * (now_s - newer_s))
-        is_last = index == 0
-        if times[index] < now_s - keep_s:
-            break
-        if is_last or newer_s - times[index - 1] > allowed_s:
-            kept.append(index)
-    return reversed(kept)
