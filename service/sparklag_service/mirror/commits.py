@@ -220,15 +220,15 @@ class MirrorPlan:
         )
 
 
+@dataclass(eq=False, repr=False)
 class GroupOwnership:
     """The queries of the groups on one Kafka cluster, from the view, whichever instance measures
     them."""
 
-    def __init__(self, plan: MirrorPlan, view: View, cluster: str, silent_after_s: float) -> None:
-        self._plan = plan
-        self._view = view
-        self._cluster = cluster
-        self._silent_after_s = silent_after_s
+    _plan: MirrorPlan
+    _view: View
+    _cluster: str
+    _silent_after_s: float
 
     def live(self, query_ids: Iterable[str], position: MirroredPosition) -> list[str]:
         """The queries of `query_ids` that run, as far as the view shows.
