@@ -12,6 +12,7 @@ import logging
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
@@ -160,33 +161,28 @@ class NewestRecords:
         return sorted(kept, key=_offset)
 
 
+@dataclass(eq=False, repr=False)
 class ViewReader:
     """Reads the topic into the view. `ready` is None once the view has the state at the start."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        view: View,
-        counters: Counters,
-        formats: MessageFormats,
-        feed: Feed,
-    ) -> None:
-        self._settings = settings
-        self._records = ContractRecords(
-            LagEvent, settings.lag_topic, settings, formats, counters.refusals
-        )
-        self._newest = NewestRecords(settings, formats, counters.refusals)
-        self._view = view
-        self._counters = counters
-        self.feed = feed
-        self._consumer: AIOKafkaConsumer | None = None
-        self._other_group = "", 0
-        """The group id of another service that wrote last, and when, epoch milliseconds."""
-        self._taking = False
-        self._failed = False
-        """True if reading failed after the last successful read."""
-        self.ready: str | None = "the view is being read"
-        self.caught_up = asyncio.Event()
+    _settings: ResolvedSettings
+    _view: View
+    _counters: Counters
+    _formats: MessageFormats
+    feed: Feed
+    _consumer: AIOKafkaConsumer | None = None
+    _other_group: tuple[str, int] = "", 0
+    """The group id of another service that wrote last, and when, epoch milliseconds."""
+    _taking: bool = False
+    _failed: bool = False
+    """True if reading failed after the last successful read."""
+    ready: str | None = "the view is being read"
+    caught_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        read = self._settings, self._formats, self._counters.refusals
+        self._records = ContractRecords(LagEvent, self._settings.lag_topic, *read)
+        self._newest = NewestRecords(*read)
 
     def other_group(self) -> str | None:
         """Another service, with its own group, that writes to the lag topic at present."""
