@@ -38,6 +38,7 @@ class OwnTopics:
 
     def __init__(self, settings: ResolvedSettings) -> None:
         self._settings = settings
+        self._topics = own_topics(settings)
         self.ready: str | None = f"Kafka at {settings.bootstrap_servers} has not answered yet"
         """None once the topics exist, or why they do not."""
 
@@ -87,8 +88,7 @@ class OwnTopics:
 
     async def _create(self) -> None:
         """Raises TopicUnavailable for a missing topic that cannot be created."""
-        settings = self._settings
-        topics = own_topics(settings)
+        settings, topics = self._settings, self._topics
         if settings.create_topics:
             for name in await create_missing(settings.access, topics):
                 _log.info("created topic %s", name)
@@ -102,10 +102,8 @@ class OwnTopics:
             )
 
     async def _warn_of_problems(self) -> None:
-        settings = self._settings
-        topics = own_topics(settings)
         try:
-            described = await find_problems(settings.access, topics)
+            described = await find_problems(self._settings.access, self._topics)
         except RequestNotTaken as error:
             _log.warning("%s", error_text(error))
             return
