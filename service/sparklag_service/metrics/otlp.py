@@ -101,10 +101,7 @@ class OtlpPush(ABC):
             if not self._failing:
                 _log.warning(
                     "%s cannot be pushed to %s: %s; trying again every %g s",
-                    self._what,
-                    self._endpoint,
-                    failure,
-                    self._interval_s,
+                    *(self._what, self._endpoint, failure, self._interval_s),
                 )
         elif self._failing:
             _log.info("%s are pushed to %s again", self._what, self._endpoint)
