@@ -149,8 +149,7 @@ class GroupIntake:
             self._read_now.clear()
             self._grouped_s = now_s
             await self._group_by_partition()
-        for node_id in self._by_coordinator:
-            self._reads.start(node_id, partial(self._read_from, node_id))
+        self._start_reads()
         await until_set(self._read_now, min(LOG_ENDS_INTERVAL_S, self._settings.interval_s))
 
     async def _group_by_partition(self) -> None:
@@ -175,6 +174,10 @@ class GroupIntake:
             for number, groups in of_coordinator.items():
                 partitions[number] = previous.get(number) or CommitPartition(groups)
                 partitions[number].take_groups(groups)
+
+    def _start_reads(self) -> None:
+        for node_id in self._by_coordinator:
+            self._reads.start(node_id, partial(self._read_from, node_id))
 
     async def _read_from(self, node_id: int) -> None:
         partitions = self._by_coordinator[node_id]
