@@ -184,7 +184,7 @@ MUTANTS: Final = (
             "current is None and (last_event",
             "False and (last_event",
         ),
-        ("tracking.stage:Tracking.adopt", "self._tracked.adopt(event, at.now_s)", "pass"),
+        ("tracking.stage:Tracking.adopt", "self.tracked.adopt(event, at.now_s)", "pass"),
     ),
     _mutant(
         "a driver that speaks again stays dead",
