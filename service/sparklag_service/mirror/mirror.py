@@ -214,33 +214,26 @@ _SHUTDOWN_SHARE: Final = 0.2
 """The share of `shutdown_timeout_s` for the last commits."""
 
 
+@dataclass(eq=False, repr=False)
 class Mirror:
     """Commits while `run` runs, and once more at its end. `queries`: those that this instance
     tracks. Create it on the loop it runs on. Raises SettingsError."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        view: View,
-        queries: Mapping[str, QueryState],
-        owns: Callable[[str], bool],
-        counters: Counters,
-    ) -> None:
+    _settings: ResolvedSettings
+    _view: View
+    _queries: Mapping[str, QueryState]
+    _owns: Callable[[str], bool]
+    _counters: Counters
+
+    def __post_init__(self) -> None:
+        settings = self._settings
         self._interval_s = settings.mirror.interval_s
-        self._last_commits_s = _SHUTDOWN_SHARE * settings.shutdown_timeout_s
-        self._queries = queries
-        self._owns = owns
         self._plan = MirrorPlan(settings.mirror)
-        self._clusters = [
-            ClusterMirror(
-                alias,
-                BrokerPool(cluster.access),
-                GroupOwnership(self._plan, view, alias, settings.silent_after_s),
-                owns,
-                counters,
-            )
-            for alias, cluster in settings.every_cluster.items()
-        ]
+        self._clusters = []
+        for alias, cluster in settings.every_cluster.items():
+            owners = GroupOwnership(self._plan, self._view, alias, settings.silent_after_s)
+            pool = BrokerPool(cluster.access)
+            self._clusters.append(ClusterMirror(alias, pool, owners, self._owns, self._counters))
 
     @property
     def failing(self) -> Mapping[str, str]:
@@ -263,7 +256,7 @@ class Mirror:
         finally:
             last = asyncio.gather(*map(self._commit_last, self._clusters))
             try:
-                await asyncio.wait_for(last, self._last_commits_s)
+                await asyncio.wait_for(last, _SHUTDOWN_SHARE * self._settings.shutdown_timeout_s)
             except asyncio.TimeoutError:
                 _log.warning("shut down before everything processed was mirrored")
             finally:
