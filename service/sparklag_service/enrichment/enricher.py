@@ -203,7 +203,7 @@ class Enricher:
 
     async def aclose(self) -> None:
         """Close the connections; bounded in time."""
-        await asyncio.gather(*(times.aclose() for times in self.record_times.values()))
+        await asyncio.gather(*(times.sampler.aclose() for times in self.record_times.values()))
         await asyncio.gather(*(cluster.aclose() for cluster in self._clusters.values()))
 
     def _record_log_ends(self, states: Iterable[QueryState], requested_s: float) -> None:

@@ -193,8 +193,8 @@ class RecordTimes:
         self._cluster = cluster
         self._offsets = cluster.offsets
         self._settings = settings
-        self._sampler = Sampler(cluster, self.counts, ByteBudget(time.monotonic()))
-        connection_to_leader = self._sampler.connection_to_leader
+        self.sampler = Sampler(cluster, self.counts, ByteBudget(time.monotonic()))
+        connection_to_leader = self.sampler.connection_to_leader
         self._earlier_ends = EarlierEnds(self._offsets, connection_to_leader, self.counts)
         self._due: asyncio.Queue[QueryState] = asyncio.Queue()
 
@@ -222,10 +222,6 @@ class RecordTimes:
             repeat(self._tidy, what, _RESTART_S),
         )
 
-    async def aclose(self) -> None:
-        """Close the connections; bounded in time."""
-        await self._sampler.aclose()
-
     async def _check_next(self) -> None:
         state = await self._due.get()
         query = self._cluster.queries.get(state.query_id)
@@ -246,7 +242,7 @@ class RecordTimes:
             if self._earlier_ends.request(lagging):
                 query.may_need_lookup = True
             if samples:
-                self._sampler.request(lagging)
+                self.sampler.request(lagging)
         # Other queries get their time slice.
         await asyncio.sleep(0)
 
@@ -264,5 +260,5 @@ class RecordTimes:
 
     async def _tidy(self) -> None:
         await asyncio.sleep(_TIDY_S)
-        self._sampler.tidy()
+        self.sampler.tidy()
         self._earlier_ends.tidy()
