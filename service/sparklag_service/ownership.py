@@ -57,10 +57,6 @@ class Assignment:
     _measured_by: MeasuredBy
     _silent_after_s: float
 
-    def owns(self, query_id: str) -> bool:
-        """Returns whether this instance publishes a query that it tracks."""
-        return self.intake.owns(query_id)
-
     def watches(self, query_id: str) -> bool:
         """Returns whether this instance reads the query's position itself: from a checkpoint or
         group."""
@@ -143,7 +139,7 @@ class Ownership:
         is harmless: readers keep the event with the highest version."""
         self._tracked.drop_queued()
         await self._publishing.finish_unowned(_REBALANCE_STEP_S)
-        unowned = [i for i in self._tracked if not self._assignment.owns(i)]
+        unowned = [i for i in self._tracked if not self._intake.owns(i)]
         async for query_id in with_pauses(unowned, _QUERIES_PER_PAUSE):
             if query_id in self._tracked:
                 self._release(query_id)
@@ -201,7 +197,7 @@ class Ownership:
             if state is None:
                 continue  # released meanwhile
             newest = self._view.get(query_id)
-            if not self._assignment.owns(query_id):
+            if not self._intake.owns(query_id):
                 self._release(query_id)
             elif self._assignment.is_measured_in_driver(query_id) or (
                 newest is not None and newest.event.observed_at > state.observed_at

@@ -73,7 +73,7 @@ class Pipeline:
             counters,
             formats,
             measured_by,
-            owns=assignment.owns,
+            owns=self.intake.owns,
             successor=self.view.successor,
             request=self.enricher.request,
         )
@@ -105,7 +105,7 @@ class Pipeline:
         self.mirror: Mirror | None = None
         """None without `mirror.queries`."""
         if settings.mirror.queries:
-            self.mirror = Mirror(settings, self.view, self.tracked, assignment.owns, counters)
+            self.mirror = Mirror(settings, self.view, self.tracked, self.intake.owns, counters)
         self.ownership = Ownership(
             settings,
             assignment,

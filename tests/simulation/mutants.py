@@ -131,10 +131,10 @@ MUTANTS: Final = (
         25,
         (
             "ownership:Ownership.on_revoked",
-            "[i for i in self._tracked if not self._assignment.owns(i)]",
+            "[i for i in self._tracked if not self._intake.owns(i)]",
             "()",
         ),
-        ("ownership:Ownership._release_unowned", "not self._assignment.owns(query_id)", "False"),
+        ("ownership:Ownership._release_unowned", "not self._intake.owns(query_id)", "False"),
     ),
     _mutant(
         "taken over before the view was read",
