@@ -112,13 +112,14 @@ class Refill:
                 p: min(end, offsets[p].offset if offsets[p] is not None else end)
                 for p, end in until.items()
             }
-            window = _Window(starts, until, first, since_ms)
+            window = _Window(starts, until, first)
             await self._read_window(consumer, window)
             if history.refill_needed.is_set():
                 # The view started over: so does the refill.
                 return
             for partition in until.keys() - broken:
-                history.complete_since_ms[partition.partition] = window.complete_since_ms(partition)
+                complete_ms = window.incomplete_ms.get(partition, since_ms)
+                history.complete_since_ms[partition.partition] = complete_ms
             broken |= window.incomplete_ms.keys()
             until = starts
             if all(start <= first[p] for p, start in starts.items()):
@@ -189,7 +190,6 @@ class _Window:
         starts: dict[TopicPartition, int],
         until: dict[TopicPartition, int],
         first: dict[TopicPartition, int],
-        since_ms: int,
     ) -> None:
         # Also reads the record before the first one: its absence shows that records are missing.
         self.starts = {p: max(start - 1, first[p]) for p, start in starts.items()}
@@ -197,7 +197,6 @@ class _Window:
         self.unread = {p for p, start in starts.items() if start < until[p]}
         self.incomplete_ms: dict[TopicPartition, int] = {}
         """The time of the first record after a gap of compacted or deleted records."""
-        self._since_ms = since_ms
         self._first = first
         self._next = dict(self.starts)
 
@@ -207,7 +206,3 @@ class _Window:
         if record.offset > self._next[partition] or deleted:
             self.incomplete_ms[partition] = record.timestamp
         self._next[partition] = record.offset + 1
-
-    def complete_since_ms(self, partition: TopicPartition) -> int:
-        """The time since when no record is missing."""
-        return self.incomplete_ms.get(partition, self._since_ms)

@@ -151,10 +151,6 @@ class GroupListing:
             listed.empty_round = self._round
         return True if listed.listed_round > listed.empty_round else None
 
-    def discard(self, group: str) -> None:
-        """Remove a deleted group."""
-        self.groups.pop(group, None)
-
 
 @dataclass(eq=False, repr=False)
 class GroupFinder:

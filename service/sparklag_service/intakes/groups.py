@@ -322,7 +322,7 @@ class GroupIntake:
             of_groups.pop(group, None)
         self._failures.discard(self._failures.group(group))
         if deleted:
-            self._listing.discard(group)
+            self._listing.groups.pop(group, None)
 
 
 async def _fetch(connection: BrokerConnection, partition: CommitPartition) -> Responses:
