@@ -23,11 +23,7 @@ from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.query_names import is_live
 from sparklag_schemas.settings.clusters import NamePatterns
 from sparklag_schemas.text.printable import first_few, printable
-from sparklag_service.intakes.group_commits import (
-    CommitMetadata,
-    group_error_text,
-    parse_metadata,
-)
+from sparklag_service.intakes.group_commits import CommitMetadata, group_error_text, parse_metadata
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.view.view import View
 
@@ -47,9 +43,7 @@ class CommitDecision(NamedTuple):
 
 
 def decide_commit(
-    position: MirroredPosition,
-    committed: Mapping[str, CommittedTopic],
-    ownership: GroupOwnership,
+    position: MirroredPosition, committed: Mapping[str, CommittedTopic], ownership: GroupOwnership
 ) -> CommitDecision:
     """Decide which offsets of `position` to commit to a group with the offsets `committed`."""
     metadata: dict[tuple[str, int], CommitMetadata] = {}

@@ -97,11 +97,7 @@ class Tracker:
         return change
 
     def _change(
-        self,
-        observation: Observation,
-        current: QueryState | None,
-        now_ms: int,
-        offset: int | None,
+        self, observation: Observation, current: QueryState | None, now_ms: int, offset: int | None
     ) -> StateChange | None:
         if current is not None and traits_of(observation.origin).is_checkpoint:
             return StateChange(_with_checkpoint(current, observation, self._sources(observation)))

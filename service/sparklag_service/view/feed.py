@@ -193,11 +193,7 @@ class ViewReader:
     async def run(self) -> None:
         """Read until cancelled."""
         await read_with_retry(
-            self._read,
-            self._settings.lag_topic,
-            self._settings,
-            self._counters,
-            self._not_ready,
+            self._read, self._settings.lag_topic, self._settings, self._counters, self._not_ready
         )
 
     async def reach_end(self) -> None:
@@ -219,9 +215,7 @@ class ViewReader:
 
     async def _read(self) -> None:
         consumer = ContractConsumer(
-            self._settings,
-            self._records.refuse_batch,
-            auto_offset_reset="earliest",
+            self._settings, self._records.refuse_batch, auto_offset_reset="earliest"
         )
         # Without a group this assigns every partition, also those added later.
         consumer.subscribe([self._settings.lag_topic])
