@@ -36,7 +36,7 @@ from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
-from sparklag_service.enrichment.enricher import Enricher, Measured
+from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.evaluation.evaluator import Evaluator
 from sparklag_service.intakes import delivery_queue
 from sparklag_service.supervision import Supervisor
@@ -193,9 +193,9 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
 
             async def evaluated() -> None:
                 await _ask(enricher, states)
-                async for measured in _all_measured(enricher, len(states)):
-                    for state in measured.states:
-                        moment = MeasureTime(epoch_ms(), time.monotonic(), measured.requested_s)
+                async for measured, requested_s in _all_measured(enricher, len(states)):
+                    for state in measured:
+                        moment = MeasureTime(epoch_ms(), time.monotonic(), requested_s)
                         evaluator.evaluate(
                             state,
                             enricher.offsets,
@@ -259,10 +259,12 @@ async def _enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enr
         await enricher.aclose()
 
 
-async def _all_measured(enricher: Enricher, queries: int) -> AsyncIterator[Measured]:
+async def _all_measured(
+    enricher: Enricher, queries: int
+) -> AsyncIterator[tuple[list[QueryState], float]]:
     while queries:
         measured = await enricher.next_measured()
-        queries -= len(measured.states)
+        queries -= len(measured[0])
         yield measured
 
 

@@ -102,7 +102,7 @@ async def _compare(servers: str) -> list[Row]:
     cluster: Any = _OneBroker(pool)
     # Not held back: what is measured is what it takes.
     budget = ByteBudget(time.monotonic(), burst_bytes=1 << 40)
-    sampler = Sampler("default", cluster, RecordTimeCounts(), budget)
+    sampler = Sampler(cluster, RecordTimeCounts(), budget)
     consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="none")
     await consumer.start()
     try:

@@ -27,7 +27,8 @@ def commands_page() -> list[str]:
 
 def _commands(name: str, command: object) -> Iterator[str]:
     if isinstance(command, TyperGroup):
-        for sub_name, sub_command in command.commands.items():
+        for sub_name in command.commands:
+            sub_command = command.get_command(typer.Context(command), sub_name)
             yield from _commands(f"{name} {sub_name}", sub_command)
     elif isinstance(command, TyperCommand):
         yield from _command(name, command)

@@ -137,10 +137,10 @@ def test_every_command_shown_exists_and_takes_its_options(document: Path) -> Non
     for code in blocks(document, "console"):
         for line in re.findall(r"^\$ (sparklag .+)$", code, re.MULTILINE):
             words = shlex.split(re.split(r" (?:&|\|\|?|>)(?: |$)", line)[0], comments=True)[1:]
-            command = typer.main.get_command(app)
+            command: Any = typer.main.get_command(app)
             while isinstance(command, TyperGroup) and words:
                 assert words[0] in command.commands, f"{line}: no such command"
-                command = command.commands[words.pop(0)]
+                command = command.get_command(typer.Context(command), words.pop(0))
             if not PASS_ON.items() <= command.context_settings.items():
                 known = {option for each in command.params for option in each.opts}
                 assert {word for word in words if word.startswith("--")} <= known, line

@@ -27,11 +27,8 @@ class InstanceState:
         self.live = pipeline.live
         self.history = pipeline.history
         self.forget = pipeline.ownership.forget
-
-    @property
-    def owned_queries(self) -> Collection[str]:
-        """Ids of the queries that this instance measures."""
-        return self._pipeline.tracked.keys()
+        self.owned_queries: Collection[str] = pipeline.tracked.keys()
+        """Ids of the queries that this instance measures; updated in place."""
 
     @property
     def metadata(self) -> Mapping[str, ClusterMetadata]:

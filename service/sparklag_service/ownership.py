@@ -7,7 +7,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
@@ -46,35 +47,15 @@ class Stage(Protocol):
         """Forget a query that this instance no longer measures."""
 
 
-class Stages(NamedTuple):
-    """The stages in the order of the data."""
-
-    tracking: Tracking
-    enricher: Enricher
-    evaluation: Evaluation
-    publishing: Publishing
-
-
+@dataclass(eq=False, repr=False)
 class Assignment:
     """The queries that this instance owns at present. Pure but for the clock."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        intake: Intake,
-        tracked: TrackedQueries,
-        view: View,
-        measured_by: MeasuredBy,
-    ) -> None:
-        self.intake = intake
-        self.tracked = tracked
-        self.view = view
-        self._measured_by = measured_by
-        self._silent_after_s = settings.silent_after_s
-
-    def owns(self, query_id: str) -> bool:
-        """Returns whether this instance publishes a query that it tracks."""
-        return self.intake.owns(query_id)
+    intake: Intake
+    tracked: TrackedQueries
+    view: View
+    _measured_by: MeasuredBy
+    _silent_after_s: float
 
     def watches(self, query_id: str) -> bool:
         """Returns whether this instance reads the query's position itself: from a checkpoint or
@@ -99,30 +80,27 @@ class Assignment:
         )
 
 
+@dataclass(eq=False, repr=False)
 class Ownership:
     """Adopts queries and releases them: on a rebalance of the group, and at each refresh."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        assignment: Assignment,
-        stages: Stages,
-        view_reader: ViewReader,
-        counters: Counters,
-    ) -> None:
-        self._settings = settings
-        self._assignment = assignment
-        self._intake = assignment.intake
-        self._tracked = assignment.tracked
-        self._view = assignment.view
-        self._stages: tuple[Stage, ...] = stages
-        self._enricher = stages.enricher
-        self._evaluation = stages.evaluation
-        self._publishing = stages.publishing
-        self._view_reader = view_reader
-        self._counters = counters
-        self._tombstones: set[str] = set()
-        """Ids of queries whose tombstones were read since the last refresh."""
+    _settings: ResolvedSettings
+    _assignment: Assignment
+    _tracking: Tracking
+    _enricher: Enricher
+    _evaluation: Evaluation
+    _publishing: Publishing
+    _view_reader: ViewReader
+    _counters: Counters
+    _tombstones: set[str] = field(default_factory=set)
+    """Ids of queries whose tombstones were read since the last refresh."""
+
+    def __post_init__(self) -> None:
+        owned = self._assignment
+        self._intake, self._tracked, self._view = owned.intake, owned.tracked, owned.view
+        # In the order of the data.
+        self._stages: list[Stage] = [self._tracking, self._enricher]
+        self._stages += [self._evaluation, self._publishing]
 
     def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """See Follower."""
@@ -161,7 +139,7 @@ class Ownership:
         is harmless: readers keep the event with the highest version."""
         self._tracked.drop_queued()
         await self._publishing.finish_unowned(_REBALANCE_STEP_S)
-        unowned = [i for i in self._tracked if not self._assignment.owns(i)]
+        unowned = [i for i in self._tracked if not self._intake.owns(i)]
         async for query_id in with_pauses(unowned, _QUERIES_PER_PAUSE):
             if query_id in self._tracked:
                 self._release(query_id)
@@ -219,7 +197,7 @@ class Ownership:
             if state is None:
                 continue  # released meanwhile
             newest = self._view.get(query_id)
-            if not self._assignment.owns(query_id):
+            if not self._intake.owns(query_id):
                 self._release(query_id)
             elif self._assignment.is_measured_in_driver(query_id) or (
                 newest is not None and newest.event.observed_at > state.observed_at

@@ -24,7 +24,7 @@ from sparklag_service.intakes import Delivery, Intake, SourceContext, delivery_q
 from sparklag_service.intakes.sources import Watchers
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.mirror.mirror import Mirror
-from sparklag_service.ownership import Assignment, Ownership, Stages
+from sparklag_service.ownership import Assignment, Ownership
 from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
 from sparklag_service.recording import StoreRecorder
@@ -53,7 +53,9 @@ class Pipeline:
         self.queue = delivery_queue(settings.queue_size, counters)
         self.intake = make_intake(self.queue, counters, formats)
         self.tracked = TrackedQueries(settings, self.queue, counters)
-        assignment = Assignment(settings, self.intake, self.tracked, self.view, measured_by)
+        assignment = Assignment(
+            self.intake, self.tracked, self.view, measured_by, settings.silent_after_s
+        )
         counters.refusals.known_name = assignment.known_name
         context = SourceContext(settings, self.queue, assignment.watches, self.tracked)
         self.watchers = Watchers(context, self.supervisor)
@@ -71,7 +73,7 @@ class Pipeline:
             counters,
             formats,
             measured_by,
-            owns=assignment.owns,
+            owns=self.intake.owns,
             successor=self.view.successor,
             request=self.enricher.request,
         )
@@ -103,15 +105,15 @@ class Pipeline:
         self.mirror: Mirror | None = None
         """None without `mirror.queries`."""
         if settings.mirror.queries:
-            self.mirror = Mirror(settings, self.view, self.tracked, assignment.owns, counters)
+            self.mirror = Mirror(settings, self.view, self.tracked, self.intake.owns, counters)
         self.ownership = Ownership(
             settings,
             assignment,
-            Stages(self.tracking, self.enricher, self.evaluation, self.publishing),
+            *(self.tracking, self.enricher, self.evaluation, self.publishing),
             self.view_reader,
             counters,
         )
-        self.view_reader.feed.follow(self.ownership)
+        self.view_reader.feed.followers.append(self.ownership)
         self.topics = OwnTopics(settings)
 
     async def run(self) -> None:

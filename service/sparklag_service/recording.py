@@ -41,11 +41,7 @@ class StoreRecorder(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
     UnusableStore."""
 
     def __init__(
-        self,
-        settings: ResolvedSettings,
-        url: str,
-        counters: Counters,
-        formats: MessageFormats,
+        self, settings: ResolvedSettings, url: str, counters: Counters, formats: MessageFormats
     ) -> None:
         self._settings = settings
         self._counters = counters

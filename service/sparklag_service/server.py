@@ -73,7 +73,7 @@ class EmbeddedService:
         self._pipeline = Pipeline(
             settings,
             lambda deliveries, *_: InProcessIntake(
-                queue, stats, deliveries, traced=settings.traces.endpoint is not None
+                queue, stats, deliveries, settings.traces.endpoint is not None
             ),
             "embedded",
         )

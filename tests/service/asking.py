@@ -89,5 +89,5 @@ async def measured_in_order(enricher: Enricher, *states: QueryState) -> list[str
     enricher.request(*states)
     order: list[str] = []
     while len(order) < len(states):
-        order += [state.query_id for state in (await enricher.next_measured()).states]
+        order += [state.query_id for state in (await enricher.next_measured())[0]]
     return order

@@ -131,10 +131,10 @@ MUTANTS: Final = (
         25,
         (
             "ownership:Ownership.on_revoked",
-            "[i for i in self._tracked if not self._assignment.owns(i)]",
+            "[i for i in self._tracked if not self._intake.owns(i)]",
             "()",
         ),
-        ("ownership:Ownership._release_unowned", "not self._assignment.owns(query_id)", "False"),
+        ("ownership:Ownership._release_unowned", "not self._intake.owns(query_id)", "False"),
     ),
     _mutant(
         "taken over before the view was read",
@@ -184,7 +184,7 @@ MUTANTS: Final = (
             "current is None and (last_event",
             "False and (last_event",
         ),
-        ("tracking.stage:Tracking.adopt", "self._tracked.adopt(event, at.now_s)", "pass"),
+        ("tracking.stage:Tracking.adopt", "self.tracked.adopt(event, at.now_s)", "pass"),
     ),
     _mutant(
         "a driver that speaks again stays dead",

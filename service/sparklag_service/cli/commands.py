@@ -4,7 +4,7 @@ text, like that of `sparklag_jobs.arguments`, which does not need typer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -90,21 +90,13 @@ _COMMANDS: Final[Mapping[str, _Entry]] = {
 
 class LazyCommands(CommandGroup):
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        commands: Any = _LoadedCommands()
-        self.commands = commands
+        # Names alone, which typer lists and suggests.
+        super().__init__(**{**attributes, "commands": dict.fromkeys(_COMMANDS)})
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(_COMMANDS)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        write_commands(formatter, [(name, command.help) for name, command in _COMMANDS.items()])
-
-
-class _LoadedCommands(Mapping[str, Any]):
-    """Commands by name, each imported on access."""
-
-    def __getitem__(self, name: str) -> Any:
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """The command, which is imported now."""
+        if name not in _COMMANDS:
+            return None
         module, _, context = _COMMANDS[name]
         loaded = getattr(import_module(f"sparklag_service.cli.{module}"), name)
         # typer needs a group to build the command with the group's defaults.
@@ -115,11 +107,8 @@ class _LoadedCommands(Mapping[str, Any]):
             group.command(name, context_settings={**context})(loaded)
         return typer.main.get_group(group).commands[name]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(_COMMANDS)
-
-    def __len__(self) -> int:
-        return len(_COMMANDS)
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        write_commands(formatter, [(name, command.help) for name, command in _COMMANDS.items()])
 
 
 def print_usage_error(error: Any) -> None:

@@ -13,13 +13,7 @@ from httpx_sse import EventSource
 from sparklag_schemas import SparklagError
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES
 from sparklag_schemas.service_access import ServiceAccess
-from sparklag_service.cli.requests import (
-    TIMEOUT_S,
-    not_sparklag,
-    options,
-    read,
-    unreachable,
-)
+from sparklag_service.cli.requests import TIMEOUT_S, not_sparklag, options, read, unreachable
 from sparklag_service.errors import ServiceError
 
 _MEDIA_TYPE: Final = "text/event-stream"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -116,7 +117,9 @@ class TopicOffsets:
     earliest: dict[int, int] = field(default_factory=dict)
     unknown: dict[int, str] = field(default_factory=dict)
     """Why the newest attempt to read a latest offset failed."""
-    log_ends: dict[IsolationLevel, LogEndHistory] = field(default_factory=dict)
+    log_ends: defaultdict[IsolationLevel, LogEndHistory] = field(
+        default_factory=lambda: defaultdict(LogEndHistory)
+    )
     """Earlier latest offsets."""
     advances: dict[int, Advances] = field(default_factory=dict)
     """The advances of partitions whose earliest offset has advanced."""
@@ -128,10 +131,6 @@ class TopicOffsets:
     waiting: dict[int, Waiting] = field(default_factory=dict)
     """Partitions whose high watermark, at its last read, was past the last stable offset."""
 
-    def log_ends_of(self, level: IsolationLevel) -> LogEndHistory:
-        """The history at this isolation level; creates it if missing."""
-        return self.log_ends.setdefault(level, LogEndHistory())
-
     def first_record(self, level: IsolationLevel, number: int, position: int) -> int:
         """The first offset from `position` on at which there may be a record."""
         none = self.without_records[level].get(number)
@@ -140,7 +139,7 @@ class TopicOffsets:
     def record_log_ends(self, level: IsolationLevel, requested_s: float, interval_s: float) -> None:
         """Add the latest offsets, requested at `requested_s`, to the history, at most once in
         `interval_s`."""
-        history = self.log_ends_of(level)
+        history = self.log_ends[level]
         last_s = history.last_s
         if self.described_s is None or (
             last_s is not None and requested_s - last_s < _MIN_SPACING * interval_s
@@ -170,13 +169,11 @@ class ClusterMetadata(NamedTuple):
 
 def measured_partitions(state: QueryState, offsets: OffsetsByCluster) -> int:
     """Upper bound of the partitions to measure for a query."""
-    return sum(_of_sources(state, offsets))
-
-
-def _of_sources(state: QueryState, offsets: OffsetsByCluster) -> Iterator[int]:
+    total = 0
     for source in state.sources:
-        cluster = offsets.get(source.cluster) if source.cluster is not None else None
+        of_cluster = offsets.get(source.cluster, {}) if source.cluster is not None else {}
         for name in source.watched_topics():
             named = (source.processed or {}).get(name, ())
-            topic = cluster.get(name) if cluster is not None else None
-            yield max(1, len(named), len(topic.description.partitions) if topic is not None else 0)
+            existing = of_cluster[name].description.partitions if name in of_cluster else ()
+            total += max(1, len(named), len(existing))
+    return total

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import takewhile
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -34,14 +33,6 @@ from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracked_queries import TrackedQueries
 
 
-class Measured(NamedTuple):
-    """Queries whose offsets are all read, by requests at `requested_s` (`time.monotonic()`) or
-    later."""
-
-    states: list[QueryState]
-    requested_s: float
-
-
 class Enricher:
     """Reads the offsets of the home cluster and of `settings.clusters`."""
 
@@ -61,7 +52,7 @@ class Enricher:
         }
         """The newest offsets of each cluster, by alias; updated in place."""
         self.record_times = {
-            alias: RecordTimes(alias, cluster, settings.time_lag)
+            alias: RecordTimes(cluster, settings.time_lag)
             for alias, cluster in self._clusters.items()
         }
         """The readers of record timestamps, by cluster alias, with their counts."""
@@ -116,7 +107,7 @@ class Enricher:
             if cluster is None:
                 continue
             offsets = cluster.table.adopt(topic)
-            history = offsets.log_ends_of(topic.isolation_level)
+            history = offsets.log_ends[topic.isolation_level]
             arrived = {
                 partition.partition: partition.processed_offset
                 for partition in topic.partitions
@@ -192,8 +183,9 @@ class Enricher:
         finally:
             wait_group.done()
 
-    async def next_measured(self) -> Measured:
-        """Wait for measured queries. A query that was measured twice meanwhile is returned once,
+    async def next_measured(self) -> tuple[list[QueryState], float]:
+        """Wait for queries whose offsets are all read, by requests at the returned time
+        (`time.monotonic()`) or later. A query that was measured twice meanwhile is returned once,
         with its last request."""
         while not self._measured:
             self._any_measured.clear()
@@ -207,11 +199,11 @@ class Enricher:
         for state in states:
             for times in self.record_times.values():
                 times.offer(state)
-        return Measured(states, first_s)
+        return states, first_s
 
     async def aclose(self) -> None:
         """Close the connections; bounded in time."""
-        await asyncio.gather(*(times.aclose() for times in self.record_times.values()))
+        await asyncio.gather(*(times.sampler.aclose() for times in self.record_times.values()))
         await asyncio.gather(*(cluster.aclose() for cluster in self._clusters.values()))
 
     def _record_log_ends(self, states: Iterable[QueryState], requested_s: float) -> None:

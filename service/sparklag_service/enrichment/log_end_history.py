@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from operator import lt
 from typing import Final
@@ -34,30 +35,19 @@ class LatestOffset(Struct, frozen=True, gc=False):  # new for each partition in 
     requested_s: float
 
 
+@dataclass(eq=False, slots=True)
 class Bracket:
     """Two rows of a topic between which a record arrived. Most records of an age share them."""
 
-    __slots__ = ("_is_first", "_newer", "_older", "_span_s", "newer_s", "older_s")
-
-    def __init__(
-        self,
-        older: array[int] | None,
-        older_s: float | None,
-        newer: array[int] | None,
-        newer_s: float,
-        *,
-        is_first: bool = False,
-    ) -> None:
-        self._older = older if older is not None else array("q")
-        self.older_s = older_s
-        """Time of the last row in which the log ends at or before the record. None: no such row."""
-        self._newer = newer
-        """The first row in which the log ends after the record. None: the latest offset."""
-        self.newer_s = newer_s
-        """The time of `_newer`."""
-        self._is_first = is_first
-        """True if no partition has an earlier row."""
-        self._span_s = newer_s - older_s if older_s is not None else 0.0
+    _older: array[int]
+    older_s: float | None
+    """Time of the last row in which the log ends at or before the record. None: no such row."""
+    _newer: array[int] | None
+    """The first row in which the log ends after the record. None: the latest offset."""
+    newer_s: float
+    """The time of `_newer`."""
+    _is_first: bool = False
+    """True if no partition has an earlier row."""
 
     def arrived_s(self, number: int, offset: int, latest: LatestOffset) -> float | None:
         """When the record at `offset` of a partition arrived, if records arrived evenly; before the
@@ -80,7 +70,8 @@ class Bracket:
         if not 0 < before <= size:
             return None
         # In the middle of the record's share of the time: no bias to either side.
-        return self.older_s + (size - before + 0.5) / (after - before) * self._span_s
+        span_s = self.newer_s - self.older_s
+        return self.older_s + (size - before + 0.5) / (after - before) * span_s
 
 
 class LogEndHistory:
@@ -166,7 +157,7 @@ class LogEndHistory:
             row = self._rows[index]
             if partition < len(row) and row[partition] > 0:
                 return Bracket(row, self._times[index], newer, newer_s)
-        return Bracket(None, None, newer, newer_s, is_first=first == 0)
+        return Bracket(array("q"), None, newer, newer_s, first == 0)
 
     def _first_past(self, partition: int, size: int) -> int:
         """Index of the first row with an end past `size`. The number of rows if none has."""
@@ -194,27 +185,25 @@ class LogEndHistory:
         return row
 
     def _thin(self, now_s: float) -> None:
-        kept = list(_retained(self._times, now_s, self._interval_s, self._spacing, self._keep_s))
+        kept = list(self._retained(now_s))
         self._times = [self._times[index] for index in kept]
         self._rows = [self._rows[index] for index in kept]
+
+    def _retained(self, now_s: float) -> Iterator[int]:
+        """Indices of the rows to keep, oldest first: the newest row, and no gap wider than
+        allowed."""
+        times = self._times
+        kept = [len(times) - 1]
+        for index in range(len(times) - 2, -1, -1):
+            newer_s = times[kept[-1]]
+            allowed_s = max(self._interval_s, self._spacing * (now_s - newer_s))
+            if times[index] < now_s - self._keep_s:
+                break
+            if index == 0 or newer_s - times[index - 1] > allowed_s:
+                kept.append(index)
+        return reversed(kept)
 
 
 def _first_size(rows: list[array[int]], number: int, otherwise: int) -> int:
     sizes = (abs(row[number]) for row in rows if number < len(row) and row[number])
     return next(sizes, otherwise)
-
-
-def _retained(
-    times: list[float], now_s: float, interval_s: float, spacing: float, keep_s: float
-) -> Iterator[int]:
-    """Indices of the rows to keep, oldest first: the newest row, and no gap wider than allowed."""
-    kept = [len(times) - 1]
-    for index in range(len(times) - 2, -1, -1):
-        newer_s = times[kept[-1]]
-        allowed_s = max(interval_s, spacing * (now_s - newer_s))
-        is_last = index == 0
-        if times[index] < now_s - keep_s:
-            break
-        if is_last or newer_s - times[index - 1] > allowed_s:
-            kept.append(index)
-    return reversed(kept)

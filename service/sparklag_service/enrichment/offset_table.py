@@ -367,22 +367,17 @@ class OffsetTable:
 
 
 def _refused(name: str, error_code: int, *, seen: bool, gone: bool) -> Topic:
-    is_absent = error_code == UNKNOWN_TOPIC
-    missing = _refusal_text(name, error_code)
-    if is_absent and not seen:
+    if error_code == TOPIC_FORBIDDEN:
+        return Topic(missing=f"no right to describe topic {name}")
+    if error_code != UNKNOWN_TOPIC:
+        return Topic(missing=f"topic {name}: the broker answers {error_name(error_code)}")
+    missing = f"topic {name} does not exist"
+    if not seen:
         missing = (
             f"no topic {name} was ever seen on this cluster: it is of another cluster, of another"
             " source than Kafka, or does not exist yet"
         )
-    return Topic(missing=missing, gone=is_absent and gone, absent=is_absent)
-
-
-def _refusal_text(topic: str, error_code: int) -> str:
-    if error_code == UNKNOWN_TOPIC:
-        return f"topic {topic} does not exist"
-    if error_code == TOPIC_FORBIDDEN:
-        return f"no right to describe topic {topic}"
-    return f"topic {topic}: the broker answers {error_name(error_code)}"
+    return Topic(missing=missing, gone=gone, absent=True)
 
 
 def _leader_text(topic: str, error_code: int) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
@@ -55,21 +56,16 @@ def _key(lagging: Lagging) -> _Key:
     return lagging.topic_id, lagging.level, lagging.partition
 
 
+@dataclass(eq=False, repr=False)
 class EarlierEnds:
     """Adds rows to the `log_ends` of a cluster's offsets, for each leader that responds."""
 
-    def __init__(
-        self,
-        offsets: ClusterOffsets,
-        connection_to_leader: Callable[[Lagging], BrokerConnection | None],
-        counts: RecordTimeCounts,
-    ) -> None:
-        self._offsets = offsets
-        self._connection_to_leader = connection_to_leader
-        self._counts = counts
-        self._done: set[_Key] = set()
-        self._pending: dict[_Key, Lagging] = {}
-        self._any_pending = asyncio.Event()
+    _offsets: ClusterOffsets
+    _connection_to_leader: Callable[[Lagging], BrokerConnection | None]
+    _counts: RecordTimeCounts
+    _done: set[_Key] = field(default_factory=set)
+    _pending: dict[_Key, Lagging] = field(default_factory=dict)
+    _any_pending: asyncio.Event = field(default_factory=asyncio.Event)
 
     def request(self, lagging: Lagging) -> bool:
         """Request a lookup. Returns False if it is not needed: done already, or the topic was
@@ -110,7 +106,7 @@ class EarlierEnds:
                 rows.setdefault((age_s, part[0].level, topic), {}).update(row)
         for (age_s, level, name), row in sorted(rows.items()):
             if name in self._offsets:
-                self._offsets[name].log_ends_of(level).insert(now_s - age_s, row)
+                self._offsets[name].log_ends[level].insert(now_s - age_s, row)
             # There are two hundred rows, each of thousands of partitions.
             await asyncio.sleep(0)
 
@@ -128,16 +124,15 @@ class EarlierEnds:
         return ends
 
 
+@dataclass(eq=False, slots=True)
 class _Bisection:
     """Searches the two ages between which the record at a partition's position arrived."""
 
-    __slots__ = ("ends", "high", "lagging", "low")
-
-    def __init__(self, lagging: Lagging) -> None:
-        self.lagging = lagging
-        self.low, self.high = 0, len(AGES_S)
-        self.ends: dict[int, int] = {}
-        """Log ends by index of the age."""
+    lagging: Lagging
+    low: int = 0
+    high: int = len(AGES_S)
+    ends: dict[int, int] = field(default_factory=dict)
+    """Log ends by index of the age."""
 
     @property
     def middle(self) -> int:
@@ -192,15 +187,14 @@ _RESTART_S: Final = 2.0
 class RecordTimes:
     """Writes `record_times`, and earlier rows of `log_ends`, of one cluster's offsets."""
 
-    def __init__(self, alias: str, cluster: WatchedCluster, settings: TimeLagSettings) -> None:
+    def __init__(self, cluster: WatchedCluster, settings: TimeLagSettings) -> None:
         self.counts = RecordTimeCounts()
-        self._alias = alias
+        self._alias = cluster.alias
         self._cluster = cluster
         self._offsets = cluster.offsets
         self._settings = settings
-        budget = ByteBudget(time.monotonic())
-        self._sampler = Sampler(alias, cluster, self.counts, budget)
-        connection_to_leader = self._sampler.connection_to_leader
+        self.sampler = Sampler(cluster, self.counts, ByteBudget(time.monotonic()))
+        connection_to_leader = self.sampler.connection_to_leader
         self._earlier_ends = EarlierEnds(self._offsets, connection_to_leader, self.counts)
         self._due: asyncio.Queue[QueryState] = asyncio.Queue()
 
@@ -228,10 +222,6 @@ class RecordTimes:
             repeat(self._tidy, what, _RESTART_S),
         )
 
-    async def aclose(self) -> None:
-        """Close the connections; bounded in time."""
-        await self._sampler.aclose()
-
     async def _check_next(self) -> None:
         state = await self._due.get()
         query = self._cluster.queries.get(state.query_id)
@@ -252,7 +242,7 @@ class RecordTimes:
             if self._earlier_ends.request(lagging):
                 query.may_need_lookup = True
             if samples:
-                self._sampler.request(lagging)
+                self.sampler.request(lagging)
         # Other queries get their time slice.
         await asyncio.sleep(0)
 
@@ -270,5 +260,5 @@ class RecordTimes:
 
     async def _tidy(self) -> None:
         await asyncio.sleep(_TIDY_S)
-        self._sampler.tidy()
+        self.sampler.tidy()
         self._earlier_ends.tidy()

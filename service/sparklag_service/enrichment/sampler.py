@@ -81,30 +81,21 @@ class _Leader:
     """Runs while there are pending searches."""
 
 
+@dataclass(eq=False, repr=False)
 class Sampler:
     """Writes `record_times` of a cluster's offsets.
 
     A leader that does not respond delays only its own partitions.
     """
 
-    def __init__(
-        self,
-        alias: str,
-        cluster: WatchedCluster,
-        counts: RecordTimeCounts,
-        budget: ByteBudget,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._alias = alias
-        self._cluster = cluster
-        self._offsets = cluster.offsets
-        self._counts = counts
-        self._budget = budget
-        self._clock = clock
-        self._batch_sizes = BatchSizes()
-        self._postponed = Postponed()
-        self._logged: set[tuple[str, Outcome]] = set()
-        self._leaders: dict[tuple[Address, IsolationLevel], _Leader] = {}
+    _cluster: WatchedCluster
+    _counts: RecordTimeCounts
+    _budget: ByteBudget
+    _clock: Callable[[], float] = time.monotonic
+    _batch_sizes: BatchSizes = field(default_factory=BatchSizes)
+    _postponed: Postponed = field(default_factory=Postponed)
+    _logged: set[tuple[str, Outcome]] = field(default_factory=set)
+    _leaders: dict[tuple[Address, IsolationLevel], _Leader] = field(default_factory=dict)
 
     def request(self, lagging: Lagging) -> None:
         """Sample a position, if it is due. Returns at once.
@@ -126,8 +117,8 @@ class Sampler:
     def tidy(self) -> None:
         """Forget postponed positions that are due, and topics that are no longer watched."""
         self._postponed.tidy(self._clock())
-        self._batch_sizes.retain(self._offsets)
-        self._logged = {key for key in self._logged if key[0] in self._offsets}
+        self._batch_sizes.retain(self._cluster.offsets)
+        self._logged = {key for key in self._logged if key[0] in self._cluster.offsets}
 
     async def aclose(self) -> None:
         """Close the connections; bounded in time."""
@@ -224,7 +215,7 @@ class Sampler:
                 pause_s = _FEW_S
             self._postponed.add(lagging.key, now_s + pause_s)
         _log.debug("%s at %s is %s: %s", partition, lagging.position, outcome, search.reason)
-        offsets = self._offsets.get(topic)
+        offsets = self._cluster.offsets.get(topic)
         # A topic with another id was recreated: the result is not its own.
         if offsets is not None and offsets.description.topic_id != lagging.topic_id:
             offsets = None
@@ -254,11 +245,11 @@ class Sampler:
             _log.warning(
                 "Kafka cluster %s: no right to read topic %s: the age of its records is estimated"
                 " from log growth; to read it, allow Read, or set time_lag.sample = false",
-                *(self._alias, topic),
+                *(self._cluster.alias, topic),
             )
         else:
             _log.info(
                 "Kafka cluster %s: the record at offset %d of %s partition %d has no usable"
                 " timestamp: %s",
-                *(self._alias, search.lagging.position, topic, number, search.reason),
+                *(self._cluster.alias, search.lagging.position, topic, number, search.reason),
             )

@@ -33,11 +33,7 @@ from sparklag_service.evaluation.query_history import (
 )
 from sparklag_service.evaluation.rates import Rates, catch_up, headroom_of, rates_of
 from sparklag_service.evaluation.status import Evidence, patience_s, query_status
-from sparklag_service.evaluation.topic_measure import (
-    measure_query,
-    unread_records,
-    with_partitions,
-)
+from sparklag_service.evaluation.topic_measure import measure_query, unread_records, with_partitions
 from sparklag_service.evaluation.trends import FLAGS, TopicTrends, alarms_by_trend
 from sparklag_service.tracking.query_state import QueryState, identity, query_fields
 
@@ -99,8 +95,7 @@ class Evaluator:
         lag = _query_lag(measured.topics)
         history = advance_history(before, state, measured, measure_time, thresholds)
         headroom = headroom_of(measured.topics, history, measure_time)
-        overdue = history.overdue(state, thresholds)
-        rates = rates_of(history, overdue)
+        rates = rates_of(history, history.overdue(state, thresholds))
         is_alarm = last is not None and alarms_by_trend(last)
         least_age_s = alarm_age_s = history.alarm_age_s()
         if is_alarm:
@@ -163,7 +158,7 @@ class Evaluator:
         status, reason = query_status(evidence, partitions, measured.unmeasured)
         run_status: Status = "FINISHED" if state.ended else status
         rates = rates.at_status(run_status)
-        commits_offsets = traits_of(state.origin).commits_offsets
+        is_group = traits_of(state.origin).commits_offsets
         catch_up_s, catch_up_reason = catch_up(lag.total, rates, state.batch, run_status)
         fields = query_fields(state)
         is_gone = has_ended(run_status)
@@ -195,14 +190,16 @@ class Evaluator:
             processed_rate=_rounded(rates.processed),
             input_rate=_rounded(rates.input),
             batch_rate=_rounded(rates.batch),
-            commit_rate=_rounded(rates.commits) if commits_offsets else None,
+            commit_rate=_rounded(rates.commits) if is_group else None,
             lag_trend=_rounded(rates.trend),
             catch_up_s=bounded_s(catch_up_s),
             catch_up_reason=catch_up_reason,
             min_headroom_records=headroom.records,
             min_headroom_s=headroom.seconds,
             loss_expected_at=headroom.loss_expected_at_ms,
-            behind_since=_epoch_ms(behind_since_s, measure_time),
+            behind_since=None
+            if behind_since_s is None
+            else max(0, measure_time.epoch_ms(behind_since_s)),
             rising_since=None if history.rise is None else history.rise.since_ms,
             usual_batch_s=_rounded(history.usual.batch_s),
             usual_interval_s=_rounded(history.usual.interval_s),
@@ -351,10 +348,6 @@ def _with_trends(
             topic = replace(topic, partitions=partitions)
         result.append(topic)
     return result
-
-
-def _epoch_ms(monotonic_s: float | None, measure_time: MeasureTime) -> int | None:
-    return None if monotonic_s is None else max(0, measure_time.epoch_ms(monotonic_s))
 
 
 def _rounded(number: float | None) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
@@ -25,29 +26,23 @@ _PARTITIONS_PER_PAUSE: Final = 100
 """Other tasks run after this many evaluated partitions."""
 
 
+@dataclass(eq=False, repr=False)
 class Evaluation:
     """Makes a lag event of each query that the enricher has measured."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        tracked: TrackedQueries,
-        enricher: Enricher,
-        counters: Counters,
-        measured_by: MeasuredBy,
-        *,
-        offer: Callable[[LagEvent, QueryState, float], None],
-    ) -> None:
-        """`offer` takes an event, the state it was measured from, and `time.monotonic()`."""
-        self._silent_after_s = settings.silent_after_s
-        self._tracked = tracked
-        self._enricher = enricher
-        self._counters = counters
-        self._measured_by = measured_by
-        self._offer = offer
-        self._queries: dict[str, EvaluatedQuery] = {}
+    settings: ResolvedSettings
+    tracked: TrackedQueries
+    enricher: Enricher
+    counters: Counters
+    measured_by: MeasuredBy
+    offer: Callable[[LagEvent, QueryState, float], None]
+    """Takes an event, the state it was measured from, and `time.monotonic()`."""
+    _queries: dict[str, EvaluatedQuery] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        settings = self.settings
         self._evaluator = Evaluator(
-            measured_by,
+            self.measured_by,
             settings.latest_max_age_s,
             settings.thresholds_of,
             frozenset(
@@ -63,13 +58,14 @@ class Evaluation:
         """Evaluate until cancelled."""
         since_pause = 0
         while True:
-            measured = await self._enricher.next_measured()
-            for state in measured.states:
-                query = self._tracked.record(state.query_id)
+            states, requested_s = await self.enricher.next_measured()
+            for state in states:
+                query, last = self.tracked.record(state.query_id), self.last_event(state.query_id)
                 since_pause += 1
                 # The query may have been released, or measured in a newer state meanwhile.
-                if query is not None and not self._is_outdated(state):
-                    at = MeasureTime(epoch_ms(), time.monotonic(), measured.requested_s)
+                is_newest = last is None or last.observed_at <= state.observed_at
+                if query is not None and is_newest:
+                    at = MeasureTime(epoch_ms(), time.monotonic(), requested_s)
                     self._evaluate(query, state, at)
                     since_pause += query.partitions
                 if since_pause >= _PARTITIONS_PER_PAUSE:
@@ -89,30 +85,26 @@ class Evaluation:
         last = self._queries.get(query_id)
         return None if last is None else last.event
 
-    def _is_outdated(self, state: QueryState) -> bool:
-        last = self._queries.get(state.query_id)
-        return last is not None and last.event.observed_at > state.observed_at
-
     def _evaluate(self, query: TrackedQuery, state: QueryState, at: MeasureTime) -> None:
         if "enrichment" not in query.failures:
             try:
-                self._offer(self._event(query, state, at), state, at.now_s)
+                self.offer(self._event(query, state, at), state, at.now_s)
             except Exception as error:
-                self._tracked.failed(state, "evaluation", error)
+                self.tracked.failed(state, "evaluation", error)
             else:
                 return
         event = unknown_event(
-            state, self._measured_by, at.now_ms, event_id=str(uuid4()), reason=query.failure
+            state, self.measured_by, at.now_ms, event_id=str(uuid4()), reason=query.failure
         )
-        self._offer(event, state, at.now_s)
+        self.offer(event, state, at.now_s)
 
     def _event(self, query: TrackedQuery, state: QueryState, at: MeasureTime) -> LagEvent:
-        query_id, tracked = state.query_id, self._tracked
-        tracked.admit(query, measured_partitions(state, self._enricher.offsets))
+        query_id, tracked = state.query_id, self.tracked
+        tracked.admit(query, measured_partitions(state, self.enricher.offsets))
         covered = query.covered(state)
         evaluated = self._evaluator.evaluate(
             state,
-            self._enricher.offsets,
+            self.enricher.offsets,
             at,
             event_id=str(uuid4()),
             cause="refresh" if covered is None else covered.observation.cause,
@@ -121,14 +113,14 @@ class Evaluation:
         )
         tracked.recovered(query_id, "evaluation")
         self._queries[query_id] = evaluated
-        self._counters.measured += 1
+        self.counters.measured += 1
         if query.failure is not None:
             return replace(evaluated.event, status="UNKNOWN", reason=query.failure)
         if evaluated.event.status != "STOP":
             return evaluated.event
         # Anybody can write a message that is refused: it changes no status.
-        since_s = time.monotonic() - self._silent_after_s
-        refusal = self._counters.refusals.of_query(query_id, since_s)
+        since_s = time.monotonic() - self.settings.silent_after_s
+        refusal = self.counters.refusals.of_query(query_id, since_s)
         if refusal is None:
             return evaluated.event
         reason = f"{evaluated.event.reason}; refused a {refusal}"

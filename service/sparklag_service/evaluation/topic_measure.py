@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -11,7 +12,6 @@ from sparklag_schemas import LagEvent, OpenTransaction, PartitionLag, Status, To
 from sparklag_schemas.messages.bounds import bounded, bounded_s
 from sparklag_service.enrichment.cluster_offsets import (
     SETTLED_S,
-    ClusterOffsets,
     MeasureTime,
     OffsetsByCluster,
     TopicOffsets,
@@ -50,60 +50,50 @@ class _Measure(NamedTuple):
     lost: int | None = None
 
 
+@dataclass(eq=False, repr=False)
 class TopicMeasure:
     """The lag of each partition of one topic of one source."""
 
-    def __init__(
-        self,
-        source: TrackedSource,
-        name: str,
-        offsets: ClusterOffsets,
-        measure_time: MeasureTime,
-        max_age_s: float,
-        before: TopicLag | None,
-        since_s: float,
-        *,
-        processed_at_ms: int,
-        unread: str,
-    ) -> None:
-        """`before`: the topic in the query's last event, `since_s` seconds ago. `processed_at_ms`:
-        when the query reached its position. `unread`: why a source has no position."""
-        self._source = source
-        self._name = name
-        topic_offsets = offsets.get(name, _NO_OFFSETS)
-        self._topic = topic = topic_offsets.description
+    _source: TrackedSource
+    _name: str
+    _offsets: TopicOffsets
+    _measure_time: MeasureTime
+    _max_age_s: float
+    before: InitVar[TopicLag | None]
+    """The topic in the query's last event, `since_s` seconds ago."""
+    since_s: InitVar[float]
+    _processed_at_ms: int
+    """When the query reached its position."""
+    _unread: str
+    """Why a source has no position."""
+    arrived: int = 0
+    """Records that arrived since the previous measurement."""
+    moved: int = 0
+    """Records that were processed since the previous measurement."""
+
+    def __post_init__(self, before: TopicLag | None, since_s: float) -> None:
+        source, name, measure_time = self._source, self._name, self._measure_time
+        self._topic = topic = self._offsets.description
         self._processed = (source.processed or {}).get(name, {})
         self._planned = (source.planned or {}).get(name, {})
         self._started = source.processed is not None
-        self._processed_at_ms = processed_at_ms
-        self._unread = unread
         self._starting: Mapping[int, int] | None = None
-        if source.starting is not None and unread == NO_BATCH:
+        if source.starting is not None and self._unread == NO_BATCH:
             self._starting = source.starting.get(name, {})
-        self._latest = topic_offsets.latest[source.isolation_level]
+        self._latest = self._offsets.latest[source.isolation_level]
         self._topic_id = topic_id_of(topic, self._processed, before, self._latest)
         self._previous: Sequence[PartitionLag] = ()
         if before is not None and before.topic_id in (self._topic_id, None):
             self._previous = before.partitions
-        self._offsets = topic_offsets
-        self._without_records = topic_offsets.without_records[source.isolation_level]
+        self._without_records = self._offsets.without_records[source.isolation_level]
         self._waits = source.isolation_level == "read_committed"
         has_waited = before is not None and before.isolation_level == "read_committed"
         self._is_plain = not (self._without_records or self._waits or has_waited)
         """False: a partition may have less to read than its lag, or an open transaction."""
-        self._earliest = topic_offsets.earliest
-        self._advances = topic_offsets.advances
-        self._unknown = topic_offsets.unknown
-        self._ages = TopicAges(topic_offsets, source.isolation_level, measure_time, since_s)
-        self._measure_time = measure_time
-        self._max_age_s = max_age_s
+        self._ages = TopicAges(self._offsets, source.isolation_level, measure_time, since_s)
         self._obstacle = obstacle_of(source, name, topic, self._topic_id) or misfit(
             name, topic, self._processed, self._latest, self._previous, measure_time.requested_s
         )
-        self.arrived = 0
-        """Records that arrived since the previous measurement."""
-        self.moved = 0
-        """Records that were processed since the previous measurement."""
 
     def unmeasured(self) -> Verdict:
         """The verdict on a topic without partitions."""
@@ -143,7 +133,7 @@ class TopicMeasure:
 
     def _partition_lags(self, numbers: list[int]) -> list[PartitionLag]:
         obstacle, age_of = self._obstacle, self._ages.age
-        latest, earliest, advances = self._latest, self._earliest, self._advances
+        latest, earliest, advances = self._latest, self._offsets.earliest, self._offsets.advances
         processed, planned, processed_at_ms, requested_s = (
             self._processed,
             self._planned,
@@ -302,7 +292,7 @@ class TopicMeasure:
         self, number: int, at: int | None, earliest: int | None, latest: int | None
     ) -> float | None:
         """Seconds until the log start reaches the position, at its present rate: see `Advances`."""
-        advances = self._advances.get(number)
+        advances = self._offsets.advances.get(number)
         at = at if at is not None else earliest
         if advances is None or at is None or earliest is None or latest is None or latest <= at:
             return None
@@ -327,7 +317,7 @@ class TopicMeasure:
             if old is not None and (old.latest_offset is not None or old.status == "GONE"):
                 return _Measure("GONE", reason)
             return _Measure("UNKNOWN", f"{reason}, and had none when it was first seen")
-        problem = self._unknown.get(number) or self._topic.missing
+        problem = self._offsets.unknown.get(number) or self._topic.missing
         if read is None:
             return _Measure("UNKNOWN", problem or "not measured yet")
         measured_at_ms = None
@@ -444,15 +434,8 @@ def measure_query(
         for name in source.watched_topics():
             old = before.get((source.source, name))
             measure = TopicMeasure(
-                source,
-                name,
-                of_cluster,
-                measure_time,
-                max_age_s,
-                old,
-                since_s,
-                processed_at_ms=processed_at_ms,
-                unread=unread,
+                *(source, name, of_cluster.get(name, _NO_OFFSETS), measure_time, max_age_s),
+                *(old, since_s, processed_at_ms, unread),
             )
             topic, without_member = measure.topic_lag(state.unassigned.get(name, ()))
             if without_member:

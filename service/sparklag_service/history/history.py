@@ -76,7 +76,7 @@ class Archive:
         series = self._series_of(query_id)
         if series is None:
             return False
-        self._append(series, series.older if older else series.rows, row, now_ms)
+        self._append(series.older if older else series.rows, row, now_ms)
         self._thin_if_long(series, now_ms)
         self._thin_another(now_ms)
         return True
@@ -118,7 +118,7 @@ class Archive:
                 self._level += 1
         return series
 
-    def _append(self, series: _Series, buffer: bytearray, row: Row, now_ms: int) -> None:
+    def _append(self, buffer: bytearray, row: Row, now_ms: int) -> None:
         if buffer:
             (last,) = unpack(buffer[-ROW_BYTES:])
             width_ms = self.resolution.width_ms(now_ms - row.measured_at_ms)

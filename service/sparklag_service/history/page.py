@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from sparklag_schemas import Status
 from sparklag_schemas.timestamps import duration_s, timestamp_ms
-from sparklag_service.history.rows import BatchTimes, Resolution, Row, significant
+from sparklag_service.history.rows import Resolution, Row, significant
 
 _MAX_POINTS: Final = 1_000
 _DEFAULT_POINTS: Final = 300
@@ -146,14 +146,10 @@ def points(rows: Sequence[Row], wanted: TimeRange) -> list[HistoryPoint]:
             processed_rate=significant(row.processed_rate),
             status=row.status,
             statuses=row.statuses,
-            batch=_batch(row.batch),
+            batch=None
+            if row.batch is None
+            else HistoryBatch(**{name: round(ms) for name, ms in row.batch._asdict().items()}),
             started=row.started,
         )
         for at_ms, row in by_step.items()
     ]
-
-
-def _batch(times: BatchTimes | None) -> HistoryBatch | None:
-    if times is None:
-        return None
-    return HistoryBatch(**{name: round(ms) for name, ms in times._asdict().items()})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer
@@ -36,26 +37,21 @@ _REST_RATIO: Final = 3.0
 _JOINED_AT_ONCE: Final = 10
 
 
+@dataclass(eq=False, repr=False)
 class Refill:
     """Fills `history` up to its ends, whenever that is needed."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        view: View,
-        history: History,
-        counters: Counters,
-        formats: MessageFormats,
-    ) -> None:
-        self._settings = settings
-        self._view = view
-        self._history = history
-        self._counters = counters
-        self._records = ContractRecords(
-            Totals, settings.lag_topic, settings, formats, counters.refusals, written_as=LagEvent
-        )
-        self.done = asyncio.Event()
-        """Set while nothing is left to read."""
+    _settings: ResolvedSettings
+    _view: View
+    _history: History
+    _counters: Counters
+    _formats: MessageFormats
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while nothing is left to read."""
+
+    def __post_init__(self) -> None:
+        read = self._settings.lag_topic, self._settings, self._formats, self._counters.refusals
+        self._records = ContractRecords(Totals, *read, written_as=LagEvent)
 
     async def run(self) -> None:
         """Read whenever the history needs it, until cancelled. Kafka may be unavailable."""
@@ -116,13 +112,14 @@ class Refill:
                 p: min(end, offsets[p].offset if offsets[p] is not None else end)
                 for p, end in until.items()
             }
-            window = _Window(starts, until, first, since_ms)
+            window = _Window(starts, until, first)
             await self._read_window(consumer, window)
             if history.refill_needed.is_set():
                 # The view started over: so does the refill.
                 return
             for partition in until.keys() - broken:
-                history.complete_since_ms[partition.partition] = window.complete_since_ms(partition)
+                complete_ms = window.incomplete_ms.get(partition, since_ms)
+                history.complete_since_ms[partition.partition] = complete_ms
             broken |= window.incomplete_ms.keys()
             until = starts
             if all(start <= first[p] for p, start in starts.items()):
@@ -193,7 +190,6 @@ class _Window:
         starts: dict[TopicPartition, int],
         until: dict[TopicPartition, int],
         first: dict[TopicPartition, int],
-        since_ms: int,
     ) -> None:
         # Also reads the record before the first one: its absence shows that records are missing.
         self.starts = {p: max(start - 1, first[p]) for p, start in starts.items()}
@@ -201,7 +197,6 @@ class _Window:
         self.unread = {p for p, start in starts.items() if start < until[p]}
         self.incomplete_ms: dict[TopicPartition, int] = {}
         """The time of the first record after a gap of compacted or deleted records."""
-        self._since_ms = since_ms
         self._first = first
         self._next = dict(self.starts)
 
@@ -211,7 +206,3 @@ class _Window:
         if record.offset > self._next[partition] or deleted:
             self.incomplete_ms[partition] = record.timestamp
         self._next[partition] = record.offset + 1
-
-    def complete_since_ms(self, partition: TopicPartition) -> int:
-        """The time since when no record is missing."""
-        return self.incomplete_ms.get(partition, self._since_ms)

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import TypeVar
 
@@ -53,28 +53,22 @@ class WatchedCheckpoint:
 _Batch = list[tuple[WatchedCheckpoint, CheckpointReader]]
 
 
+@dataclass(eq=False, repr=False)
 class CheckpointPoller:
     """Polls in the threads of each store: a store that hangs delays only its own checkpoints. On
     the local file system a poll that hangs delays only its own checkpoint."""
 
-    def __init__(
-        self,
-        timeout_s: float,
-        next_reader: Callable[[WatchedCheckpoint], CheckpointReader | None],
-        take: Callable[[WatchedCheckpoint, PollResult], float | None],
-    ) -> None:
-        """`next_reader` returns None if the checkpoint is not polled now; it is called again a
-        second later. `take` processes a result, and returns the seconds until the next poll, or
-        None for no next poll. A poll that times out has two results: CheckpointAway, later its
-        own."""
-        self._timeout_s = timeout_s
-        self._next_reader = next_reader
-        self._take = take
-        self._local: _Batch = []
-        self._local_is_due = asyncio.Event()
-        self._polls: set[asyncio.Task[None]] = set()
-        self._threads: dict[str, DaemonThreads] = {}
-        self._closed = False
+    _timeout_s: float
+    _next_reader: Callable[[WatchedCheckpoint], CheckpointReader | None]
+    """Returns None if the checkpoint is not polled now; it is called again a second later."""
+    _take: Callable[[WatchedCheckpoint, PollResult], float | None]
+    """Processes a result, and returns the seconds until the next poll, or None for no next poll. A
+    poll that times out has two results: CheckpointAway, later its own."""
+    _local: _Batch = field(default_factory=list)
+    _local_is_due: asyncio.Event = field(default_factory=asyncio.Event)
+    _polls: set[asyncio.Task[None]] = field(default_factory=set)
+    _threads: dict[str, DaemonThreads] = field(default_factory=dict)
+    _closed: bool = False
 
     def schedule(self, checkpoint: WatchedCheckpoint, after_s: float) -> None:
         """Poll a checkpoint in `after_s` seconds, then at the intervals that `take` returns."""

@@ -12,7 +12,6 @@ from sparklag_kafka.brokers.group_offsets import find_coordinators, list_groups
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
 from sparklag_kafka.protocol.groups import CommittedGroup, OffsetFetchResponse
-from sparklag_schemas import GroupSettings
 from sparklag_schemas.messages.bounds import MAX_NAME
 from sparklag_schemas.runtime.tasks import with_pauses
 from sparklag_schemas.settings.clusters import NamePatterns
@@ -152,33 +151,22 @@ class GroupListing:
             listed.empty_round = self._round
         return True if listed.listed_round > listed.empty_round else None
 
-    def discard(self, group: str) -> None:
-        """Remove a deleted group."""
-        self.groups.pop(group, None)
 
-
+@dataclass(eq=False, repr=False)
 class GroupFinder:
     """Updates `listing`. Looks up `remembered` groups that no broker lists. Calls `on_change` when
     a group is new, has another coordinator, or is unlisted."""
 
-    def __init__(
-        self,
-        settings: GroupSettings,
-        brokers: BrokerPool,
-        failures: ClusterFailures,
-        remembered: Callable[[], Iterable[str]],
-        on_change: Callable[[], None],
-    ) -> None:
-        self.listing = GroupListing()
-        self.commit_leaders: Mapping[int, int] = {}
-        """The leaders of COMMITS_TOPIC, by partition. Empty: the topic does not exist yet, or
-        cannot be described."""
-        self._brokers = brokers
-        self._failures = failures
-        self._remembered = remembered
-        self._on_change = on_change
-        self._patterns = NamePatterns(settings.allow, settings.deny)
-        self._node_ids: set[int] = set()
+    _patterns: NamePatterns
+    _brokers: BrokerPool
+    _failures: ClusterFailures
+    _remembered: Callable[[], Iterable[str]]
+    _on_change: Callable[[], None]
+    _node_ids: set[int] = field(default_factory=set)
+    listing: GroupListing = field(default_factory=GroupListing)
+    commit_leaders: Mapping[int, int] = field(default_factory=dict)
+    """The leaders of COMMITS_TOPIC, by partition. Empty: the topic does not exist yet, or cannot be
+    described."""
 
     async def find(self) -> bool:
         """List the groups of every broker. False if no broker responds."""

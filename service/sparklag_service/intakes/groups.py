@@ -42,6 +42,7 @@ from sparklag_schemas import ClusterSettings
 from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, until_set, with_pauses
+from sparklag_schemas.settings.clusters import NamePatterns
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.intakes.group_commits import ClusterFailures, group_error_text
 from sparklag_service.intakes.group_listing import (
@@ -81,7 +82,7 @@ class GroupIntake:
         self._find_now = asyncio.Event()
         self._read_now = asyncio.Event()
         self._finder = GroupFinder(
-            cluster.groups,
+            NamePatterns(cluster.groups.allow, cluster.groups.deny),
             self._brokers,
             self._failures,
             observations.remembered,
@@ -321,7 +322,7 @@ class GroupIntake:
             of_groups.pop(group, None)
         self._failures.discard(self._failures.group(group))
         if deleted:
-            self._listing.discard(group)
+            self._listing.groups.pop(group, None)
 
 
 async def _fetch(connection: BrokerConnection, partition: CommitPartition) -> Responses:

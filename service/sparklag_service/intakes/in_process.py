@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Protocol
 
 from sparklag_schemas import Observation
@@ -19,22 +20,15 @@ class DriverStats(Protocol):
     url: str | None
 
 
+@dataclass(eq=False, repr=False)
 class InProcessIntake:
     """Moves observations from the driver's queue. Marks each as done there after its lag event."""
 
-    def __init__(
-        self,
-        source: NewestQueue[Observation],
-        stats: DriverStats,
-        queue: NewestQueue[Delivery],
-        *,
-        traced: bool = False,
-    ) -> None:
-        self._source = source
-        self._stats = stats
-        self._queue = queue
-        self._traced = traced
-        self.ready: str | None = None
+    _source: NewestQueue[Observation]
+    _stats: DriverStats
+    _queue: NewestQueue[Delivery]
+    _traced: bool
+    ready: str | None = None
 
     @property
     def caught_up_s(self) -> float:

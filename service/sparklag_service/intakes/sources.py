@@ -2,7 +2,7 @@
 
 A new kind is one module: its watcher, and a call of `register_source` with its origin's traits. A
 module of another distribution is named as an entry point of the group `sparklag.sources`. A module
-of this package is imported in `_load`, and its origin is in
+of this package is imported in `_kinds`, and its origin is in
 `sparklag_schemas.messages.enumerations`.
 """
 
@@ -80,14 +80,10 @@ register_source(
 
 
 @cache
-def _load() -> None:
-    """Import the modules that register kinds. The kinds of this package are registered above."""
+def _kinds() -> Iterable[SourceKind]:
+    """Those registered above, and by the modules that are imported here at the first call."""
     for entry_point in entry_points(group=_ENTRY_POINTS):
         entry_point.load()
-
-
-def _kinds() -> Iterable[SourceKind]:
-    _load()
     return _SOURCES.values()
 
 

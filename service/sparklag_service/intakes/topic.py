@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
@@ -56,6 +57,7 @@ _MAX_POLL_INTERVAL_MS = 60_000
 """An instance that has not polled for this long is stuck: another one gets its queries."""
 
 
+@dataclass(eq=False, repr=False)
 class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
     """Reads the partitions of this instance: owning a partition means owning its queries.
 
@@ -64,38 +66,31 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
     violates the contract is skipped.
     """
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        queue: NewestQueue[Delivery],
-        counters: Counters,
-        formats: MessageFormats,
-    ) -> None:
-        self._settings = settings
-        self._queue = queue
-        self._counters = counters
-        self._traced = settings.traces.endpoint is not None
-        self._records = ContractRecords(
-            Observation, settings.offsets_topic, settings, formats, counters.refusals
-        )
-        self._consumer: AIOKafkaConsumer | None = None
-        self._handler: RebalanceHandler
-        self._ledgers: dict[TopicPartition, CommitLedger] = {}
-        self._untracked = UntrackedMessages()
-        self._owns_partitions = False
-        self._accepts = False
-        self._partition_count = 0
-        self._generation = 0
-        self._paused = False
-        self._failure: BaseException | None = None
-        self._not_member: str | None = "not a member of the consumer group yet"
-        self._unread: str | None = None
-        """Why the last read of the topic failed."""
-        self._unmeasured: str | None = None
-        """Why the backlog could not be measured: aiokafka waits for an unreachable Kafka without a
-        report."""
-        self.caught_up_s: float | None = None
-        self.behind: int | None = None
+    _settings: ResolvedSettings
+    _queue: NewestQueue[Delivery]
+    _counters: Counters
+    _formats: MessageFormats
+    _consumer: AIOKafkaConsumer | None = None
+    _ledgers: dict[TopicPartition, CommitLedger] = field(default_factory=dict)
+    _untracked: UntrackedMessages = field(default_factory=UntrackedMessages)
+    _owns_partitions: bool = False
+    _accepts: bool = False
+    _partition_count: int = 0
+    _generation: int = 0
+    _paused: bool = False
+    _failure: BaseException | None = None
+    _not_member: str | None = "not a member of the consumer group yet"
+    _unread: str | None = None
+    """Why the last read of the topic failed."""
+    _unmeasured: str | None = None
+    """Why the backlog could not be measured: aiokafka waits for an unreachable Kafka without a
+    report."""
+    caught_up_s: float | None = None
+    behind: int | None = None
+
+    def __post_init__(self) -> None:
+        read = self._settings, self._formats, self._counters.refusals
+        self._records = ContractRecords(Observation, self._settings.offsets_topic, *read)
 
     @property
     def ready(self) -> str | None:
@@ -119,7 +114,7 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
 
     async def run(self, handler: RebalanceHandler) -> None:
         """Consume until cancelled; then commit what is done and leave the group."""
-        self._handler = handler
+        self._handler: RebalanceHandler = handler
         await read_with_retry(
             self._consume,
             self._settings.offsets_topic,
@@ -227,8 +222,8 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         if observation is None:
             done()
             return
-        trace = None
-        if self._traced and (context := received_trace(record.headers)) is not None:
+        trace, traced = None, self._settings.traces.endpoint is not None
+        if traced and (context := received_trace(record.headers)) is not None:
             trace = BatchTrace(context, record.timestamp, epoch_ms())
         self._queue.put_nowait(Delivery(redacted(observation), done, record.offset, trace))
 
@@ -308,7 +303,7 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
             _log.warning("offsets not committed yet: %s", error_text(error))
             return
         for partition, offset in offsets.items():
-            ledgers[partition].committed(offset)
+            ledgers[partition].committed = offset
 
     async def _measure_backlog_regularly(self, consumer: AIOKafkaConsumer) -> None:
         while True:

@@ -23,7 +23,8 @@ class CommitLedger:
         self._open: deque[int] = deque()
         self._done: set[int] = set()
         self._next: int | None = None
-        self._committed: int | None = None
+        self.committed: int | None = None
+        """The offset that Kafka has committed last."""
 
     def take(self, offset: int) -> None:
         """Add an offset that was read; it is larger than all before it."""
@@ -39,11 +40,7 @@ class CommitLedger:
     @property
     def to_commit(self) -> int | None:
         """The offset to commit (exclusive end). None: already committed."""
-        return self._next if self._next != self._committed else None
-
-    def committed(self, offset: int) -> None:
-        """Store that Kafka has committed `offset`."""
-        self._committed = offset
+        return self._next if self._next != self.committed else None
 
 
 class UntrackedMessages:

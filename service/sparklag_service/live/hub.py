@@ -16,7 +16,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from sparklag_schemas import LagEvent, Settings
+from sparklag_schemas import Settings
 from sparklag_schemas.runtime.tasks import TimeSlice, cancel_and_wait, until_set, with_pauses
 from sparklag_service.access.principals import Principal, subject_of, visible
 from sparklag_service.counters import Counters
@@ -72,32 +72,21 @@ class LiveHub:
         query_id, partition, offset = arrival.query_id, arrival.partition, arrival.offset
         is_last = arrival.event is None
         body = sse.forgotten(query_id) if is_last else sse.lag(arrival.document)
-        frame = self._add(
-            query_id, arrival.event or arrival.forgotten, partition, offset, body, is_last=is_last
-        )
+        known = arrival.event or arrival.forgotten
+        subject = None if known is None else subject_of(known)
+        frame = self._ring.put(query_id, partition, offset, body, is_last=is_last, subject=subject)
+        self._send(frame)
         self._tombstones.pop(query_id, None)
         if is_last:
             self._tombstones[query_id] = frame
             if len(self._tombstones) > _TOMBSTONES:
                 del self._tombstones[next(iter(self._tombstones))]
 
-    def _add(
-        self,
-        query_id: str,
-        event: LagEvent | None,
-        partition: int,
-        offset: int,
-        body: bytes,
-        *,
-        is_last: bool = False,
-    ) -> Frame:
-        subject = None if event is None else subject_of(event)
-        frame = self._ring.put(query_id, partition, offset, body, is_last=is_last, subject=subject)
-        for wanted in (None, query_id):
+    def _send(self, frame: Frame) -> None:
+        for wanted in (None, frame.query_id):
             for reader in self._readers.get(wanted, ()):
                 reader.add(frame)
         self._wake.set()
-        return frame
 
     @contextmanager
     def reader(
@@ -136,7 +125,8 @@ class LiveHub:
                 for late in self._view.late() if self.reading else ():
                     if (entry := self._view.get(late.query_id)) is not None:
                         body = sse.lag(self._view.shown(entry).document)
-                        self._add(late.query_id, late, entry.partition, entry.offset, body)
+                        at, subject = (entry.partition, entry.offset), subject_of(late)
+                        self._send(self._ring.put(late.query_id, *at, body, subject=subject))
             self._wake.clear()
             began_s = time.thread_time()
             waiting = [reader for reader in self._all_readers() if reader.pending]

@@ -8,6 +8,7 @@ import struct
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sparklag_schemas.runtime.tasks import until_set
@@ -88,23 +89,23 @@ class Selection(NamedTuple):
         )
 
 
+@dataclass(eq=False, repr=False)
 class Reader:
     """A connection, and a queue of frames that the ring holds."""
 
-    def __init__(self, wire: Wire, selection: Selection, ring: Ring) -> None:
-        self._ring = ring
-        self.wire = wire
-        self.selection = selection
-        self.missed: deque[Frame] = deque()
-        """Frames from before the reader resumed, kept even if the ring drops them."""
-        self.pending: deque[Frame] = deque()
-        self.takes_frames = True
-        """False while the newest event of every query is written to the reader."""
-        self.ended = False
-        """True once nothing more is written to the reader."""
-        self.too_slow = False
-        """True if the reader was cut off because the ring dropped its next frame."""
-        self._awake = asyncio.Event()
+    wire: Wire
+    selection: Selection
+    _ring: Ring
+    missed: deque[Frame] = field(default_factory=deque)
+    """Frames from before the reader resumed, kept even if the ring drops them."""
+    pending: deque[Frame] = field(default_factory=deque)
+    takes_frames: bool = True
+    """False while the newest event of every query is written to the reader."""
+    ended: bool = False
+    """True once nothing more is written to the reader."""
+    too_slow: bool = False
+    """True if the reader was cut off because the ring dropped its next frame."""
+    _awake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, frame: Frame) -> None:
         """Queue a frame. Cut the reader off if the ring has dropped its next frame."""

@@ -30,11 +30,6 @@ def id_parts(offsets: Mapping[int, int]) -> dict[int, bytes]:
     return {p: b"%d:%d" % (p, offset) for p, offset in sorted(offsets.items()) if offset >= 0}
 
 
-def format_id(parts: Mapping[int, bytes]) -> bytes:
-    """The id of a reader that has received everything up to these offsets."""
-    return b",".join(parts.values()) or _NO_OFFSETS
-
-
 def parse_id(text: str) -> dict[int, int] | None:
     """The offsets in an id. None: not an id of this stream."""
     if text == _NO_OFFSETS.decode():
@@ -65,8 +60,8 @@ def gap(since: str, reason: str) -> bytes:
 
 
 def with_id(parts: Mapping[int, bytes], frame: bytes) -> bytes:
-    """The frame with an id."""
-    return b"id: " + format_id(parts) + b"\n" + frame
+    """The frame with the id of a reader that has received everything up to these offsets."""
+    return b"id: " + (b",".join(parts.values()) or _NO_OFFSETS) + b"\n" + frame
 
 
 class Frame(msgspec.Struct, eq=False, gc=False):
@@ -145,7 +140,7 @@ class Ring:
         offset: int,
         body: bytes,
         *,
-        is_last: bool,
+        is_last: bool = False,
         subject: Subject | None = None,
     ) -> Frame:
         """Append a frame; drop the oldest ones beyond `max_bytes`."""

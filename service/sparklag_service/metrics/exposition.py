@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from email.message import Message
 from functools import partial
 from itertools import product
-from typing import Final, NamedTuple
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Metric, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -196,12 +196,6 @@ async def _joined(blocks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     yield b"".join(pending)
 
 
-class _Accepted(NamedTuple):
-    value: str
-    version: str | None
-    quality: float
-
-
 def wants_open_metrics(accept: str) -> bool:
     """Returns whether OpenMetrics is accepted, and no text format is preferred.
 
@@ -209,21 +203,21 @@ def wants_open_metrics(accept: str) -> bool:
     """
     accepted = _accepted(accept)
     open_metrics = [
-        item.quality
-        for item in accepted
-        if item.value == _OPEN_METRICS and item.version in (None, "0.0.1", "1.0.0")
+        quality
+        for value, version, quality in accepted
+        if value == _OPEN_METRICS and version in (None, "0.0.1", "1.0.0")
     ]
-    text = [item.quality for item in accepted if item.value in ("text/plain", "text/*", "*/*")]
+    text = [quality for value, _, quality in accepted if value in ("text/plain", "text/*", "*/*")]
     return max(open_metrics, default=0.0) > 0 and max(open_metrics) >= max(text, default=0.0)
 
 
 def wants_gzip(accept_encoding: str) -> bool:
-    by_name = {item.value: item.quality for item in _accepted(accept_encoding)}
+    by_name = {value: quality for value, _, quality in _accepted(accept_encoding)}
     return by_name.get("gzip", by_name.get("*", 0.0)) > 0
 
 
-def _accepted(header: str) -> list[_Accepted]:
-    """Media types with their qualities. An invalid quality is 0: not accepted."""
+def _accepted(header: str) -> list[tuple[str, str | None, float]]:
+    """Media types with their versions and qualities. An invalid quality is 0: not accepted."""
     accepted = []
     for part in header[:_MAX_HEADER].lower().split(",")[:_MAX_ACCEPTED]:
         message = Message()
@@ -234,5 +228,5 @@ def _accepted(header: str) -> list[_Accepted]:
             quality = float(named.get("q", 1))
         except (TypeError, ValueError):
             quality = 0.0
-        accepted.append(_Accepted(value, named.get("version"), quality))
+        accepted.append((value, named.get("version"), quality))
     return accepted

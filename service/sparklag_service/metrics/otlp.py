@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -24,8 +24,7 @@ from sparklag_schemas.settings import OtlpSettings, TracesSettings
 from sparklag_schemas.text.locations import shown_url
 from sparklag_schemas.text.redaction import redact
 from sparklag_service.counters import Counters
-from sparklag_service.metrics.families import NamedQuery
-from sparklag_service.metrics.selection import Selection, Shown
+from sparklag_service.metrics.selection import Selection
 from sparklag_service.publishing.traces import PublishedTraces
 from sparklag_service.view.service_state import ServiceState
 
@@ -102,10 +101,7 @@ class OtlpPush(ABC):
             if not self._failing:
                 _log.warning(
                     "%s cannot be pushed to %s: %s; trying again every %g s",
-                    self._what,
-                    self._endpoint,
-                    failure,
-                    self._interval_s,
+                    *(self._what, self._endpoint, failure, self._interval_s),
                 )
         elif self._failing:
             _log.info("%s are pushed to %s again", self._what, self._endpoint)
@@ -126,9 +122,12 @@ class MetricsPush(OtlpPush):
     def __init__(self, state: ServiceState) -> None:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
+        from sparklag_service.metrics.otlp_data import batches
+
         super().__init__("metrics", OTLPMetricExporter, state.settings.otlp, state.counters)
         self._state = state
         self._selection = Selection(state.settings.metrics)
+        self._batches = batches
 
     async def push(self) -> None:
         events = [entry.event for entry in self._state.view]
@@ -136,12 +135,7 @@ class MetricsPush(OtlpPush):
         queries = await self._selection.all_queries(events, time_slice)
         measured = [query for query in queries if query.event.query_id in owned]
         groups = await self._selection.groups(queries, owned, time_slice)
-        await self._export(self._batches(measured, groups))
-
-    def _batches(self, measured: Sequence[NamedQuery], groups: Shown) -> Iterator[Any]:
-        from sparklag_service.metrics.otlp_data import batches
-
-        yield from batches(measured, groups, self._selection, time.time_ns())
+        await self._export(self._batches(measured, groups, self._selection, time.time_ns()))
 
 
 class TracesPush(OtlpPush):
@@ -150,23 +144,20 @@ class TracesPush(OtlpPush):
     def __init__(self, state: ServiceState, traces: PublishedTraces) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
+        from sparklag_service.metrics.otlp_data import batches_of_spans
+
         super().__init__("traces", OTLPSpanExporter, state.settings.traces, state.counters)
         self._traces = traces
+        self._batches = batches_of_spans
 
     async def push(self) -> None:
         """Push the traces. Those that the collector refuses are pushed again with the same ids."""
         taken = self._traces.take()
         if not taken:
             return
-
-        def batches() -> Iterator[Any]:
-            from sparklag_service.metrics.otlp_data import batches_of_spans
-
-            yield from batches_of_spans(taken)
-
         pushed = False
         try:
-            pushed = await self._export(batches())
+            pushed = await self._export(self._batches(taken))
         finally:
             if not pushed:
                 self._traces.put_back(taken)

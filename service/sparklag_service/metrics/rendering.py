@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from sparklag_schemas import LagEvent, Settings, TopicLag
 from sparklag_schemas.runtime.tasks import TimeSlice
@@ -65,13 +65,9 @@ def _compat(settings: Settings) -> Iterator[Scheme]:
         yield kafka_exporter(None if settings.clusters else settings.cluster)
 
 
-class TopicPartitions(NamedTuple):
-    """The shown partitions of a topic."""
-
-    labels: str
-    numbers: Sequence[int]
-    subjects: Sequence[Any]
-    """The values' source for each number, which each family reads."""
+TopicPartitions = tuple[str, Sequence[int], Sequence[Any]]
+"""The shown partitions of a topic: its labels, their numbers, and for each number what each family
+reads."""
 
 
 class SchemeText:
@@ -134,7 +130,7 @@ class SchemeText:
             if scheme.log_replicas and described is not None:
                 numbers = sorted(described.replicas)
                 subjects = [described.replicas[number] for number in numbers]
-                replicas.append(TopicPartitions(pairs, numbers, subjects))
+                replicas.append((pairs, numbers, subjects))
         families += await self._of_topics(logs, scheme.log_topic, self._log_lines, time_slice)
         return families + await self._replica_lines.blocks(replicas, time_slice)
 
@@ -150,7 +146,7 @@ class SchemeText:
             (family, [family.block(labelled)]) async for family in time_slice.over(of_topic)
         ]
         partitions = (
-            TopicPartitions(pairs, list(map(_partition_number, topic.partitions)), topic.partitions)
+            (pairs, list(map(_partition_number, topic.partitions)), topic.partitions)
             for pairs, topic in topics
         )
         return families + await lines.blocks(partitions, time_slice)

@@ -23,11 +23,7 @@ from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.query_names import is_live
 from sparklag_schemas.settings.clusters import NamePatterns
 from sparklag_schemas.text.printable import first_few, printable
-from sparklag_service.intakes.group_commits import (
-    CommitMetadata,
-    group_error_text,
-    parse_metadata,
-)
+from sparklag_service.intakes.group_commits import CommitMetadata, group_error_text, parse_metadata
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.view.view import View
 
@@ -47,9 +43,7 @@ class CommitDecision(NamedTuple):
 
 
 def decide_commit(
-    position: MirroredPosition,
-    committed: Mapping[str, CommittedTopic],
-    ownership: GroupOwnership,
+    position: MirroredPosition, committed: Mapping[str, CommittedTopic], ownership: GroupOwnership
 ) -> CommitDecision:
     """Decide which offsets of `position` to commit to a group with the offsets `committed`."""
     metadata: dict[tuple[str, int], CommitMetadata] = {}
@@ -220,15 +214,15 @@ class MirrorPlan:
         )
 
 
+@dataclass(eq=False, repr=False)
 class GroupOwnership:
     """The queries of the groups on one Kafka cluster, from the view, whichever instance measures
     them."""
 
-    def __init__(self, plan: MirrorPlan, view: View, cluster: str, silent_after_s: float) -> None:
-        self._plan = plan
-        self._view = view
-        self._cluster = cluster
-        self._silent_after_s = silent_after_s
+    _plan: MirrorPlan
+    _view: View
+    _cluster: str
+    _silent_after_s: float
 
     def live(self, query_ids: Iterable[str], position: MirroredPosition) -> list[str]:
         """The queries of `query_ids` that run, as far as the view shows.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -18,7 +19,7 @@ from sparklag_kafka.brokers.group_offsets import (
 from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, NONE, UNKNOWN_GROUP, broker_error_text
 from sparklag_kafka.protocol.groups import CommittedGroup, OffsetFetchResponse
-from sparklag_schemas import ClusterAccess, Offsets, ResolvedSettings
+from sparklag_schemas import Offsets, ResolvedSettings
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, with_pauses
 from sparklag_service.counters import Counters
@@ -44,28 +45,25 @@ _PositionsByGroup = Mapping[str, Sequence[MirroredPosition]]
 """Positions by group: several queries may use one group."""
 
 
+@dataclass(eq=False, repr=False)
 class ClusterMirror:
     """Commits to the groups on one Kafka cluster. `owns` returns whether this instance still owns a
     query. Create it on the loop it runs on. Raises SettingsError."""
 
-    def __init__(
-        self,
-        alias: str,
-        access: ClusterAccess,
-        ownership: GroupOwnership,
-        owns: Callable[[str], bool],
-        counters: Counters,
-    ) -> None:
-        self.alias = alias
-        self.failures = ClusterFailures(alias, "mirror", "is committed to again")
-        self._ownership = ownership
-        self._owns = owns
-        self._counters = counters
-        self._brokers = BrokerPool(access)
-        self._coordinators: dict[str, int] = {}
-        self._decoded: dict[int, dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]] = {}
-        """The last responses of each coordinator."""
-        self._commits = CoordinatorTasks("committing to groups of")
+    alias: str
+    _brokers: BrokerPool
+    _ownership: GroupOwnership
+    _owns: Callable[[str], bool]
+    _counters: Counters
+    _coordinators: dict[str, int] = field(default_factory=dict)
+    _decoded: dict[int, dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]] = field(
+        default_factory=dict
+    )
+    """The last responses of each coordinator."""
+
+    def __post_init__(self) -> None:
+        self.failures = ClusterFailures(self.alias, "mirror", "is committed to again")
+        self.commits = CoordinatorTasks("committing to groups of")
 
     async def start_commits(self, positions: Sequence[MirroredPosition]) -> None:
         """Start to commit the positions that are due, on each coordinator without earlier commits
@@ -82,15 +80,11 @@ class ClusterMirror:
             kept.add(self.failures.cluster)
         self.failures.retain(kept)
         for node_id, groups in by_coordinator.items():
-            self._commits.start(node_id, partial(self._commit_on, node_id, groups))
-
-    async def wait(self) -> None:
-        """Return when no commit is in flight."""
-        await self._commits.wait()
+            self.commits.start(node_id, partial(self._commit_on, node_id, groups))
 
     async def aclose(self) -> None:
         """Cancel the commits in flight and close the connections; bounded in time."""
-        await self._commits.aclose()
+        await self.commits.aclose()
         await self._brokers.aclose()
 
     async def _find_coordinators(self, groups: Collection[str]) -> None:
@@ -220,33 +214,26 @@ _SHUTDOWN_SHARE: Final = 0.2
 """The share of `shutdown_timeout_s` for the last commits."""
 
 
+@dataclass(eq=False, repr=False)
 class Mirror:
     """Commits while `run` runs, and once more at its end. `queries`: those that this instance
     tracks. Create it on the loop it runs on. Raises SettingsError."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        view: View,
-        queries: Mapping[str, QueryState],
-        owns: Callable[[str], bool],
-        counters: Counters,
-    ) -> None:
+    _settings: ResolvedSettings
+    _view: View
+    _queries: Mapping[str, QueryState]
+    _owns: Callable[[str], bool]
+    _counters: Counters
+
+    def __post_init__(self) -> None:
+        settings = self._settings
         self._interval_s = settings.mirror.interval_s
-        self._last_commits_s = _SHUTDOWN_SHARE * settings.shutdown_timeout_s
-        self._queries = queries
-        self._owns = owns
         self._plan = MirrorPlan(settings.mirror)
-        self._clusters = [
-            ClusterMirror(
-                alias,
-                cluster.access,
-                GroupOwnership(self._plan, view, alias, settings.silent_after_s),
-                owns,
-                counters,
-            )
-            for alias, cluster in settings.every_cluster.items()
-        ]
+        self._clusters = []
+        for alias, cluster in settings.every_cluster.items():
+            owners = GroupOwnership(self._plan, self._view, alias, settings.silent_after_s)
+            pool = BrokerPool(cluster.access)
+            self._clusters.append(ClusterMirror(alias, pool, owners, self._owns, self._counters))
 
     @property
     def failing(self) -> Mapping[str, str]:
@@ -269,7 +256,7 @@ class Mirror:
         finally:
             last = asyncio.gather(*map(self._commit_last, self._clusters))
             try:
-                await asyncio.wait_for(last, self._last_commits_s)
+                await asyncio.wait_for(last, _SHUTDOWN_SHARE * self._settings.shutdown_timeout_s)
             except asyncio.TimeoutError:
                 _log.warning("shut down before everything processed was mirrored")
             finally:
@@ -281,9 +268,9 @@ class Mirror:
 
     async def _commit_last(self, cluster: ClusterMirror) -> None:
         try:
-            await cluster.wait()
+            await cluster.commits.wait()
             await cluster.start_commits(await self._positions(cluster.alias))
-            await cluster.wait()
+            await cluster.commits.wait()
         except Exception:
             _log.exception("the last commits to Kafka cluster %s failed", cluster.alias)
 

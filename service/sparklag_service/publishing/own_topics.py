@@ -38,6 +38,7 @@ class OwnTopics:
 
     def __init__(self, settings: ResolvedSettings) -> None:
         self._settings = settings
+        self._topics = own_topics(settings)
         self.ready: str | None = f"Kafka at {settings.bootstrap_servers} has not answered yet"
         """None once the topics exist, or why they do not."""
 
@@ -87,8 +88,7 @@ class OwnTopics:
 
     async def _create(self) -> None:
         """Raises TopicUnavailable for a missing topic that cannot be created."""
-        settings = self._settings
-        topics = own_topics(settings)
+        settings, topics = self._settings, self._topics
         if settings.create_topics:
             for name in await create_missing(settings.access, topics):
                 _log.info("created topic %s", name)
@@ -102,10 +102,8 @@ class OwnTopics:
             )
 
     async def _warn_of_problems(self) -> None:
-        settings = self._settings
-        topics = own_topics(settings)
         try:
-            described = await find_problems(settings.access, topics)
+            described = await find_problems(self._settings.access, self._topics)
         except RequestNotTaken as error:
             _log.warning("%s", error_text(error))
             return
@@ -119,8 +117,7 @@ class TopicWriter:
     def __init__(self, settings: ResolvedSettings, topic: str, form: MessageWriter) -> None:
         self._settings = settings
         self._topic = topic
-        self._form = form
-        self.content_type = form.content_type
+        self.form = form
         self.producer = AcknowledgedProducer(settings)
         self.failing: str | None = None
         """Why the newest record was not acknowledged. None: it was acknowledged."""
@@ -134,7 +131,7 @@ class TopicWriter:
         """Prepare the encoding until cancelled, so that each write needs only Kafka."""
         while True:
             try:
-                await self._form.prepare()
+                await self.form.prepare()
             except SparklagError as error:
                 if str(error) != self.waiting:
                     self.waiting = str(error)
@@ -153,7 +150,7 @@ class TopicWriter:
     ) -> Outcome:
         """Write a record; None writes a tombstone. After `failed` the caller writes it again."""
         try:
-            value = None if message is None else await self._form.encode(message)
+            value = None if message is None else await self.form.encode(message)
             await self.producer.send(
                 self._topic,
                 key=key,
@@ -184,10 +181,6 @@ class TopicWriter:
     def forget(self, key: bytes) -> None:
         """Log the next record of that key that is too large."""
         self._too_large.discard(key)
-
-    async def aclose(self) -> None:
-        """Disconnect."""
-        await self.producer.aclose()
 
     async def _complain(self, error: BaseException) -> None:
         if self.failing is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -35,44 +36,40 @@ _AT_ONCE: Final = 200
 _RETRY_S: Final = 2.0
 
 
+@dataclass(eq=False, repr=False)
 class Publishing:
     """Publishes the events that are due, one at a time for each query, and settles the deliveries
     that an acknowledged event covers."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        tracked: TrackedQueries,
-        counters: Counters,
-        formats: MessageFormats,
-        measured_by: MeasuredBy,
-        *,
-        owns: Callable[[str], bool],
-        successor: Callable[[LagEvent], str | None],
-        request: Callable[[QueryState], None],
-    ) -> None:
-        """`owns` returns whether this instance publishes a query id; `successor` returns the id of
-        the query that took over the name of an event's query; `request` requests a measurement."""
-        self._settings = settings
+    _settings: ResolvedSettings
+    _tracked: TrackedQueries
+    _counters: Counters
+    _formats: MessageFormats
+    _measured_by: MeasuredBy
+    owns: Callable[[str], bool]
+    """Returns whether this instance publishes a query id."""
+    successor: Callable[[LagEvent], str | None]
+    """Returns the id of the query that took over the name of an event's query."""
+    request: Callable[[QueryState], None]
+    """Requests a measurement."""
+    _queries: dict[str, PublishedQuery] = field(default_factory=dict)
+    _in_flight: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        settings, formats = self._settings, self._formats
         topic = settings.lag_topic
         self.writer = TopicWriter(settings, topic, formats.writer(LagEvent, topic))
         """Writes lag events and tombstones."""
         self._lag_partitions = LagPartitions(settings.own_partitions)
         self._by_partition: PartitionPublisher | None = None
         if settings.partition_records:
+            topic = settings.partition_topic
+            writer = TopicWriter(settings, topic, formats.writer(PartitionRecord, topic))
             self._by_partition = PartitionPublisher(
-                settings, owns, counters, formats, self._drop_if_over
+                writer, self.owns, self._counters, self._drop_if_over
             )
-        self._counters = counters
-        self._tracked = tracked
-        self._measured_by = measured_by
-        self._owns = owns
-        self._successor = successor
-        self._request = request
-        self.traces = PublishedTraces(counters)
+        self.traces = PublishedTraces(self._counters)
         """The traces of batches whose event is acknowledged."""
-        self._queries: dict[str, PublishedQuery] = {}
-        self._in_flight: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._in_flight)
@@ -108,9 +105,9 @@ class Publishing:
     def offer(self, event: LagEvent, state: QueryState, now_s: float) -> None:
         """Publish `event`, measured from `state`, if it is due at `now_s` (`time.monotonic()`)."""
         query = self._query(event.query_id)
-        if query.in_flight is not None or not self._owns(event.query_id):
+        if query.in_flight is not None or not self.owns(event.query_id):
             return
-        successor = self._successor(event)
+        successor = self.successor(event)
         if successor is not None:
             event = replace(event, superseded_by=successor)
         if query.cadence.due(event, now_s):
@@ -123,7 +120,7 @@ class Publishing:
         """Write `event`, which covers a delivery. Returns True if it is acknowledged, or too large
         for a retry."""
         group_id = self._settings.group_id if self._measured_by == "service" else None
-        headers = lag_event_headers(event, self.writer.content_type, group_id)
+        headers = lag_event_headers(event, self.writer.form.content_type, group_id)
         trace = None if covered is None else covered.trace
         if trace is not None:
             headers.append(trace.context.span(PUBLISHED_SPAN).header)
@@ -166,7 +163,7 @@ class Publishing:
         tasks = [
             query.in_flight
             for query in self._queries.values()
-            if query.in_flight is not None and not self._owns(query.query_id)
+            if query.in_flight is not None and not self.owns(query.query_id)
         ]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=timeout_s)
@@ -175,7 +172,7 @@ class Publishing:
     async def aclose(self) -> None:
         """Cancel all writes in flight, and disconnect."""
         await cancel_and_wait(*self._in_flight)
-        await self.writer.aclose()
+        await self.writer.producer.aclose()
 
     def _query(self, query_id: str) -> PublishedQuery:
         """The record of a query that this instance publishes; creates it if missing."""
@@ -217,7 +214,7 @@ class Publishing:
             tracked.settle(covered)
             record = tracked.record(event.query_id)
             if record is not None and record.pending is not None:
-                self._request(record.state)
+                self.request(record.state)
             return
         # The next refresh measures and publishes the query again.
         query.cadence.forget()
@@ -261,26 +258,18 @@ class Publishing:
         return outcome
 
 
+@dataclass(eq=False, repr=False)
 class PartitionPublisher:
     """Writes partition records next to the events. A failed record is written again with the
     query's next event, at the latest at the heartbeat."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        owns: Callable[[str], bool],
-        counters: Counters,
-        formats: MessageFormats,
-        on_forgotten: Callable[[PublishedQuery], None],
-    ) -> None:
-        """`owns` returns whether this instance publishes a query id. `on_forgotten` is called once
-        every partition of a query has its tombstone."""
-        topic = settings.partition_topic
-        self._writer = TopicWriter(settings, topic, formats.writer(PartitionRecord, topic))
-        self._owns = owns
-        self._counters = counters
-        self._on_forgotten = on_forgotten
-        self._queue: asyncio.Queue[PublishedQuery] = asyncio.Queue()
+    _writer: TopicWriter
+    _owns: Callable[[str], bool]
+    """Returns whether this instance publishes a query id."""
+    _counters: Counters
+    _on_forgotten: Callable[[PublishedQuery], None]
+    """Called once every partition of a query has its tombstone."""
+    _queue: asyncio.Queue[PublishedQuery] = field(default_factory=asyncio.Queue)
 
     def published(self, query: PublishedQuery, event: LagEvent) -> None:
         """Queue the partition records that `event` changes."""
@@ -313,7 +302,7 @@ class PartitionPublisher:
                         self._enqueue(query)
                         await asyncio.sleep(_RETRY_S)
         finally:
-            await self._writer.aclose()
+            await self._writer.producer.aclose()
 
     def _enqueue(self, query: PublishedQuery) -> None:
         if not query.is_queued:
@@ -337,7 +326,7 @@ class PartitionPublisher:
         headers = []
         if change.record is not None:
             headers = partition_headers(
-                change.record, change.key, cluster, self._writer.content_type
+                change.record, change.key, cluster, self._writer.form.content_type
             )
         outcome = await self._writer.write(change.key.encode(), change.record, headers)
         if outcome == "acknowledged":

@@ -62,25 +62,15 @@ class PublishedTraces:
             "sparklag.total_lag": event.total_lag,
             "sparklag.status": event.status,
         }
-        self._traces.append(
-            PublishedTrace(
-                (
-                    BatchSpan("callback", span(_CALLBACK_SPAN), completed_at, observed_at, True),
-                    BatchSpan("observation", trace.context, observed_at, trace.written_at_ms, True),
-                    BatchSpan(
-                        "measured",
-                        span(_MEASURED_SPAN),
-                        trace.received_at_ms,
-                        event.measured_at,
-                        False,
-                    ),
-                    BatchSpan(
-                        "published", span(PUBLISHED_SPAN), event.measured_at, epoch_ms(), False
-                    ),
-                ),
-                {name: value for name, value in attributes.items() if value is not None},
-            )
+        measured, published = span(_MEASURED_SPAN), span(PUBLISHED_SPAN)
+        spans = (
+            BatchSpan("callback", span(_CALLBACK_SPAN), completed_at, observed_at, True),
+            BatchSpan("observation", trace.context, observed_at, trace.written_at_ms, True),
+            BatchSpan("measured", measured, trace.received_at_ms, event.measured_at, False),
+            BatchSpan("published", published, event.measured_at, epoch_ms(), False),
         )
+        known = {name: value for name, value in attributes.items() if value is not None}
+        self._traces.append(PublishedTrace(spans, known))
 
     def take(self) -> list[PublishedTrace]:
         """Remove and return all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -26,10 +26,6 @@ class TrackedSource(SourcePosition, frozen=True, kw_only=True):
     """The topics that match its pattern."""
     unlisted: str | None = None
     """Why topics that match may be missing in `matched`."""
-
-    def reads(self, topics: Iterable[str]) -> bool:
-        """Returns whether this source may read all of `topics`."""
-        return self.topics is None or set(topics) <= {*self.topics}
 
     def watched_topics(self) -> list[str]:
         """Topics to measure: named, assigned, matched, processed or planned."""
@@ -233,11 +229,11 @@ def _starting_of(topics: Sequence[TopicLag]) -> StartingOffsets | None:
 
 
 def fitting(
-    sources: Sequence[TrackedSource], index: int, topics: Iterable[str]
+    sources: Sequence[TrackedSource], index: int, topics: Collection[str]
 ) -> TrackedSource | None:
     """The source that reads `topics`, by preference the source with `index`. None: no source does.
 
     Spark may number the sources in another order than the plan, so the topics decide.
     """
-    able = [source for source in sources if source.reads(topics)]
+    able = [s for s in sources if s.topics is None or set(topics) <= {*s.topics}]
     return next((source for source in able if source.source == index), able[0] if able else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sized
+from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -21,73 +22,65 @@ from sparklag_service.tracking.tracker import Tracker
 _DELIVERIES_PER_PAUSE: Final = 20
 
 
+@dataclass(eq=False, repr=False)
 class Tracking:
     """Takes deliveries off the queue, and requests measurements of queries whose state changed."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        queue: NewestQueue[Delivery],
-        tracked: TrackedQueries,
-        counters: Counters,
-        *,
-        last_event: Callable[[str], LagEvent | None],
-        watches: Callable[[str], bool],
-        record: Callable[[Observation], None] | None,
-        request: Callable[[QueryState], None],
-    ) -> None:
-        """`last_event` returns the published event of a query id; `watches` returns whether this
-        instance reads the position of a query without a driver; `record` stores an observation that
-        is on no topic; `request` requests a measurement."""
-        self._tracker = Tracker(
-            ClusterNames(settings).alias_of, int(settings.limits.clock_ahead_s * 1000)
-        )
-        self._queue = queue
-        self._tracked = tracked
-        self._counters = counters
-        self._last_event = last_event
-        self._watches = watches
-        self._record = record
-        self._request = request
+    settings: ResolvedSettings
+    queue: NewestQueue[Delivery]
+    tracked: TrackedQueries
+    counters: Counters
+    last_event: Callable[[str], LagEvent | None]
+    """Returns the published event of a query id."""
+    watches: Callable[[str], bool]
+    """Returns whether this instance reads the position of a query without a driver."""
+    record: Callable[[Observation], None] | None
+    """Stores an observation that is on no topic."""
+    request: Callable[[QueryState], None]
+    """Requests a measurement."""
+
+    def __post_init__(self) -> None:
+        ahead_ms = int(self.settings.limits.clock_ahead_s * 1000)
+        self._tracker = Tracker(ClusterNames(self.settings).alias_of, ahead_ms)
 
     async def run(self) -> None:
         """Track until cancelled."""
         for number in count(1):
-            delivery = await self._queue.get()
-            self._counters.observations += 1
+            delivery = await self.queue.get()
+            self.counters.observations += 1
             try:
                 self._track(delivery)
             except Exception as error:
-                self._tracked.failed_to_track(delivery.observation, error)
+                self.tracked.failed_to_track(delivery.observation, error)
                 # A retry would fail again.
-                self._tracked.settle(delivery)
+                self.tracked.settle(delivery)
             else:
-                self._tracked.recovered(delivery.observation.query_id, "tracking")
+                self.tracked.recovered(delivery.observation.query_id, "tracking")
             # Yields to the loop, but not after each delivery: that would delay a full queue.
             if number % _DELIVERIES_PER_PAUSE == 0:
                 await asyncio.sleep(0)
 
     def adopt(self, event: LagEvent, at: MeasureTime) -> None:
         """Track the query of `event` from the position in it. Raises OverLimit."""
-        self._tracked.adopt(event, at.now_s)
+        self.tracked.adopt(event, at.now_s)
 
     def release(self, query_id: str) -> None:
         """Stop tracking a query, and drop its pending delivery."""
-        self._tracked.release(query_id)
+        self.tracked.release(query_id)
 
     def _track(self, delivery: Delivery) -> None:
-        observation, tracked = delivery.observation, self._tracked
+        observation, tracked = delivery.observation, self.tracked
         query_id = observation.query_id
-        if observation.run_id is None and not self._watches(query_id):
+        if observation.run_id is None and not self.watches(query_id):
             # Another instance became the owner after the observation was read.
             tracked.settle(delivery)
             return
         current = tracked.get(query_id)
-        if current is None and (last_event := self._last_event(query_id)) is not None:
+        if current is None and (last_event := self.last_event(query_id)) is not None:
             current = restored(last_event)
         change = self._tracker.observe(current, observation, delivery.offset, epoch_ms())
         if change is None:
-            self._counters.stale += 1
+            self.counters.stale += 1
             tracked.settle(delivery)
             return
         query = tracked.track(change.state, observed_partitions(observation))
@@ -95,13 +88,13 @@ class Tracking:
         if observation.run_id is not None or query.state.run_id is None:
             query.received(time.monotonic())
         if not change.is_news:
-            self._counters.stale += 1
+            self.counters.stale += 1
             tracked.settle(delivery)
             return
-        if query.state.run_id is None and self._record is not None:
-            self._record(observation)
+        if query.state.run_id is None and self.record is not None:
+            self.record(observation)
         tracked.add_pending(query, delivery)
-        self._request(query.state)
+        self.request(query.state)
 
 
 def observed_partitions(observation: Observation) -> int:

@@ -31,6 +31,7 @@ _SILENT_INTERVALS: Final = 3
 """A checkpoint or group that was not read for this many of its intervals has no known position."""
 
 
+@dataclass(eq=False, repr=False)
 class Liveness:
     """Decides whether a query is silent: a living driver sends a message at each heartbeat.
 
@@ -38,16 +39,16 @@ class Liveness:
     While Kafka does not respond, and for `limit_s` afterwards, no query becomes silent.
     """
 
-    def __init__(self, limit_s: float, refresh_interval_s: float) -> None:
-        """`caught_up` is called at each refresh."""
-        self._limit_s = limit_s
-        self._longest_gap_s = refresh_interval_s + _MISSED_S
-        self._connected_since_s: float | None = None
-        self._caught_up_s = 0.0
+    _limit_s: float
+    _refresh_interval_s: float
+    """`caught_up` is called at each refresh."""
+    _connected_since_s: float | None = None
+    _caught_up_s: float = 0.0
 
     def caught_up(self, at_s: float) -> None:
         """Every message written up to `at_s` was received."""
-        if self._connected_since_s is None or at_s - self._caught_up_s > self._longest_gap_s:
+        longest_gap_s = self._refresh_interval_s + _MISSED_S
+        if self._connected_since_s is None or at_s - self._caught_up_s > longest_gap_s:
             self._connected_since_s = at_s
         self._caught_up_s = at_s
 

@@ -38,6 +38,7 @@ message belongs to another run, which no listener observes."""
 _LEAP: Final = 1_000
 """Batches: a checkpoint is never read this far behind its driver."""
 
+_POSITION: Final = {*SourcePosition.__struct_fields__} - {"began", "bootstrap_servers"}
 ClusterOf = Callable[[str | None, str], str | None]
 """Maps the `bootstrap_servers` of a source and its driver's alias to the cluster's alias."""
 
@@ -96,11 +97,7 @@ class Tracker:
         return change
 
     def _change(
-        self,
-        observation: Observation,
-        current: QueryState | None,
-        now_ms: int,
-        offset: int | None,
+        self, observation: Observation, current: QueryState | None, now_ms: int, offset: int | None
     ) -> StateChange | None:
         if current is not None and traits_of(observation.origin).is_checkpoint:
             return StateChange(_with_checkpoint(current, observation, self._sources(observation)))
@@ -186,14 +183,7 @@ class Tracker:
     ) -> tuple[TrackedSource, ...]:
         return tuple(
             TrackedSource(
-                source=position.source,
-                isolation_level=position.isolation_level,
-                processed=position.processed,
-                planned=position.planned,
-                starting=position.starting,
-                topics=position.topics,
-                assigned=position.assigned,
-                topic_pattern=position.topic_pattern,
+                **{name: getattr(position, name) for name in _POSITION},
                 matched=_matched(position, current),
                 cluster=self.cluster_of(position.bootstrap_servers, observation.cluster),
             )

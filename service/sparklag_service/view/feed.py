@@ -12,6 +12,7 @@ import logging
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
@@ -78,13 +79,9 @@ class Feed:
 
     def __init__(self, counters: Counters, *followers: Follower) -> None:
         self._counters = counters
-        self._followers = followers
+        self.followers = [*followers]
         self._last: dict[int, int] = {}
         """The offset read last, by partition."""
-
-    def follow(self, follower: Follower) -> None:
-        """Add a follower."""
-        self._followers = (*self._followers, follower)
 
     def begin(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Reading begins at `starts`: at the service's start, and after each failure, perhaps from
@@ -95,7 +92,7 @@ class Feed:
             if last is None or start > last + 1 or ends.get(partition, 0) <= last:
                 restarted[partition] = start
                 self._last[partition] = start - 1
-        for follower in self._followers:
+        for follower in self.followers:
             try:
                 follower.began(restarted, ends)
             except Exception:  # the view continues
@@ -107,7 +104,7 @@ class Feed:
         if arrival.offset <= self._last.get(arrival.partition, -1):
             return
         self._last[arrival.partition] = arrival.offset
-        for follower in self._followers:
+        for follower in self.followers:
             try:
                 follower.arrived(arrival)
             except Exception:  # the view continues
@@ -164,33 +161,28 @@ class NewestRecords:
         return sorted(kept, key=_offset)
 
 
+@dataclass(eq=False, repr=False)
 class ViewReader:
     """Reads the topic into the view. `ready` is None once the view has the state at the start."""
 
-    def __init__(
-        self,
-        settings: ResolvedSettings,
-        view: View,
-        counters: Counters,
-        formats: MessageFormats,
-        feed: Feed,
-    ) -> None:
-        self._settings = settings
-        self._records = ContractRecords(
-            LagEvent, settings.lag_topic, settings, formats, counters.refusals
-        )
-        self._newest = NewestRecords(settings, formats, counters.refusals)
-        self._view = view
-        self._counters = counters
-        self.feed = feed
-        self._consumer: AIOKafkaConsumer | None = None
-        self._other_group = "", 0
-        """The group id of another service that wrote last, and when, epoch milliseconds."""
-        self._taking = False
-        self._failed = False
-        """True if reading failed after the last successful read."""
-        self.ready: str | None = "the view is being read"
-        self.caught_up = asyncio.Event()
+    _settings: ResolvedSettings
+    _view: View
+    _counters: Counters
+    _formats: MessageFormats
+    feed: Feed
+    _consumer: AIOKafkaConsumer | None = None
+    _other_group: tuple[str, int] = "", 0
+    """The group id of another service that wrote last, and when, epoch milliseconds."""
+    _taking: bool = False
+    _failed: bool = False
+    """True if reading failed after the last successful read."""
+    ready: str | None = "the view is being read"
+    caught_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        read = self._settings, self._formats, self._counters.refusals
+        self._records = ContractRecords(LagEvent, self._settings.lag_topic, *read)
+        self._newest = NewestRecords(*read)
 
     def other_group(self) -> str | None:
         """Another service, with its own group, that writes to the lag topic at present."""
@@ -201,11 +193,7 @@ class ViewReader:
     async def run(self) -> None:
         """Read until cancelled."""
         await read_with_retry(
-            self._read,
-            self._settings.lag_topic,
-            self._settings,
-            self._counters,
-            self._not_ready,
+            self._read, self._settings.lag_topic, self._settings, self._counters, self._not_ready
         )
 
     async def reach_end(self) -> None:
@@ -227,9 +215,7 @@ class ViewReader:
 
     async def _read(self) -> None:
         consumer = ContractConsumer(
-            self._settings,
-            self._records.refuse_batch,
-            auto_offset_reset="earliest",
+            self._settings, self._records.refuse_batch, auto_offset_reset="earliest"
         )
         # Without a group this assigns every partition, also those added later.
         consumer.subscribe([self._settings.lag_topic])
@@ -248,7 +234,10 @@ class ViewReader:
             self._consumer = consumer
             # The assignment is empty after the topic was deleted, even once it is created again.
             while consumer.assignment():
-                self._catch_up(missing)
+                # A topic that can be described may still be unreadable.
+                if not missing and not self._failed:
+                    self.ready = None
+                    self.caught_up.set()
                 batches = await consumer.getmany(
                     timeout_ms=_POLL_MS,
                     max_records=_MOST_RECORDS if self.ready is None else _MOST_RECORDS_AT_START,
@@ -269,12 +258,6 @@ class ViewReader:
             self._taking = False
             self._consumer = None
             await consumer.stop()
-
-    def _catch_up(self, missing: dict[TopicPartition, int]) -> None:
-        # A topic that can be described may still be unreadable.
-        if not missing and not self._failed:
-            self.ready = None
-            self.caught_up.set()
 
     async def _take_all(self, records: list[ConsumerRecord]) -> None:
         async for chunk in self._records.chunks(records):
@@ -311,14 +294,5 @@ class ViewReader:
             if not is_newest:
                 self._counters.outdated_events += 1
                 return
-        self.feed.dispatch(
-            Arrival(
-                query_id,
-                record.partition,
-                record.offset,
-                min(record.timestamp, epoch_ms()),
-                event,
-                document,
-                forgotten,
-            )
-        )
+        at = record.partition, record.offset, min(record.timestamp, epoch_ms())
+        self.feed.dispatch(Arrival(query_id, *at, event, document, forgotten))

@@ -42,7 +42,7 @@ def _run(arguments: list[str]) -> None:
 
 def commands() -> dict[str, Any]:
     group: Any = typer.main.get_command(cli.app)
-    return dict(group.commands)
+    return {name: group.get_command(typer.Context(group), name) for name in group.commands}
 
 
 @pytest.fixture

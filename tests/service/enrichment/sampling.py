@@ -51,7 +51,7 @@ class Sampled:
         """Forget the sampled times, so that another position of the partition need not wait."""
         for topic in self.enricher.offsets["default"].values():
             topic.record_times.clear()
-        self.record_times._sampler._postponed = Postponed()
+        self.record_times.sampler._postponed = Postponed()
 
     async def until(self, condition: Any, what: str, *states: QueryState) -> None:
         await measured_until(self.enricher, condition, what, *states)

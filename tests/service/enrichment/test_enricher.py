@@ -88,9 +88,9 @@ async def test_a_query_of_no_configured_cluster_is_reported_at_once(kafka: Local
         elsewhere = query({"orders": [0]}, "elsewhere", cluster="unheard-of")
         began_s = time.monotonic()
         enricher.request(nowhere, elsewhere)
-        output = await enricher.next_measured()
-        assert output.states == [nowhere, elsewhere]
-        assert began_s <= output.requested_s <= time.monotonic()
+        states, requested_s = await enricher.next_measured()
+        assert states == [nowhere, elsewhere]
+        assert began_s <= requested_s <= time.monotonic()
         assert enricher.offsets["default"] == {}
 
 
@@ -107,9 +107,9 @@ async def test_a_query_requested_twice_is_reported_once(kafka: LocalKafka, topic
             lambda: {id(state) for state, _ in enricher._measured.values()} == newest,
             "all are measured",
         )
-        output = await enricher.next_measured()
-        assert output.requested_s >= last_s
-        assert {id(state) for state in output.states} == newest
+        states, requested_s = await enricher.next_measured()
+        assert requested_s >= last_s
+        assert {id(state) for state in states} == newest
 
 
 async def test_closing_is_quick_while_a_broker_is_frozen(topic_name: str) -> None:

@@ -155,7 +155,7 @@ def test_a_topic_that_was_gone_comes_back_without_anything_of_before() -> None:
     epoch = made.epoch
     assert deny(made, (13.0, 1))
     assert made.epoch == epoch, "nothing is to be planned anew"
-    made.topic("orders").log_ends_of("read_uncommitted").insert(1.0, {0: 9})
+    made.topic("orders").log_ends["read_uncommitted"].insert(1.0, {0: 9})
     made.update_topic(result("second"), 14.0, 14.1)
     assert made.topics["orders"].log_ends == {}
     take(made, offsets_at(9), 14.05)
@@ -182,7 +182,7 @@ def test_a_topic_is_gone_when_several_answers_of_two_brokers_agree(
     made = table()
     made.update_brokers({node: (f"broker{node}", 9092) for node in range(1, 1 + brokers)})
     take(made, offsets_at(9), 1.0)
-    made.topics["orders"].log_ends_of("read_uncommitted").insert(1.0, {0: 9})
+    made.topics["orders"].log_ends["read_uncommitted"].insert(1.0, {0: 9})
     assert deny(made, *answers) == gone
     assert latest(made) == ({} if gone else {_ORDERS: 9})
     assert bool(made.topics["orders"].log_ends) != gone

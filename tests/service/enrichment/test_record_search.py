@@ -92,7 +92,7 @@ def test_a_record_is_older_where_the_topic_was_not_measured_before_it_came() -> 
     (behind,) = lagging_partitions(reading({0: 5}), offsets)
     assert behind is not None
     assert is_older_than_measurements(behind, offsets), "the topic was not measured at all"
-    times = offsets["orders"].log_ends_of("read_uncommitted")
+    times = offsets["orders"].log_ends["read_uncommitted"]
     times.append(90.0, [LatestOffset(8, 90.0)], 1.0)
     assert is_older_than_measurements(behind, offsets)
     times.insert(80.0, {0: 5})
@@ -102,6 +102,7 @@ def test_a_record_is_older_where_the_topic_was_not_measured_before_it_came() -> 
 @dataclass
 class FakeCluster:
     offsets: ClusterOffsets = field(default_factory=dict)
+    alias: str = "default"
     pool: Any = None
     queries: dict[str, WatchedQuery] = field(
         default_factory=lambda: {state().query_id: WatchedQuery(ReadPlan(state(), epoch=0))}
@@ -115,7 +116,7 @@ async def test_a_query_is_checked_until_its_topics_were_measured() -> None:
     offsets: dict[str, TopicOffsets] = {}
     cluster: Any = FakeCluster(offsets)
     settings = TimeLagSettings(sample=False, sample_interval_s=0.001)
-    record_times = RecordTimes("default", cluster, settings)
+    record_times = RecordTimes(cluster, settings)
     query = state()
 
     async def is_checked_again() -> bool:
@@ -138,7 +139,7 @@ async def test_a_query_is_checked_until_its_topics_were_measured() -> None:
 
 async def test_a_query_of_a_missing_topic_is_checked_once() -> None:
     cluster: Any = FakeCluster({"orders": TopicOffsets(Topic(missing="gone", gone=True))})
-    record_times = RecordTimes("default", cluster, TimeLagSettings(sample=False))
+    record_times = RecordTimes(cluster, TimeLagSettings(sample=False))
     record_times.offer(state())
     await record_times._check_next()
     cluster.queries[state().query_id].next_s = 0.0

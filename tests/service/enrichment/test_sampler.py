@@ -68,15 +68,16 @@ class PlayedLeader:
 
 
 class PlayedCluster:
+    alias = "east"
+
     def __init__(self, budget: ByteBudget | None = None) -> None:
         self.pool: Any = PlayedLeader()
         self.offsets = {"orders": TopicOffsets(Topic("id", (0, 1)), 0.0)}
         self.counts = RecordTimeCounts()
         self.now_s = 1_000.0
         cluster: Any = self
-        self.sampler = Sampler(
-            "east", cluster, self.counts, budget or ByteBudget(self.now_s), clock=lambda: self.now_s
-        )
+        budget = budget or ByteBudget(self.now_s)
+        self.sampler = Sampler(cluster, self.counts, budget, lambda: self.now_s)
 
     def leader(self, topic: str, partition: int) -> Address | None:
         return self.pool.address if partition < 2 else None

@@ -43,7 +43,7 @@ def test_a_lag_with_a_record_counts(end: int, none: NoRecords) -> None:
 def test_a_record_after_markers_is_as_old_as_itself() -> None:
     offsets = without_records(6, NoRecords(5, 6, 90.0))
     topic = offsets["default"]["orders"]
-    times = topic.log_ends_of("read_uncommitted")
+    times = topic.log_ends["read_uncommitted"]
     times.append(80.0, [LatestOffset(5, 80.0)], 1.0)
     times.append(81.0, [LatestOffset(6, 81.0)], 1.0)
     before = evaluated(state(), offsets, moment(98.0))

@@ -95,7 +95,7 @@ class Trace:
                 self._offsets.advances[number] = known.with_step(self.now_s, start)
             earliest[number] = start
         rows = [latest.get(number) for number in range(len(self.ends))]
-        history = self._offsets.log_ends_of("read_uncommitted")
+        history = self._offsets.log_ends["read_uncommitted"]
         history.append(self.now_s, rows, self._refresh_s)
         offsets = {"default": {"orders": self._offsets}}
         event = self._follower.measure(offsets, self._moment, silent=silent)
@@ -165,7 +165,7 @@ class Trace:
         """Another instance goes on from the last event."""
         self._follower.restart()
         self._offsets = TopicOffsets(self._offsets.description, 0.0)
-        times = self._offsets.log_ends_of("read_uncommitted")
+        times = self._offsets.log_ends["read_uncommitted"]
         ends = {p.partition: p.latest_offset for p in self.event.topics[0].partitions}
         times.insert(self.now_s, {number: end for number, end in ends.items() if end is not None})
         oldest_s = self.event.max_time_lag_s

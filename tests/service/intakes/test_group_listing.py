@@ -11,8 +11,8 @@ from aiokafka.protocol.admin import ListGroupsRequest, ListGroupsResponse_v2
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.groups import CommittedGroup
-from sparklag_schemas import GroupSettings
 from sparklag_schemas.messages.bounds import MAX_NAME
+from sparklag_schemas.settings.clusters import NamePatterns
 from sparklag_service.intakes.group_commits import ClusterFailures
 from sparklag_service.intakes.group_listing import (
     CommitPartition,
@@ -117,7 +117,7 @@ class OneBroker:
 
 def finder_of(groups: dict[str, str], failures: ClusterFailures) -> GroupFinder:
     brokers = cast(BrokerPool, OneBroker(groups))
-    return GroupFinder(GroupSettings(allow=[".*"]), brokers, failures, lambda: (), lambda: None)
+    return GroupFinder(NamePatterns([".*"], []), brokers, failures, lambda: (), lambda: None)
 
 
 async def test_groups_of_every_kind_are_listed() -> None:

@@ -31,9 +31,9 @@ def almanac(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(
         sources, "entry_points", lambda group: [installed] if group == installed.group else []
     )
-    sources._load.cache_clear()
+    sources._kinds.cache_clear()
     yield
-    sources._load.cache_clear()
+    sources._kinds.cache_clear()
     del sources._SOURCES["almanac"], ORIGINS["almanac"], sys.modules["almanac_source"]
 
 

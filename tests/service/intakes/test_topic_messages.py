@@ -11,7 +11,7 @@ def test_what_was_committed_is_not_committed_again() -> None:
     ledger = CommitLedger()
     ledger.take(4)
     ledger.done(4)
-    ledger.committed(5)
+    ledger.committed = 5
     assert ledger.to_commit is None
 
 

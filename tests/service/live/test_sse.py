@@ -12,7 +12,7 @@ from sparklag_schemas.settings import LiveSettings
 from sparklag_service.counters import Counters
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.live.reader import Selection, Wire
-from sparklag_service.live.sse import Frame, Ring, format_id, id_parts, lag, parse_id
+from sparklag_service.live.sse import Frame, Ring, id_parts, lag, parse_id, with_id
 from sparklag_service.view.feed import Arrival, Feed
 from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event
@@ -22,9 +22,9 @@ PARTITIONS = 3
 
 def test_an_id_is_the_offsets_in_it() -> None:
     offsets = {3: 1207, 0: 88}
-    assert format_id(id_parts(offsets)) == b"0:88,3:1207"
+    assert with_id(id_parts(offsets), b"") == b"id: 0:88,3:1207\n"
     assert parse_id("0:88,3:1207") == offsets
-    assert format_id(id_parts({0: -1})) == b"-"
+    assert with_id(id_parts({0: -1}), b"") == b"id: -\n"
     assert parse_id("-") == {}
 
 

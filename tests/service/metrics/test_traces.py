@@ -177,7 +177,7 @@ async def test_in_a_driver_with_the_service_in_it_the_observation_has_the_same_t
         async def on_assigned(self) -> None: ...
 
     stats = Stats()
-    intake = InProcessIntake(source, stats, deliveries, traced=True)
+    intake = InProcessIntake(source, stats, deliveries, True)
     async with background(intake.run(Handler())):
         batch = completed("orders")
         for each in (batch, completed("orders", cause="refresh")):

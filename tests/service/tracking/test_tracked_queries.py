@@ -273,7 +273,7 @@ def test_no_query_is_silent_while_kafka_is_away_nor_just_after() -> None:
 
 
 def test_a_query_is_silent_also_where_the_service_refreshes_seldom() -> None:
-    clock = Liveness(LIMIT_S, refresh_interval_s=15.0)
+    clock = Liveness(LIMIT_S, 15.0)
     for second in (0.0, 15.0, 31.0):
         clock.caught_up(second)
     assert clock.is_over(0.0)

@@ -132,7 +132,8 @@ async def _check_rights(
     for topic in (settings.offsets_topic, settings.lag_topic):
         has_right = await may_read(pool, topic)
         results.append(_right(has_right, f"read topic {topic}", "grant Read on it"))
-    for group_id in _groups(settings):
+    store = [] if settings.store.url is None else [store_group(settings)]
+    for group_id in (settings.group_id, *store):
         has_right = await may_use_group(pool, group_id, settings.offsets_topic)
         results.append(_right(has_right, f"use group {group_id}", "grant Read on the group"))
     return results
@@ -160,13 +161,6 @@ def _right(has_right: bool, action: str, remedy: str) -> CheckResult:
     if has_right:
         return ok("rights", f"may {action}")
     return bad("rights", f"no right to {action}", remedy)
-
-
-def _groups(settings: Settings) -> list[str]:
-    groups = [settings.group_id]
-    if settings.store.url is not None:
-        groups.append(store_group(settings))
-    return groups
 
 
 async def check_brokers(pool: BrokerPool) -> list[CheckResult]:

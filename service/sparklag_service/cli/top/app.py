@@ -114,7 +114,7 @@ class TopApp(App[None]):
         try:
             self.state.fleet.update(await read_fleet(client), epoch_ms())
         except SparklagError as error:
-            self.state.fleet.fail(str(error))
+            self.state.fleet.error = str(error)
 
     async def _read_query(self, client: ServiceClient, *, is_due: bool) -> None:
         for screen in self.screen_stack:

@@ -36,7 +36,9 @@ class LagHistory:
 
     def highest(self, now_ms: int, steps: int = STEPS) -> int | None:
         """The highest lag in the last `steps`. None: unknown in all."""
-        return max((lag for lag in self._last(now_ms, steps) if lag is not None), default=None)
+        now = now_ms // _STEP_MS
+        lags = (lag for step, lag in self._highest.items() if now - steps < step <= now)
+        return max((lag for lag in lags if lag is not None), default=None)
 
     def sparkline(self, now_ms: int, steps: int = STEPS) -> str:
         """A character for each of the last `steps`, in proportion to the highest. Lowest block: no
@@ -47,10 +49,6 @@ class LagHistory:
             _character(self._highest[step], top) if step in self._highest else " "
             for step in range(now - steps + 1, now + 1)
         )
-
-    def _last(self, now_ms: int, steps: int) -> list[int | None]:
-        now = now_ms // _STEP_MS
-        return [lag for step, lag in self._highest.items() if now - steps < step <= now]
 
 
 def _character(lag: int | None, top: int | None) -> str:

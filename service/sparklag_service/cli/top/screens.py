@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar, Final
 
 from rich.console import Group
@@ -131,7 +130,7 @@ class FleetScreen(LiveScreen):
         self._show_around_table(epoch_ms())
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        self.state.listing = replace(self.state.listing, text=event.value)
+        self.state.text = event.value
         self.show(epoch_ms())
 
     def on_input_submitted(self) -> None:
@@ -153,8 +152,7 @@ class FleetScreen(LiveScreen):
         self.show(epoch_ms())
 
     def action_reverse(self) -> None:
-        listing = self.state.listing
-        self.state.listing = replace(listing, is_reversed=not listing.is_reversed)
+        self.state.is_reversed = not self.state.is_reversed
         self.show(epoch_ms())
 
     def _leave_input(self) -> None:

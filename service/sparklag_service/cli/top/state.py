@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -65,26 +65,6 @@ async def read_history(client: ServiceClient, query_id: str, step_s: int) -> lis
     return decoded(content, _HistoryPage, client.url).points
 
 
-@dataclass(frozen=True)
-class Listing:
-    """The selection and order of the listed queries."""
-
-    order: str = next(iter(ORDERS))
-    is_reversed: bool = False
-    text: str = ""
-    """Part of a name, id, status, topic or reason, in any case."""
-
-    def listed(self, queries: Iterable[Summary]) -> list[Summary]:
-        """Returns the queries that match, in order."""
-        wanted = self.text.casefold()
-        key = ORDERS[self.order]
-        return sorted(
-            (query for query in queries if not wanted or wanted in _searched(query)),
-            key=lambda query: (*key(query), query.display_name, query.query_id),
-            reverse=self.is_reversed,
-        )
-
-
 def _searched(query: Summary) -> str:
     texts = (query.query or "", query.query_id, query.status, query.reason or "", *query.topics)
     return "\n".join(texts).casefold()
@@ -99,7 +79,7 @@ class Fleet:
         self.read_at_ms: int | None = None
         """The time of the last response. None: no response yet."""
         self.error: str | None = None
-        """Why the last request failed. None: it succeeded."""
+        """Why the last request failed: the queries stay. None: it succeeded."""
         self._histories: dict[str, LagHistory] = {}
         self._loaded: set[str] = set()
 
@@ -113,10 +93,6 @@ class Fleet:
             self.history(query.query_id).add(query.measured_at, query.total_lag)
         self._histories = {query_id: self._histories[query_id] for query_id in self.queries}
         self._loaded &= self.queries.keys()
-
-    def fail(self, reason: str) -> None:
-        """Store the reason of a failed request; the queries of the last response stay."""
-        self.error = reason
 
     def history(self, query_id: str) -> LagHistory:
         return self._histories.setdefault(query_id, LagHistory())
@@ -140,27 +116,37 @@ class State:
     url: str
     interval_s: float
     fleet: Fleet = field(default_factory=Fleet)
-    listing: Listing = field(default_factory=Listing)
+    order: str = next(iter(ORDERS))
+    is_reversed: bool = False
+    text: str = ""
+    """The filter: part of a name, id, status, topic or reason, in any case."""
     is_paused: bool = False
 
     def listed(self) -> list[Summary]:
-        return self.listing.listed(self.fleet.queries.values())
+        """Returns the queries that match, in order."""
+        wanted = self.text.casefold()
+        key = ORDERS[self.order]
+        return sorted(
+            (query for query in self.fleet.queries.values() if wanted in _searched(query)),
+            key=lambda query: (*key(query), query.display_name, query.query_id),
+            reverse=self.is_reversed,
+        )
 
     def next_order(self) -> None:
         orders = list(ORDERS)
-        number = (orders.index(self.listing.order) + 1) % len(orders)
-        self.listing = replace(self.listing, order=orders[number], is_reversed=False)
+        self.order = orders[(orders.index(self.order) + 1) % len(orders)]
+        self.is_reversed = False
 
     def title(self, now_ms: int, shown: int) -> Text:
         """The source and age of the numbers, their order and filter."""
         facts = [f"every {self.interval_s:g} s"]
         if self.fleet.read_at_ms is not None:
             facts.insert(0, f"read {ago(self.fleet.read_at_ms, now_ms)}")
-        order = f"sort: {self.listing.order}{', reversed' if self.listing.is_reversed else ''}"
+        order = f"sort: {self.order}{', reversed' if self.is_reversed else ''}"
         facts.append(order)
-        if self.listing.text:
+        if self.text:
             listed = f"{shown:,} of {len(self.fleet.queries):,}"
-            facts.append(f"filter {printable(self.listing.text, 30)}: {listed}")
+            facts.append(f"filter {printable(self.text, 30)}: {listed}")
         url = printable(shown_url(self.url))
         return Text.assemble(("sparklag top", "bold"), f"  {'  '.join(facts)}  {url}")
 

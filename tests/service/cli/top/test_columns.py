@@ -28,8 +28,8 @@ from sparklag_service.cli.top.columns import (
     placed_columns,
     widths_of,
 )
-from sparklag_service.cli.top.state import Listing
-from tests.service.cli.top.summaries import NOW_MS, summary
+from sparklag_service.cli.top.state import State
+from tests.service.cli.top.summaries import NOW_MS, page, summary
 
 STALLED = summary(
     "payments-to-the-warehouse",
@@ -129,9 +129,12 @@ QUERIES = [
     ],
 )
 def test_the_worst_comes_first_and_unknown_may_be_the_worst(order: str, first: list[str]) -> None:
-    listed = Listing(order).listed(QUERIES)
+    state = State("http://a", 2.0, order=order)
+    state.fleet.update(page(*QUERIES), NOW_MS)
+    listed = state.listed()
     assert [query.query for query in listed] == first
-    assert Listing(order, is_reversed=True).listed(QUERIES) == listed[::-1]
+    state.is_reversed = True
+    assert state.listed() == listed[::-1]
 
 
 STEP_MS = STEP_S * 1000

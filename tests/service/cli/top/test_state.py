@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_service.cli.top.state import Fleet, LagPoint, Listing, State, sentence
+from sparklag_service.cli.top.state import Fleet, LagPoint, State, sentence
 from tests.service.cli.top.summaries import NOW_MS, page, summary
 
 URL = "http://user:secret@broker:8085"
@@ -48,7 +48,7 @@ def test_without_lag_there_is_no_oldest_record(state: State) -> None:
 def test_a_service_that_goes_away_is_reported_with_the_age_of_what_stays(state: State) -> None:
     state.fleet.update(page(summary()), NOW_MS)
     assert state.alarm(NOW_MS) == ""
-    state.fleet.fail("no service\nat all")
+    state.fleet.error = "no service\nat all"
     alarm = state.alarm(NOW_MS + 30_000)
     assert alarm == "NO ANSWER, shown as of 30 s ago: no service\\nat all"
     assert state.listed() == [summary()]
@@ -58,7 +58,7 @@ def test_a_service_that_goes_away_is_reported_with_the_age_of_what_stays(state: 
 
 def test_the_title_has_the_order_and_what_the_filter_matches_but_no_secret(state: State) -> None:
     state.fleet.update(page(summary("a"), summary("b")), NOW_MS)
-    state.listing = Listing("lag", is_reversed=True, text="a\x1b")
+    state.order, state.is_reversed, state.text = "lag", True, "a\x1b"
     title = state.title(NOW_MS + 3_000, 1).plain
     assert "read 3 s ago" in title
     assert "sort: lag, reversed" in title
@@ -67,17 +67,21 @@ def test_the_title_has_the_order_and_what_the_filter_matches_but_no_secret(state
 
 
 @pytest.mark.parametrize("text", ["PAY", "id-of-pay", "stall", "no batch", "clicks"])
-def test_the_filter_looks_into_names_ids_statuses_reasons_and_topics(text: str) -> None:
+def test_the_filter_looks_into_names_ids_statuses_reasons_and_topics(
+    state: State, text: str
+) -> None:
     payments = summary("payments", status="STALL", reason="no batch for 5 min")
     other = summary("other", topics=["views"])
-    assert Listing(text=text).listed([other, payments]) == [payments]
+    state.fleet.update(page(other, payments), NOW_MS)
+    state.text = text
+    assert state.listed() == [payments]
 
 
 def test_every_order_follows_the_one_before(state: State) -> None:
-    orders = [state.listing.order]
+    orders = [state.order]
     for _ in range(7):
         state.next_order()
-        orders.append(state.listing.order)
+        orders.append(state.order)
     assert orders[0] == orders[-1] == "worst"
     assert len(set(orders)) == 7
 
@@ -94,6 +98,6 @@ def test_a_history_is_read_once_and_again_after_a_time_without_answers() -> None
     fleet.load_history("id-of-a", [LagPoint(measured_at=NOW_MS - 60_000, max_total_lag=130)])
     assert fleet.without_history(["id-of-a"]) == []
     assert fleet.history("id-of-a").sparkline(NOW_MS, 3) == " █▅"
-    fleet.fail("away")
+    fleet.error = "away"
     fleet.update(page(summary("a")), NOW_MS)
     assert fleet.without_history(["id-of-a"]) == ["id-of-a"]
