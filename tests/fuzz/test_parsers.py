@@ -284,6 +284,7 @@ SHAPES = [
 @pytest.mark.parametrize("parser", FRAMES)
 @given(st.sampled_from(SHAPES), st.integers(200_000, 4_000_000), st.integers(0, 200))
 @example(SHAPES[0], 1_800_000, 0)
+@example(SHAPES[6], 4_000_000, 1)
 @settings(max_examples=max(2, settings().max_examples // 40))
 def test_memory_is_at_most_20_times_the_input_and_10_mb(
     parser: str, shape: tuple[str, str, str, str], size: int, frame: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -39,6 +39,9 @@ class _Source(Struct, rename="camel"):
     num_input_rows: Raw = _NULL
 
 
+_NO_SOURCE: Final = _Source()
+
+
 class _StateOperator(Struct, rename="camel"):
     num_rows_total: Count
     memory_used_bytes: Count | None = None
@@ -54,7 +57,8 @@ class _Progress(Struct, rename="camel"):
     run_id: Name
     timestamp: datetime
     batch_id: Count
-    sources: list[Raw]
+    # Of other forms too; Raw would keep more than a hundred bytes for a number.
+    sources: list[_Source | list[Raw] | str | int | float | bool | None]
     name: Raw = _NULL
     num_input_rows: Raw = _NULL
     """The last progress from a Connect server has this number only for each source."""
@@ -83,7 +87,6 @@ class Progress(Struct, frozen=True):
 
 _progress = msgspec.json.Decoder(_Progress)
 _offsets = msgspec.json.Decoder(Offsets)
-_source = msgspec.json.Decoder(_Source)
 _text = msgspec.json.Decoder(str)
 _integer = msgspec.json.Decoder(int)
 _object = msgspec.json.Decoder(dict[str, Raw])
@@ -112,10 +115,10 @@ def parse_progress(text: str) -> Progress:
         and 0 <= duration_ms <= MAX_DURATION_MS
     }
     duration = phases.get("triggerExecution")
-    sources = [_optional(_source, raw) or _Source() for raw in progress.sources]
+    sources = [s if isinstance(s, _Source) else _NO_SOURCE for s in progress.sources]
     rows = _optional(_integer, progress.num_input_rows)
     if rows is None:
-        rows = sum(_optional(_integer, source.num_input_rows) or 0 for source in sources)
+        rows = sum(_optional(_integer, each.num_input_rows) or 0 for each in sources)
     idle = bool(phases) and "addBatch" not in durations and not rows
     batch_id = progress.batch_id - idle
     kafka = {
