@@ -30,18 +30,16 @@ class TopicSpec:
     partitions: int
     replication_factor: int | None
     """None: 3, or as many as there are brokers."""
-    cleanup_policy: frozenset[str]
     config: Mapping[str, str] = field(default_factory=dict)
     shortest_retention_ms: int = _HOUR_MS
 
     def problems(self, config: Mapping[str, str]) -> list[str]:
         """Sentences on the settings in `config` (name to value) that would lose data."""
         problems = []
-        policy = set(config.get("cleanup.policy", "delete").split(","))
-        if not policy <= self.cleanup_policy:
-            actual, required = (",".join(sorted(p)) for p in (policy, self.cleanup_policy))
+        policy, required = (c.get("cleanup.policy", "delete") for c in (config, self.config))
+        if not {*policy.split(",")} <= {*required.split(",")}:
             problems.append(
-                f"topic {self.name}: cleanup.policy={actual} drops messages that are still needed,"
+                f"topic {self.name}: cleanup.policy={policy} drops messages that are still needed,"
                 f" set it to {required}"
             )
         retention = int(config.get("retention.ms", "-1"))
@@ -62,19 +60,18 @@ class TopicSpec:
 def offsets_topic(name: str, partitions: int, replication_factor: int | None) -> TopicSpec:
     """`processed-offsets`: every observation counts, so it is never compacted."""
     config = {"cleanup.policy": "delete", "retention.ms": str(7 * _DAY_MS), **_COMMON_CONFIG}
-    return TopicSpec(name, partitions, replication_factor, frozenset({"delete"}), config)
+    return TopicSpec(name, partitions, replication_factor, config)
 
 
 def lag_topic(name: str, partitions: int, replication_factor: int | None) -> TopicSpec:
     """`consumer-lag`: the newest event of a query counts, the older ones for a day."""
-    policy = ("compact", "delete")
     config = {
-        "cleanup.policy": ",".join(policy),
+        "cleanup.policy": "compact,delete",
         "retention.ms": str(_DAY_MS),
         "segment.ms": str(_HOUR_MS),
         **_COMMON_CONFIG,
     }
-    return TopicSpec(name, partitions, replication_factor, frozenset(policy), config, 600_000)
+    return TopicSpec(name, partitions, replication_factor, config, 600_000)
 
 
 def own_topics(settings: Settings) -> list[TopicSpec]:
