@@ -84,7 +84,7 @@ class MessageFormats:
     @property
     def waiting(self) -> str | None:
         """Why messages wait for the schema registry. None: no message waits."""
-        return None if self._avro is None else self._avro.waiting
+        return None if self._avro is None else self._avro.registry.waiting
 
     async def unregistered(self) -> list[str]:
         """Our topics whose schema is not registered: nothing can be written to them yet.

@@ -71,15 +71,15 @@ class RegistryClient:
         await self._http.aclose()
 
     async def request(
-        self, method: str, path: str, body: Any = None, *, timeout_s: float
+        self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None
     ) -> Answer | None:
         """The response. None: the requested object does not exist. `timeout_s` is the deadline of
-        all URLs together.
+        all URLs together; None: `registry.timeout_s`.
 
         Raises RegistryUnavailable where no URL answers, RegistryRefused for a refused request.
         """
         failure = RegistryUnavailable("no schema registry")
-        share_s = timeout_s / len(self._urls)
+        share_s = (timeout_s or self._settings.timeout_s) / len(self._urls)
         for url in self._urls:
             try:
                 exchange = self._exchange(method, url + path, body)
