@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.presentation.rows import QueryLag, partitions_of
+from sparklag_schemas.text import formatting
 from sparklag_schemas.text.formatting import (
     OVERDUE,
     ago,
@@ -69,7 +70,7 @@ def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
         "batch": _batch(event, now_ms),
         "group": _group(event),
         "running": _running_batch(event.running_batch) if event.running_batch else "",
-        "why": "; ".join(_causes(event, now_ms)),
+        "why": "; ".join(filter(None, _causes(event, now_ms))),
         "source": _source(event, now_ms),
         "replaced": f"by query {event.superseded_by}" if event.superseded_by else "",
     }
@@ -86,11 +87,8 @@ def status(event: QueryLag, now_ms: int) -> str:
 
 def oldest(partition: PartitionLag) -> str:
     """The age of a partition's first unprocessed record; `≥` where that is its lower bound."""
-    if partition.time_lag_s is None:
-        return "unknown" if partition.unread != 0 else ""
-    if partition.unread == 0:
-        return ""
-    return f"{'≥ ' if partition.time_lag_method == 'floor' else ''}{span(partition.time_lag_s)}"
+    age = formatting.oldest(partition.unread, partition.time_lag_s)
+    return f"≥ {age}" if age and partition.time_lag_method == "floor" else age
 
 
 def _lag(event: LagEvent) -> str:
@@ -244,14 +242,10 @@ def _source(event: LagEvent, now_ms: int) -> str:
 def _causes(event: LagEvent, now_ms: int) -> Iterator[str]:
     batch = event.batch
     if batch is not None:
-        phases = _phases(batch)
-        if phases:
-            yield phases
+        yield _phases(batch)
         if batch.rate_limited:
             yield "rate limited: more records were available than a batch may read"
-    skewed = _skew(event)
-    if skewed:
-        yield skewed
+    yield _skew(event)
     if batch is not None and batch.state_rows is not None:
         memory = batch.state_memory_bytes
         yield f"state {batch.state_rows:,} rows" + (f" in {size(memory)}" if memory else "")
