@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from sparklag_schemas.settings import ClusterAccess, Settings
 from sparklag_schemas.settings.addresses import address_keys
@@ -20,29 +20,28 @@ class NamePatterns:
     def select(self, *names: str | None) -> bool:
         """True: an object with these names is selected."""
         present = [name for name in names if name is not None]
-        if self._include and not _any_matches(self._include, present):
-            return False
-        return not _any_matches(self._exclude, present)
-
-
-def _any_matches(patterns: Iterable[re.Pattern[str]], names: Sequence[str]) -> bool:
-    return any(pattern.fullmatch(name) for pattern in patterns for name in names)
+        is_included, is_excluded = (
+            any(pattern.fullmatch(name) for pattern in patterns for name in present)
+            for patterns in (self._include, self._exclude)
+        )
+        return (is_included or not self._include) and not is_excluded
 
 
 class ClusterNames:
     """Cluster aliases by the addresses of their brokers."""
 
     def __init__(self, settings: Settings) -> None:
-        home = settings.bootstrap_servers or ""
+        home = ClusterAccess(settings.bootstrap_servers or "", settings.kafka)
         self._home = settings.cluster
         self._access = {alias: cluster.access for alias, cluster in settings.clusters.items()}
-        self._access[settings.cluster] = ClusterAccess(home, settings.kafka)
-        self._by_address: dict[str, str] = {}
-        for alias, cluster in settings.clusters.items():
-            listed = f"{cluster.bootstrap_servers},{cluster.addresses}"
-            self._by_address.update(dict.fromkeys(address_keys(listed), alias))
-        listed = f"{home},{settings.addresses}"
-        self._by_address.update(dict.fromkeys(address_keys(listed), settings.cluster))
+        self._access[settings.cluster] = home
+        others = {alias: cluster.addresses for alias, cluster in settings.clusters.items()}
+        others[settings.cluster] = settings.addresses
+        self._by_address = {
+            address: alias
+            for alias, listed in others.items()
+            for address in address_keys(f"{self._access[alias].bootstrap_servers},{listed}")
+        }
 
     def alias_of(self, bootstrap_servers: str | None, reported: str) -> str | None:
         """The alias of the cluster behind `bootstrap_servers`. Where no setting has one of the
@@ -79,5 +78,5 @@ class ClusterNames:
 def access_by_address(settings: Settings, bootstrap_servers: str) -> ClusterAccess:
     """Access to these brokers, with the credentials of their cluster in the settings."""
     alias = ClusterNames(settings).alias_of(bootstrap_servers, settings.cluster)
-    other = settings.clusters.get(alias) if alias is not None else None
-    return ClusterAccess(bootstrap_servers, other.kafka if other is not None else settings.kafka)
+    other = settings.clusters.get(alias or "", settings)
+    return ClusterAccess(bootstrap_servers, other.kafka)
