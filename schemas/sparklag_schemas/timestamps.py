@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from datetime import datetime, timezone
-from math import isfinite
 from typing import Final
 
 
@@ -55,6 +54,6 @@ def duration_s(text: str) -> float:
         seconds = sum(float(n) * _UNITS_S[unit] for n, unit in _DURATION.findall(text))
     else:
         seconds = 0.0
-    if not 0.0 < seconds < _MOST_MS / 1000 or not isfinite(seconds):
+    if not 0.0 < seconds < _MOST_MS / 1000:
         raise ValueError(f"{text!r} is not a duration above 0: seconds, or as 30s, 5m, 1h30m, 2d")
     return seconds
