@@ -73,8 +73,7 @@ class TopicBounds:
 
     def reason(self, partition: int) -> str:
         """Why an offset of a partition is unknown."""
-        reason = self.absence or self.unknown.get(partition)
-        return reason or "the topic has no such partition"
+        return self.absence or self.unknown.get(partition) or "the topic has no such partition"
 
 
 async def read_bounds(topics: Collection[str], access: ClusterAccess) -> dict[str, TopicBounds]:

@@ -58,7 +58,6 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
         self._on_unreadable = on_unreadable
 
     async def start(self) -> None:
-        """See aiokafka."""
         with reading_untrusted(self._max_batch_bytes, self._on_unreadable):
             await super().start()
 
@@ -91,8 +90,7 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
         parts: list[Any] = [part for part in (self._coordinator, self._fetcher) if part is not None]
         try:
             for part in parts:
-                closing = asyncio.gather(part.close(), return_exceptions=True)
-                for failure in await closing:
+                for failure in await asyncio.gather(part.close(), return_exceptions=True):
                     if isinstance(failure, Exception):
                         raise failure
         finally:

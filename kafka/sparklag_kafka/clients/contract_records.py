@@ -143,7 +143,6 @@ class ContractRecords(Generic[Message]):
         return query_id
 
     def refuse(self, record: ConsumerRecord, error: ContractError) -> None:
-        """Pass the record to `refusals`."""
         self._refusals.add(
             self._topic,
             error.kind,

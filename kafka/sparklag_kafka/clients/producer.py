@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from copy import copy
 from functools import partial
-from typing import NamedTuple
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
@@ -197,11 +196,8 @@ async def _abandon(producer: AIOKafkaProducer) -> None:
 _Acknowledgement = asyncio.Future[None]
 
 
-class _Message(NamedTuple):
-    key: bytes
-    value: bytes | None
-    headers: Headers
-    acknowledged: _Acknowledgement
+_Message = tuple[bytes, bytes | None, Headers, _Acknowledgement]
+"""Key, value and headers."""
 
 
 class Outbox:
@@ -252,7 +248,7 @@ class Outbox:
             sending = asyncio.ensure_future(self._send_lane(topic, partition, lane))
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)
-        lane.append(_Message(key, value, headers, acknowledged))
+        lane.append((key, value, headers, acknowledged))
         self._pending.add(acknowledged)
         deadline = self._loop.call_later(self._timeout_s, self.end, self._overdue)
         try:
@@ -298,8 +294,7 @@ class Outbox:
 
 def _acknowledge(pending: list[_Acknowledgement], sent: asyncio.Future[object]) -> None:
     # aiokafka cancels the pending messages of a closed producer.
-    closed = KafkaUnavailable("its producer was closed")
-    error = closed if sent.cancelled() else sent.exception()
+    error = KafkaUnavailable("its producer was closed") if sent.cancelled() else sent.exception()
     if error is not None:
         _fail(pending, error)
         return

@@ -38,21 +38,18 @@ _REPLICAS: Final = 3
 
 async def may_write(pool: BrokerPool, topic: str) -> bool:
     """Raises KafkaUnavailable."""
-    partitions = [(_NO_SUCH_PARTITION, b"")]
+    topics = [(topic, [(_NO_SUCH_PARTITION, b"")])]
     request = ProduceRequest(
-        transactional_id=None,
-        required_acks=1,
-        timeout=_PRODUCE_TIMEOUT_MS,
-        topics=[(topic, partitions)],
+        transactional_id=None, required_acks=1, timeout=_PRODUCE_TIMEOUT_MS, topics=topics
     )
     return await _error_code(pool, request) != TOPIC_FORBIDDEN
 
 
 async def may_read(pool: BrokerPool, topic: str) -> bool:
     """Raises KafkaUnavailable."""
-    partitions = [(_NO_SUCH_PARTITION, 0, 1)]
+    topics = [(topic, [(_NO_SUCH_PARTITION, 0, 1)])]
     request = FetchRequest(
-        max_wait_time=0, min_bytes=0, max_bytes=1, isolation_level=0, topics=[(topic, partitions)]
+        max_wait_time=0, min_bytes=0, max_bytes=1, isolation_level=0, topics=topics
     )
     return await _error_code(pool, request) != TOPIC_FORBIDDEN
 
