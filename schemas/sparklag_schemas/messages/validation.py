@@ -45,17 +45,16 @@ class MessageLimits:
         Raises OutOfBounds; FutureTime where a time in it is more than `limits.clock_ahead_s` later.
         """
         numbers: Iterator[Collection[int]] = iter(())
-        times = [getattr(message, "measured_at", None)]
+        times = [getattr(message, name, None) for name in ("measured_at", "status_since")]
+        if isinstance(message, Observation | LagEvent):
+            times += (message.observed_at, message.processed_at, *_batch_times(message))
         if isinstance(message, Observation):
             _check_sources([source.source for source in message.sources])
             numbers = _observed_partitions(message)
-            times += (message.observed_at, message.processed_at, *_batch_times(message))
         elif isinstance(message, LagEvent):
             _check_sources({topic.source for topic in message.topics})
             _check_distinct([(topic.source, topic.topic) for topic in message.topics], "a topic")
             numbers = ([p.partition for p in topic.partitions] for topic in message.topics)
-            times += (message.observed_at, message.processed_at, *_batch_times(message))
-            times.append(message.status_since)
         self._check_partitions(numbers)
         latest_ms = max((at_ms for at_ms in times if at_ms is not None), default=0)
         if latest_ms > written_at_ms + self._ahead_ms:
