@@ -115,8 +115,7 @@ def decode(data: bytes, schema: AvroSchema, message_type: type[Message]) -> Mess
     except msgspec.ValidationError as error:
         raise invalid(error, source.fields) from error
     except NOT_AVRO as error:
-        text = printable(f"not Avro of schema {schema.name}: {error}")
-        raise MalformedMessage(text) from error
+        raise MalformedMessage(printable(f"not Avro of schema {schema.name}: {error}")) from error
     left = len(data) - source.at
     if left:
         raise MalformedMessage(f"{left} bytes more than its schema {schema.name} has")

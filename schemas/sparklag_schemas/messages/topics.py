@@ -88,7 +88,6 @@ def own_topics(settings: Settings) -> list[TopicSpec]:
 
 
 def own_topic_names(settings: Settings) -> frozenset[str]:
-    """The names of `own_topics`."""
     return frozenset(topic.name for topic in own_topics(settings))
 
 
@@ -109,7 +108,6 @@ def key_of(query_id: str) -> bytes:
 
 
 def partition_of(query_id: str, partitions: int) -> int:
-    """The partition of a query's messages."""
     return partition_of_key(key_of(query_id), partitions)
 
 
@@ -138,8 +136,7 @@ class LagPartitions:
         """A function from the partition count to the query's partition. None: the default one."""
         if not self._own:
             return None
-        own = self._own.get(query_id, self._own.get(query or ""))
-        return partial(self._choose, query_id, own)
+        return partial(self._choose, query_id, self._own.get(query_id, self._own.get(query or "")))
 
     def _choose(self, query_id: str, own: int | None, partitions: int) -> int:
         shared = partitions - len(self._own)

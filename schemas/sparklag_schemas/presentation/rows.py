@@ -77,7 +77,6 @@ def severity(status: str) -> int:
 
 
 def partitions_of(event: LagEvent) -> Iterator[tuple[TopicLag, PartitionLag]]:
-    """Each partition of the event, with its topic."""
     return ((topic, partition) for topic in event.topics for partition in topic.partitions)
 
 

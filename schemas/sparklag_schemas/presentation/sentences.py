@@ -275,8 +275,7 @@ def _skew(event: LagEvent) -> str:
 def _watermark(watermark_at: int, max_event_time_at: int | None, now_ms: int) -> str:
     text = f"watermark {span(max(0.0, (now_ms - watermark_at) / 1000))} ago"
     if max_event_time_at is not None and max_event_time_at > watermark_at:
-        behind_s = (max_event_time_at - watermark_at) / 1000
-        text += f", {number(behind_s)} s behind the newest event"
+        text += f", {number((max_event_time_at - watermark_at) / 1000)} s behind the newest event"
     return text
 
 

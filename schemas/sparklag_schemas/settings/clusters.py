@@ -78,5 +78,4 @@ class ClusterNames:
 def access_by_address(settings: Settings, bootstrap_servers: str) -> ClusterAccess:
     """Access to these brokers, with the credentials of their cluster in the settings."""
     alias = ClusterNames(settings).alias_of(bootstrap_servers, settings.cluster)
-    other = settings.clusters.get(alias or "", settings)
-    return ClusterAccess(bootstrap_servers, other.kafka)
+    return ClusterAccess(bootstrap_servers, settings.clusters.get(alias or "", settings).kafka)
