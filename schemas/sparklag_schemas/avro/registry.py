@@ -70,8 +70,6 @@ class SchemaRegistry:
         Raises RegistryUnavailable, RegistryRefused, IncompatibleSchema.
         """
         key = (subject, schema.text)
-        if key in self._ids:
-            return self._ids[key]
         async with self._lock:
             if key not in self._ids:
                 self._ids[key] = await self._request(

@@ -85,11 +85,8 @@ def in_time(message: Message, written_at_ms: int) -> Message:
     """The message, with its version limited to the latest possible time of its writing: a later
     version would hide every message until that time."""
     latest_ms = written_at_ms + _CLOCKS_DIFFER_MS
-    version = {
-        "observed_at": message.observed_at,
-        "measured_at": getattr(message, "measured_at", 0),
-    }
-    later = {name: latest_ms for name, at_ms in version.items() if at_ms > latest_ms}
+    version = ("observed_at", "measured_at")
+    later = {name: latest_ms for name in version if getattr(message, name, 0) > latest_ms}
     return replace(message, **later) if later else message
 
 
