@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 from sparklag_schemas.settings import Settings
@@ -132,13 +132,9 @@ class LagPartitions:
         self._own = {name_or_id: at for at, name_or_id in enumerate(own)}
         self._logged = False
 
-    def choice_of(self, query_id: str, query: str | None) -> Callable[[int], int] | None:
-        """A function from the partition count to the query's partition. None: the default one."""
-        if not self._own:
-            return None
-        return partial(self._choose, query_id, self._own.get(query_id, self._own.get(query or "")))
-
-    def _choose(self, query_id: str, own: int | None, partitions: int) -> int:
+    def choose(self, query_id: str, query: str | None, partitions: int) -> int:
+        """The partition of the query with that id and name, of so many."""
+        own = self._own.get(query_id, self._own.get(query or ""))
         shared = partitions - len(self._own)
         if shared < 1:
             if not self._logged:
