@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from aiokafka.structs import ConsumerRecord
 
 from sparklag_schemas import ContractError, LagEvent, Observation, Settings, encode
-from sparklag_schemas.avro.formats import MessageFormats, as_json
+from sparklag_schemas.avro.formats import MessageFormats, is_avro
 from sparklag_schemas.errors import WrongPlace, WrongSignature
 from sparklag_schemas.messages.bounds import MAX_NAME
 from sparklag_schemas.messages.headers import Signatures, Team
@@ -164,8 +164,8 @@ def safe(message: SafeMessage, record: ConsumerRecord) -> SafeMessage:
 def shown(event: LagEvent, record: ConsumerRecord) -> tuple[LagEvent, bytes]:
     """The event of `record` as `safe` returns it, and its JSON."""
     safe_event = safe(event, record)
-    is_unchanged = safe_event is event
-    return safe_event, as_json(record.value, event) if is_unchanged else encode(safe_event)
+    is_unchanged = safe_event is event and not is_avro(record.value)
+    return safe_event, record.value if is_unchanged else encode(safe_event)
 
 
 def _written_at_ms(record: ConsumerRecord) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic
 
 import msgspec
 
-from sparklag_schemas.codec import JsonDecoder, Message, MessageWriter, encode
+from sparklag_schemas.codec import JsonDecoder, Message, MessageWriter
 from sparklag_schemas.errors import MalformedMessage, MissingPackage, install_command
 from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord
 from sparklag_schemas.messages.observation import Observation
@@ -33,7 +33,7 @@ class MessageReader(Generic[Message]):
 
     def is_known(self, value: bytes | None) -> bool:
         """True: `decode` needs no `learn` for this value."""
-        return self._avro is None or not value or not _is_avro(value) or self._avro.is_known(value)
+        return self._avro is None or not value or not is_avro(value) or self._avro.is_known(value)
 
     async def learn(self, values: Iterable[bytes | None]) -> None:
         """Fetch the writer schemas of these values. Call it before `decode`.
@@ -41,11 +41,11 @@ class MessageReader(Generic[Message]):
         Raises RegistryUnavailable, RegistryRefused: the values cannot be read yet.
         """
         if self._avro is not None:
-            await self._avro.learn(value for value in values if value and _is_avro(value))
+            await self._avro.learn(value for value in values if value and is_avro(value))
 
     def decode(self, data: bytes) -> Message:
         """Raises MalformedMessage, or UnsupportedVersion for a newer major version."""
-        if not _is_avro(data):
+        if not is_avro(data):
             return self._json.decode(data)
         if self._avro is None:
             raise MalformedMessage("it is in Avro, and no registry.url is set")
@@ -120,11 +120,6 @@ class MessageFormats:
         return topics
 
 
-def as_json(data: bytes, message: msgspec.Struct) -> bytes:
-    """The JSON of a message that was read from `data`: `data` itself, if it is JSON."""
-    return encode(message) if _is_avro(data) else data
-
-
-def _is_avro(data: bytes) -> bool:
+def is_avro(data: bytes) -> bool:
     # Confluent's framing; JSON never begins with this byte.
     return data.startswith(b"\0")
