@@ -194,5 +194,4 @@ def _cause(error: BaseException, kafka: KafkaSettings) -> str:
 
 def quiet_client_logs() -> None:
     """Silence aiokafka, which logs each failed attempt; sparklag logs the first of a series."""
-    for name in ("aiokafka", "aiokafka.client", "aiokafka.conn", "aiokafka.cluster"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)

@@ -28,9 +28,8 @@ def timestamp_ms(text: str, now_ms: int) -> int:
         return now_ms - round(duration_s(ago) * 1000)
     try:
         # Python takes a Z only since 3.11; in a URL, a + that is not escaped reads as a blank.
-        return datetime_ms(
-            datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text).replace(" ", "+"))
-        )
+        iso = re.sub(r"[zZ]$", "+00:00", text).replace(" ", "+")
+        return datetime_ms(datetime.fromisoformat(iso))
     except (ValueError, OverflowError):
         raise ValueError(
             f"{text!r} is neither epoch milliseconds nor ISO 8601 nor a duration before now,"

@@ -32,7 +32,7 @@ _NO_SUCH_PATH: Final = (0, 404)
 _MAX_TEXT: Final = 300
 
 
-class Answer(msgspec.Struct, rename={"schema_type": "schemaType", "level": "compatibilityLevel"}):
+class Answer(msgspec.Struct, rename={"schema_type": "schemaType"}):
     """The fields of a registry's response, of all requests in this module."""
 
     id: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] | None = None
@@ -40,7 +40,6 @@ class Answer(msgspec.Struct, rename={"schema_type": "schemaType", "level": "comp
     schema_type: str | None = None
     """None: Avro."""
     references: Any = None
-    level: str | None = None
     error_code: int = 0
     message: str = ""
 
