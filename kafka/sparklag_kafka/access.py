@@ -82,10 +82,8 @@ class TrustedBrokers:
 
 
 def client_options(access: ClusterAccess) -> dict[str, Any]:
-    """Keyword arguments for any aiokafka client.
-
-    Raises SettingsError for malformed addresses, and for unusable TLS files.
-    """
+    """Keyword arguments for any aiokafka client. Raises SettingsError for malformed addresses, and
+    for unusable TLS files."""
     return {"bootstrap_servers": joined(access.addresses), **connection_options(access)}
 
 

@@ -39,9 +39,7 @@ async def first_result(
     final: tuple[type[BaseException], ...] = (),
 ) -> _T:
     """The first result; one more attempt begins after each `delay_s`, and whenever one fails.
-
-    Raises the last of KAFKA_FAILURES where every attempt fails, or the first failure in `final`.
-    """
+    Raises the last of KAFKA_FAILURES where every attempt fails, or the first failure in `final`."""
     rest = iter(attempts)
     failure: BaseException = OSError("no broker")
     pending: set[asyncio.Task[_T]] = set()

@@ -74,8 +74,7 @@ async def fetch_offsets(
     decoded: Mapping[OffsetFetchResponse, Mapping[str, CommittedGroup]] | None = None,
 ) -> dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]:
     """The committed offsets of these groups, at most GROUPS_PER_REQUEST, from their coordinator. A
-    response that equals one in `decoded` is not decoded again. Raises one of KAFKA_FAILURES.
-    """
+    response that equals one in `decoded` is not decoded again. Raises one of KAFKA_FAILURES."""
     try:
         responses = [await connection.send(OffsetFetchRequest(groups))]
     except IncompatibleBrokerVersion:
@@ -115,9 +114,7 @@ async def commit_offsets(
     connection: BrokerConnection, group: str, offsets: Offsets, metadata: str
 ) -> dict[str, dict[int, int]]:
     """Commit to a group without joining it; the coordinator refuses that while it has members.
-
-    Returns the error code of each partition. Raises one of KAFKA_FAILURES.
-    """
+    Returns the error code of each partition. Raises one of KAFKA_FAILURES."""
     topics = [
         (topic, [(number, offset, metadata) for number, offset in partitions.items()])
         for topic, partitions in offsets.items()

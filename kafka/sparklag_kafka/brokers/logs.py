@@ -77,10 +77,8 @@ class TopicBounds:
 
 
 async def read_bounds(topics: Collection[str], access: ClusterAccess) -> dict[str, TopicBounds]:
-    """The bounds of all partitions of each topic. Does not create topics.
-
-    Raises KafkaUnavailable where no broker answers, SettingsError for malformed addresses.
-    """
+    """The bounds of all partitions of each topic. Does not create topics. Raises KafkaUnavailable
+    where no broker answers, SettingsError for malformed addresses."""
     if not topics:
         return {}
     async with BrokerPool(access) as pool:

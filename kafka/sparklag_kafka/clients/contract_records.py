@@ -61,19 +61,15 @@ class ContractRecords(Generic[Message]):
     async def chunks(
         self, records: Iterable[ConsumerRecord]
     ) -> AsyncIterator[list[ConsumerRecord]]:
-        """The records in chunks that can be decoded without blocking the loop for long.
-
-        Raises RegistryError: see `learn`.
-        """
+        """The records in chunks that can be decoded without blocking the loop for long. Raises
+        RegistryError: see `learn`."""
         for chunk in by_size(records, lambda record: len(record.value or b""), _CHUNK_BYTES):
             await self.learn(chunk)
             yield chunk
 
     async def learn(self, records: Iterable[ConsumerRecord]) -> None:
-        """Fetch the schemas of the records with an accepted signature.
-
-        Raises RegistryError where the schemas cannot be fetched yet.
-        """
+        """Fetch the schemas of the records with an accepted signature. Raises RegistryError where
+        the schemas cannot be fetched yet."""
         await self._reader.learn(
             record.value
             for record in records

@@ -235,10 +235,7 @@ class Outbox:
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers
     ) -> None:
         """Return once the message is acknowledged. Cancelled before its batch is built, it is not
-        sent.
-
-        Raises KafkaUnavailable when the outbox ends, and what aiokafka raises.
-        """
+        sent. Raises KafkaUnavailable when the outbox ends, and what aiokafka raises."""
         if self._failure is not None:
             raise KafkaUnavailable(self._failure)
         acknowledged: _Acknowledgement = self._loop.create_future()

@@ -55,10 +55,8 @@ class AvroForm:
         return len(data) < _PREFIX.size or self.registry.is_cached(_schema_id(data))
 
     async def learn(self, messages: Iterable[bytes]) -> None:
-        """Fetch the schemas of these messages, or record why a schema is not available.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
+        """Fetch the schemas of these messages, or record why a schema is not available. Raises
+        RegistryUnavailable, RegistryRefused."""
         await self.registry.learn(_schema_id(data) for data in messages if not self.is_known(data))
 
     def read(self, data: bytes, message_type: type[Message], written_as: type) -> Message:
@@ -86,10 +84,7 @@ class AvroWriter(MessageWriter):
         self._prefix: bytes | None = None
 
     async def is_registered(self) -> bool:
-        """True: the schema is registered.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
+        """True: the schema is registered. Raises RegistryUnavailable, RegistryRefused."""
         return await self._registry.find(self._subject, self._schema) is not None
 
     async def prepare(self) -> None:

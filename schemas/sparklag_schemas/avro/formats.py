@@ -36,10 +36,8 @@ class MessageReader(Generic[Message]):
         return self._avro is None or not value or not is_avro(value) or self._avro.is_known(value)
 
     async def learn(self, values: Iterable[bytes | None]) -> None:
-        """Fetch the writer schemas of these values. Call it before `decode`.
-
-        Raises RegistryUnavailable, RegistryRefused: the values cannot be read yet.
-        """
+        """Fetch the writer schemas of these values. Call it before `decode`. Raises
+        RegistryUnavailable, RegistryRefused: the values cannot be read yet."""
         if self._avro is not None:
             await self._avro.learn(value for value in values if value and is_avro(value))
 
@@ -87,10 +85,8 @@ class MessageFormats:
         return None if self._avro is None else self._avro.registry.waiting
 
     async def unregistered(self) -> list[str]:
-        """Our topics whose schema is not registered: nothing can be written to them yet.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
+        """Our topics whose schema is not registered: nothing can be written to them yet. Raises
+        RegistryUnavailable, RegistryRefused."""
         if self._avro is None or self._settings.format != "avro":
             return []
         return [
@@ -100,10 +96,8 @@ class MessageFormats:
         ]
 
     async def register(self) -> list[str]:
-        """Register the missing schemas; returns their topics.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
+        """Register the missing schemas; returns their topics. Raises RegistryUnavailable,
+        RegistryRefused."""
         topics = await self.unregistered()
         for topic in topics:
             await self.writer(self._topics()[topic], topic).prepare()

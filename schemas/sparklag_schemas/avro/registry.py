@@ -65,10 +65,8 @@ class SchemaRegistry:
         return str(error) if error and time.monotonic() < until_s + _WAITING_S else None
 
     async def id_of(self, subject: str, schema: AvroSchema) -> int:
-        """The id of our schema under that subject. Registers a missing schema.
-
-        Raises RegistryUnavailable, RegistryRefused, IncompatibleSchema.
-        """
+        """The id of our schema under that subject. Registers a missing schema. Raises
+        RegistryUnavailable, RegistryRefused, IncompatibleSchema."""
         key = (subject, schema.text)
         async with self._lock:
             if key not in self._ids:
@@ -79,10 +77,8 @@ class SchemaRegistry:
         return self._ids[key]
 
     async def find(self, subject: str, schema: AvroSchema) -> int | None:
-        """The id of our schema under that subject. None: it is not registered.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
+        """The id of our schema under that subject. None: it is not registered. Raises
+        RegistryUnavailable, RegistryRefused."""
         return await self._request(subject, lambda client: self._lookup(client, subject, schema))
 
     async def learn(self, schema_ids: Iterable[int]) -> None:

@@ -95,8 +95,7 @@ def feedback_topics(
     own: frozenset[str], topics: Collection[str] | None, processed: Collection[str] | None
 ) -> list[str]:
     """The topics of `own` that a source reads beside others: each of its batches adds records to
-    them, so that it never catches up. `topics`: those that it names, perhaps on purpose.
-    """
+    them, so that it never catches up. `topics`: those that it names, perhaps on purpose."""
     if topics is not None or not processed or own.issuperset(processed):
         return []
     return sorted(own.intersection(processed))

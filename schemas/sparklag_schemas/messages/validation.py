@@ -40,10 +40,8 @@ class MessageLimits:
         self._ahead_ms = int(settings.clock_ahead_s * 1000)
 
     def check(self, message: object, written_at_ms: int) -> None:
-        """`written_at_ms`: the latest possible time of its writing, by a trusted clock.
-
-        Raises OutOfBounds; FutureTime where a time in it is more than `limits.clock_ahead_s` later.
-        """
+        """`written_at_ms`: the latest possible time of its writing, by a trusted clock. Raises
+        OutOfBounds; FutureTime where a time in it is more than `limits.clock_ahead_s` later."""
         numbers: Iterator[Collection[int]] = iter(())
         times = [getattr(message, name, None) for name in ("measured_at", "status_since")]
         if isinstance(message, Observation | LagEvent):

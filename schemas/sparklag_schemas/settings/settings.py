@@ -280,10 +280,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return 3 * self.heartbeat_s
 
     def resolved(self, bootstrap_servers: str | None = None) -> ResolvedSettings:
-        """These settings with the home cluster's brokers: `bootstrap_servers`, else its own.
-
-        Raises SettingsError where neither is set, and for addresses as `parse_addresses` does.
-        """
+        """These settings with the home cluster's brokers: `bootstrap_servers`, else its own. Raises
+        SettingsError where neither is set, and for addresses as `parse_addresses` does."""
         bootstrap_servers = bootstrap_servers or self.bootstrap_servers
         if not bootstrap_servers:
             raise SettingsError(
