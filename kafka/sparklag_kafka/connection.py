@@ -13,11 +13,7 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import client as client_module
 from aiokafka.conn import READER_LIMIT, AIOKafkaConnection, AIOKafkaProtocol, CloseReason
-from aiokafka.errors import (
-    BrokerResponseError,
-    IncompatibleBrokerVersion,
-    SaslAuthenticationFailed,
-)
+from aiokafka.errors import BrokerResponseError, IncompatibleBrokerVersion, SaslAuthenticationFailed
 from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeRequest
 from aiokafka.protocol.api import Request
 

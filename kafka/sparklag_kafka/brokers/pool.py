@@ -10,11 +10,7 @@ from typing import Any, Final
 from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaConnectionError
 
-from sparklag_kafka.access import (
-    TrustedBrokers,
-    connection_options,
-    connection_problem,
-)
+from sparklag_kafka.access import TrustedBrokers, connection_options, connection_problem
 from sparklag_kafka.connection import first_result, open_connection
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_kafka.protocol.encoding import Versions

@@ -40,10 +40,7 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
     _closed: bool
 
     def __init__(
-        self,
-        settings: ResolvedSettings,
-        on_unreadable: OnUnreadable,
-        **options: Any,
+        self, settings: ResolvedSettings, on_unreadable: OnUnreadable, **options: Any
     ) -> None:
         """`options` are aiokafka's. Raises SettingsError as `client_options` does."""
         super().__init__(

@@ -12,13 +12,7 @@ from sparklag_schemas.avro.decoder import NOT_AVRO, Input
 from sparklag_schemas.avro.encoder import compile_encoder
 from sparklag_schemas.avro.registry import SchemaRegistry
 from sparklag_schemas.avro.schema import AvroSchema, require_written_as, schema_of
-from sparklag_schemas.codec import (
-    MAX_MESSAGE_BYTES,
-    Message,
-    MessageWriter,
-    converted,
-    invalid,
-)
+from sparklag_schemas.codec import MAX_MESSAGE_BYTES, Message, MessageWriter, converted, invalid
 from sparklag_schemas.errors import MalformedMessage
 from sparklag_schemas.messages.headers import AVRO
 from sparklag_schemas.settings import RegistrySettings

@@ -19,13 +19,7 @@ from sparklag_schemas.settings.http_access import (
     ServiceClientSettings,
     is_loopback,
 )
-from sparklag_schemas.settings.section import (
-    Port,
-    Seconds,
-    Section,
-    SigningKey,
-    check_patterns,
-)
+from sparklag_schemas.settings.section import Port, Seconds, Section, SigningKey, check_patterns
 from sparklag_schemas.text.locations import shown_url
 from sparklag_schemas.text.redaction import PublishExceptions
 
