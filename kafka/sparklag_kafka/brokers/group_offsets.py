@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.admin import ListGroupsRequest
@@ -42,18 +42,11 @@ async def list_groups(connection: BrokerConnection) -> tuple[int, Sequence[tuple
     return response.error_code, response.groups or ()
 
 
-class Coordinator(NamedTuple):
-    """The node id of a group's coordinator, or the error code of the lookup."""
-
-    group: str
-    node_id: int
-    error_code: int
-
-
 async def find_coordinators(
     brokers: BrokerPool, groups: Sequence[str]
-) -> AsyncIterator[Coordinator]:
-    """The coordinator of each group. Ends where no broker responds, or the responder fails."""
+) -> AsyncIterator[tuple[str, int, int]]:
+    """Each group, the node id of its coordinator, and the error code of the lookup. Ends where no
+    broker responds, or the responder fails."""
     for chunk in by_count(groups, _IN_FLIGHT):
         requests = [FindCoordinatorRequest(group, _CONSUMER_GROUP) for group in chunk]
         first = await brokers.first_response(requests[0])
@@ -65,7 +58,7 @@ async def find_coordinators(
         except KAFKA_FAILURES:
             return
         for group, response in zip(chunk, (first, *further), strict=True):
-            yield Coordinator(group, response.coordinator_id, response.error_code)
+            yield group, response.coordinator_id, response.error_code
 
 
 async def fetch_offsets(
