@@ -261,7 +261,7 @@ class Outbox:
         self._failure = reason
         for sending in self._sending:
             sending.cancel()
-        _fail(self._pending, KafkaUnavailable(reason))
+        _complete(self._pending, KafkaUnavailable(reason))
 
     async def _send_lane(self, topic: str, partition: int, lane: deque[_Message]) -> None:
         while lane:
@@ -270,7 +270,7 @@ class Outbox:
                 sent = await self.producer.send_batch(batch, topic, partition=partition)
             # Any error must reach the tasks that wait for the messages.
             except Exception as error:
-                _fail(pending, error)
+                _complete(pending, error)
             else:
                 sent.add_done_callback(partial(_acknowledge, pending))
         del self._lanes[topic, partition]
@@ -292,16 +292,15 @@ class Outbox:
 def _acknowledge(pending: list[_Acknowledgement], sent: asyncio.Future[object]) -> None:
     # aiokafka cancels the pending messages of a closed producer.
     error = KafkaUnavailable("its producer was closed") if sent.cancelled() else sent.exception()
-    if error is not None:
-        _fail(pending, error)
-        return
+    _complete(pending, error)
+
+
+def _complete(pending: Iterable[_Acknowledgement], error: BaseException | None) -> None:
     for acknowledged in pending:
-        if not acknowledged.done():
+        if acknowledged.done():
+            continue
+        if error is None:
             acknowledged.set_result(None)
-
-
-def _fail(pending: Iterable[_Acknowledgement], error: BaseException) -> None:
-    for acknowledged in pending:
-        if not acknowledged.done():
+        else:
             # A traceback grows with each raise of the same exception.
             acknowledged.set_exception(copy(error))
