@@ -49,9 +49,7 @@ class ClusterNames:
 
         None: neither is configured, or the addresses belong to several clusters.
         """
-        aliases = self._aliases_of(bootstrap_servers)
-        if not aliases:
-            return reported if reported in self._access else None
+        aliases = self._aliases_of(bootstrap_servers) or {reported} & self._access.keys()
         return aliases.pop() if len(aliases) == 1 else None
 
     def access_to(self, bootstrap_servers: str | None) -> ClusterAccess | None:
@@ -60,14 +58,11 @@ class ClusterNames:
         None where no setting names these brokers. A driver whose settings name no brokers at all
         uses those of its query, if there is no password to give away.
         """
-        if bootstrap_servers is None:
-            alias: str | None = self._home
-        else:
-            aliases = self._aliases_of(bootstrap_servers)
-            if not self._by_address and not self._access[self._home].kafka.has_secret:
-                return ClusterAccess(bootstrap_servers, self._access[self._home].kafka)
-            alias = aliases.pop() if len(aliases) == 1 else None
-        access = self._access[alias] if alias is not None else None
+        home = self._access[self._home]
+        if bootstrap_servers is not None and not self._by_address and not home.kafka.has_secret:
+            return ClusterAccess(bootstrap_servers, home.kafka)
+        aliases = {self._home} if bootstrap_servers is None else self._aliases_of(bootstrap_servers)
+        access = self._access[aliases.pop()] if len(aliases) == 1 else None
         return access if access is not None and access.bootstrap_servers else None
 
     def _aliases_of(self, bootstrap_servers: str | None) -> set[str]:
