@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Final
 
@@ -95,7 +96,7 @@ _HEDGE_S: Final = 1.0
 """The delay before a request is also sent to the next broker."""
 
 
-class BrokerPool:
+class BrokerPool(AbstractAsyncContextManager["BrokerPool"]):
     """One shared connection to each broker. `refresh` updates the brokers from the metadata.
 
     Create it on its loop. Raises SettingsError as `client_options` does.
@@ -112,9 +113,6 @@ class BrokerPool:
         self._seeds = access.addresses
         self._connections: dict[Address, BrokerConnection] = {}
         self.last_responder: Address | None = None
-
-    async def __aenter__(self) -> BrokerPool:
-        return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.aclose()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Final
 
 import httpx
@@ -47,7 +48,7 @@ class Answer(msgspec.Struct, rename={"schema_type": "schemaType"}):
 _answers = msgspec.json.Decoder(Answer)
 
 
-class RegistryClient:
+class RegistryClient(AbstractAsyncContextManager["RegistryClient"]):
     """An HTTP client for consecutive requests."""
 
     def __init__(self, settings: RegistrySettings) -> None:
@@ -62,9 +63,6 @@ class RegistryClient:
             limits=httpx.Limits(max_connections=_CONNECTIONS),
             timeout=None,
         )
-
-    async def __aenter__(self) -> RegistryClient:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()

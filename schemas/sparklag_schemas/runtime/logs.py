@@ -83,8 +83,7 @@ class RepeatLimit(logging.Filter):
             ended = self._take_ended()
             window = self._windows.get(key)
             if window is None:
-                window = _Window(record, time.monotonic() + self._window_s)
-                self._windows[key] = window
+                window = self._windows[key] = _Window(record, time.monotonic() + self._window_s)
                 if len(self._windows) > _KEPT:
                     ended.append(self._windows.popitem(last=False)[1])
             window.count += 1
