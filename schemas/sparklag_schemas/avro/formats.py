@@ -14,6 +14,7 @@ from sparklag_schemas.codec import JsonDecoder, Message, MessageWriter
 from sparklag_schemas.errors import MalformedMessage, MissingPackage, install_command
 from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord
 from sparklag_schemas.messages.observation import Observation
+from sparklag_schemas.messages.topics import own_topics
 from sparklag_schemas.settings import Settings
 
 if TYPE_CHECKING:
@@ -104,14 +105,8 @@ class MessageFormats:
         return topics
 
     def _topics(self) -> dict[str, type[msgspec.Struct]]:
-        settings = self._settings
-        topics: dict[str, type[msgspec.Struct]] = {
-            settings.offsets_topic: Observation,
-            settings.lag_topic: LagEvent,
-        }
-        if settings.partition_records:
-            topics[settings.partition_topic] = PartitionRecord
-        return topics
+        names = (spec.name for spec in own_topics(self._settings))
+        return dict(zip(names, (Observation, LagEvent, PartitionRecord), strict=False))
 
 
 def is_avro(data: bytes) -> bool:

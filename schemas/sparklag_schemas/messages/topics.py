@@ -75,7 +75,7 @@ def lag_topic(name: str, partitions: int, replication_factor: int | None) -> Top
 
 
 def own_topics(settings: Settings) -> list[TopicSpec]:
-    """The topics that the settings name."""
+    """The topics of observations, of lag events and, if configured, of partition records."""
     partitions, replicas = settings.topic_partitions, settings.topic_replication_factor
     topics = [
         offsets_topic(settings.offsets_topic, partitions, replicas),
