@@ -56,8 +56,14 @@ class RegistryClient(AbstractAsyncContextManager["RegistryClient"]):
         self._settings = settings
         self._urls = [url.strip().rstrip("/") for url in (settings.url or "").split(",")]
         user = settings.username
+        verify: ssl.SSLContext | bool = False  # saves the time to read certificates
+        if "https://" in (settings.url or ""):
+            try:
+                verify = settings.client_context(f"schema registry {settings.url}")
+            except SettingsError as error:
+                raise RegistryRefused(str(error)) from error
         self._http = httpx.AsyncClient(
-            verify=_tls_context(settings),
+            verify=verify,
             auth=None if user is None else httpx.BasicAuth(user, settings.password or ""),
             headers={"accept": f"{_MEDIA_TYPE}, application/json", "accept-encoding": "identity"},
             limits=httpx.Limits(max_connections=_CONNECTIONS),
@@ -138,12 +144,3 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, ConnectionError) and error.errno is not None:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
-
-
-def _tls_context(settings: RegistrySettings) -> ssl.SSLContext | bool:
-    if "https://" not in (settings.url or ""):
-        return False  # saves the time to read certificates
-    try:
-        return settings.client_context(f"schema registry {settings.url}")
-    except SettingsError as error:
-        raise RegistryRefused(str(error)) from error
