@@ -181,8 +181,7 @@ def _batch(event: LagEvent, now_ms: int) -> str:
         return "no batch completed yet" + _ACTIVITIES.get(event.activity or "", "")
     which = event.batch_id if event.batch_id is not None else "one"
     text = f"{which} completed {ago(event.processed_at, now_ms)}"
-    batch = event.batch
-    if batch is not None:
+    if (batch := event.batch) is not None:
         text += f", {batch.rows:,} rows"
         if batch.duration_ms is not None:
             text += f" in {span(batch.duration_ms / 1000)}"
@@ -222,8 +221,7 @@ def _running_batch(batch: RunningBatch) -> str:
     stuck_s = (batch.observed_at - batch.progressed_at) / 1000
     if stuck_s >= _STUCK_S:
         text += f", no progress for {span(stuck_s)}"
-    if batch.straggler is not None:
-        task = batch.straggler
+    if (task := batch.straggler) is not None:
         text += (
             f"; task {task.task_index} of stage {task.stage_id} on executor {task.executor_id}"
             f" ({task.host}) has run for {span(task.running_s)}, usually {span(task.mean_task_s)}"
@@ -240,8 +238,7 @@ def _source(event: LagEvent, now_ms: int) -> str:
 
 
 def _causes(event: LagEvent, now_ms: int) -> Iterator[str]:
-    batch = event.batch
-    if batch is not None:
+    if (batch := event.batch) is not None:
         yield _phases(batch)
         if batch.rate_limited:
             yield "rate limited: more records were available than a batch may read"
