@@ -9,8 +9,9 @@ from typing import Annotated, Final, Literal, TypeVar
 from msgspec import Meta
 from msgspec.structs import asdict
 
+import sparklag_schemas.settings.connections as connections
+import sparklag_schemas.settings.measuring as measuring
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.settings import connections, measuring
 from sparklag_schemas.settings.connections import ClusterAccess, ClusterSettings, KafkaSettings
 from sparklag_schemas.settings.http_access import (
     HttpJwtSettings,
