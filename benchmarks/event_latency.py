@@ -286,7 +286,7 @@ def _settings(bootstrap_servers: str) -> Settings:
 
 async def _create_topics(bootstrap_servers: str) -> None:
     sizes = {_TOPIC: _PARTITIONS, _BARE_TOPIC: _PARTITIONS, _HOP_TOPIC: 1}
-    specs = [TopicSpec(topic, size, 1, frozenset({"delete"})) for topic, size in sizes.items()]
+    specs = [TopicSpec(topic, size, 1) for topic, size in sizes.items()]
     await create_topics(bootstrap_servers, specs)
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers)
     await producer.start()

@@ -80,7 +80,7 @@ def _refused(service: ServiceProcess, count: int) -> bool | None:
 
 async def _flood(bootstrap_servers: str, queries: int, partitions: int) -> None:
     settings = Settings(bootstrap_servers=bootstrap_servers)
-    orders = TopicSpec(_TOPIC, partitions, None, frozenset({"delete"}))
+    orders = TopicSpec(_TOPIC, partitions, None)
     topics = [*own_topics(settings), orders]
     await create_topics(bootstrap_servers, topics)
     producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, linger_ms=20)

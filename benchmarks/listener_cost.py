@@ -112,7 +112,7 @@ def _last_event(
 ) -> Iterator[Any]:
     """The event of a query that has completed some batches and waits for the next."""
     topic = f"listened-{partitions}"
-    spec = TopicSpec(topic, partitions, 1, frozenset({"delete"}))
+    spec = TopicSpec(topic, partitions, 1)
     asyncio.run(create_topics(bootstrap_servers, [spec]))
     query = (
         spark.readStream.format("kafka")

@@ -87,9 +87,7 @@ def run() -> list[Row]:
     quiet_client_logs()
     with LocalKafka(properties={"log.index.size.max.bytes": "65536"}) as broker:
         say(f"record_times: {_ALL:,} partitions with {_BATCHES * _RECORDS} records each")
-        topics = [
-            TopicSpec(_topic(n), _PARTITIONS, 1, frozenset({"delete"})) for n in range(_TOPICS)
-        ]
+        topics = [TopicSpec(_topic(n), _PARTITIONS, 1) for n in range(_TOPICS)]
         asyncio.run(create_topics(broker.bootstrap_servers, topics))
         asyncio.run(_write(broker.bootstrap_servers))
         return asyncio.run(_compare(broker.bootstrap_servers))

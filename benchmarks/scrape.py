@@ -298,7 +298,7 @@ def _freshness(bootstrap_servers: str, beside: int) -> Row:
     """From a record to the scrape that shows it, beside so many busy processes."""
     say(f"scrape: from a record to the scrape that shows it, {beside} busy processes beside it")
     settings = Settings(bootstrap_servers=bootstrap_servers)
-    topics = [*own_topics(settings), TopicSpec(_TOPIC, 1, 1, frozenset({"delete"}))]
+    topics = [*own_topics(settings), TopicSpec(_TOPIC, 1, 1)]
     asyncio.run(create_topics(bootstrap_servers, topics))
     with service_process(
         bootstrap_servers, publish_interval_s=settings.publish_interval_s

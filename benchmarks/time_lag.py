@@ -51,7 +51,7 @@ def run() -> list[Row]:
     """A row for each method."""
     with LocalKafka() as broker:
         servers = broker.bootstrap_servers
-        specs = [TopicSpec(TOPIC, _PARTITIONS, 1, frozenset({"delete"}))]
+        specs = [TopicSpec(TOPIC, _PARTITIONS, 1)]
         asyncio.run(create_topics(servers, specs))
         with (
             _service(servers, "sampled", sample=True),

@@ -82,10 +82,8 @@ class TrustedBrokers:
 
 
 def client_options(access: ClusterAccess) -> dict[str, Any]:
-    """Keyword arguments for any aiokafka client.
-
-    Raises SettingsError for malformed addresses, and for unusable TLS files.
-    """
+    """Keyword arguments for any aiokafka client. Raises SettingsError for malformed addresses, and
+    for unusable TLS files."""
     return {"bootstrap_servers": joined(access.addresses), **connection_options(access)}
 
 
@@ -194,5 +192,4 @@ def _cause(error: BaseException, kafka: KafkaSettings) -> str:
 
 def quiet_client_logs() -> None:
     """Silence aiokafka, which logs each failed attempt; sparklag logs the first of a series."""
-    for name in ("aiokafka", "aiokafka.client", "aiokafka.conn", "aiokafka.cluster"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)

@@ -13,11 +13,7 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import client as client_module
 from aiokafka.conn import READER_LIMIT, AIOKafkaConnection, AIOKafkaProtocol, CloseReason
-from aiokafka.errors import (
-    BrokerResponseError,
-    IncompatibleBrokerVersion,
-    SaslAuthenticationFailed,
-)
+from aiokafka.errors import BrokerResponseError, IncompatibleBrokerVersion, SaslAuthenticationFailed
 from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeRequest
 from aiokafka.protocol.api import Request
 
@@ -39,9 +35,7 @@ async def first_result(
     final: tuple[type[BaseException], ...] = (),
 ) -> _T:
     """The first result; one more attempt begins after each `delay_s`, and whenever one fails.
-
-    Raises the last of KAFKA_FAILURES where every attempt fails, or the first failure in `final`.
-    """
+    Raises the last of KAFKA_FAILURES where every attempt fails, or the first failure in `final`."""
     rest = iter(attempts)
     failure: BaseException = OSError("no broker")
     pending: set[asyncio.Task[_T]] = set()

@@ -114,7 +114,6 @@ COMPRESSION_REFUSED: Final = (errors.UnsupportedForMessageFormatError, errors.fo
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code."""
     known = errors.kafka_errors.get(code)
     return _NAMES.get(code) or (known.message if known else f"error {code}")
 

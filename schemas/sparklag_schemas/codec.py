@@ -99,10 +99,8 @@ class MessageWriter:
     content_type: ClassVar[str] = JSON
 
     async def prepare(self) -> None:
-        """Wait until `encode` no longer needs the registry.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
+        """Wait until `encode` no longer needs the registry. Raises RegistryUnavailable,
+        RegistryRefused."""
 
     async def encode(self, message: msgspec.Struct) -> bytes:
         """The record's value. Raises as `prepare` does, unless `prepare` has returned."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from datetime import datetime, timezone
-from math import isfinite
 from typing import Final
 
 
@@ -29,9 +28,8 @@ def timestamp_ms(text: str, now_ms: int) -> int:
         return now_ms - round(duration_s(ago) * 1000)
     try:
         # Python takes a Z only since 3.11; in a URL, a + that is not escaped reads as a blank.
-        return datetime_ms(
-            datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text).replace(" ", "+"))
-        )
+        iso = re.sub(r"[zZ]$", "+00:00", text).replace(" ", "+")
+        return datetime_ms(datetime.fromisoformat(iso))
     except (ValueError, OverflowError):
         raise ValueError(
             f"{text!r} is neither epoch milliseconds nor ISO 8601 nor a duration before now,"
@@ -55,6 +53,6 @@ def duration_s(text: str) -> float:
         seconds = sum(float(n) * _UNITS_S[unit] for n, unit in _DURATION.findall(text))
     else:
         seconds = 0.0
-    if not 0.0 < seconds < _MOST_MS / 1000 or not isfinite(seconds):
+    if not 0.0 < seconds < _MOST_MS / 1000:
         raise ValueError(f"{text!r} is not a duration above 0: seconds, or as 30s, 5m, 1h30m, 2d")
     return seconds

@@ -149,7 +149,6 @@ def demo_topic(name: str, partitions: int) -> TopicSpec:
         name=name,
         partitions=partitions,
         replication_factor=None,
-        cleanup_policy=frozenset({"delete"}),
         config={"cleanup.policy": "delete", "retention.ms": "3600000"},
     )
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.admin import ListGroupsRequest
@@ -42,18 +42,11 @@ async def list_groups(connection: BrokerConnection) -> tuple[int, Sequence[tuple
     return response.error_code, response.groups or ()
 
 
-class Coordinator(NamedTuple):
-    """The node id of a group's coordinator, or the error code of the lookup."""
-
-    group: str
-    node_id: int
-    error_code: int
-
-
 async def find_coordinators(
     brokers: BrokerPool, groups: Sequence[str]
-) -> AsyncIterator[Coordinator]:
-    """The coordinator of each group. Ends where no broker responds, or the responder fails."""
+) -> AsyncIterator[tuple[str, int, int]]:
+    """Each group, the node id of its coordinator, and the error code of the lookup. Ends where no
+    broker responds, or the responder fails."""
     for chunk in by_count(groups, _IN_FLIGHT):
         requests = [FindCoordinatorRequest(group, _CONSUMER_GROUP) for group in chunk]
         first = await brokers.first_response(requests[0])
@@ -65,7 +58,7 @@ async def find_coordinators(
         except KAFKA_FAILURES:
             return
         for group, response in zip(chunk, (first, *further), strict=True):
-            yield Coordinator(group, response.coordinator_id, response.error_code)
+            yield group, response.coordinator_id, response.error_code
 
 
 async def fetch_offsets(
@@ -74,8 +67,7 @@ async def fetch_offsets(
     decoded: Mapping[OffsetFetchResponse, Mapping[str, CommittedGroup]] | None = None,
 ) -> dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]:
     """The committed offsets of these groups, at most GROUPS_PER_REQUEST, from their coordinator. A
-    response that equals one in `decoded` is not decoded again. Raises one of KAFKA_FAILURES.
-    """
+    response that equals one in `decoded` is not decoded again. Raises one of KAFKA_FAILURES."""
     try:
         responses = [await connection.send(OffsetFetchRequest(groups))]
     except IncompatibleBrokerVersion:
@@ -115,9 +107,7 @@ async def commit_offsets(
     connection: BrokerConnection, group: str, offsets: Offsets, metadata: str
 ) -> dict[str, dict[int, int]]:
     """Commit to a group without joining it; the coordinator refuses that while it has members.
-
-    Returns the error code of each partition. Raises one of KAFKA_FAILURES.
-    """
+    Returns the error code of each partition. Raises one of KAFKA_FAILURES."""
     topics = [
         (topic, [(number, offset, metadata) for number, offset in partitions.items()])
         for topic, partitions in offsets.items()

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparklag_kafka.brokers.pool import BrokerConnection
@@ -25,12 +26,12 @@ _TIMES_USUAL: Final = 3.0
 _NEWEST_SHARE: Final = 0.25
 
 
+@dataclass
 class AdaptiveTimeout:
     """The timeout of a leader: a multiple of the usual duration of its rounds."""
 
-    def __init__(self, longest_s: float) -> None:
-        self._longest_s = longest_s
-        self._usual_s: float | None = None
+    _longest_s: float
+    _usual_s: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -44,12 +45,12 @@ class AdaptiveTimeout:
         return in_time
 
 
+@dataclass(eq=False)
 class WaitGroup:
     """Calls `on_done` once `done` was called as often as `add`, and once more by its creator."""
 
-    def __init__(self, on_done: Callable[[], None]) -> None:
-        self._on_done = on_done
-        self._pending = 1
+    _on_done: Callable[[], None]
+    _pending: int = 1
 
     def add(self) -> None:
         self._pending += 1
@@ -89,10 +90,10 @@ class OffsetsReceiver:
         """Report that callers no longer wait for the leader, which may still respond."""
 
 
+@dataclass(eq=False)
 class _Round:
-    def __init__(self) -> None:
-        self.parts: dict[IsolationLevel, dict[str, TopicPart]] = {}
-        self.waiting: list[WaitGroup] = []
+    parts: dict[IsolationLevel, dict[str, TopicPart]] = field(default_factory=dict)
+    waiting: list[WaitGroup] = field(default_factory=list)
 
     def every_part(self) -> list[TopicPart]:
         return [part for by_topic in self.parts.values() for part in by_topic.values()]
@@ -103,31 +104,26 @@ class _Round:
             wait_group.done()
 
 
+@dataclass(eq=False, repr=False)
 class LeaderChannel:
     """Requests the latest, or the earliest, offsets of broker `node_id`.
 
     Channels that share the lock `reading` decode one response at a time.
     """
 
-    def __init__(
-        self,
-        node_id: int,
-        connection: BrokerConnection,
-        spec: OffsetSpec,
-        receiver: OffsetsReceiver,
-        reading: asyncio.Lock,
-    ) -> None:
-        self.connection = connection
-        self.slow = False
-        """The last round took too long: callers do not wait until a round is in time again."""
-        self._node_id = node_id
-        self._spec = spec
-        self._receiver = receiver
-        self._reading = reading
-        self._timeout = AdaptiveTimeout(connection.timeout_s)
-        self._next = _Round()
-        self._in_flight = _Round()
-        self._task: asyncio.Task[None] | None = None
+    _node_id: int
+    connection: BrokerConnection
+    _spec: OffsetSpec
+    _receiver: OffsetsReceiver
+    _reading: asyncio.Lock
+    slow: bool = False
+    """The last round took too long: callers do not wait until a round is in time again."""
+    _next: _Round = field(default_factory=_Round)
+    _in_flight: _Round = field(default_factory=_Round)
+    _task: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self._timeout = AdaptiveTimeout(self.connection.timeout_s)
 
     def request(self, level: IsolationLevel, part: TopicPart) -> None:
         """Put `part` into the next round, merged with the round's part of the same topic."""

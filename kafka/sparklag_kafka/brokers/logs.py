@@ -20,20 +20,10 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.structs import TopicPartition
 
+from sparklag_kafka import errors
 from sparklag_kafka.access import connection_problem
 from sparklag_kafka.brokers.pool import BrokerConnection, BrokerPool
-from sparklag_kafka.errors import (
-    INVALID_TOPIC,
-    KAFKA_FAILURES,
-    LEADER_NOT_AVAILABLE,
-    NOT_LEADER,
-    TOPIC_FORBIDDEN,
-    UNKNOWN_TOPIC,
-    KafkaUnavailable,
-    RecordsUnreadable,
-    Undecodable,
-    error_name,
-)
+from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable, RecordsUnreadable, Undecodable
 from sparklag_kafka.protocol.encoding import CONSUMER_REPLICA_ID, ISOLATION_CODES
 from sparklag_kafka.protocol.list_offsets import (
     EARLIEST,
@@ -48,11 +38,11 @@ from sparklag_schemas import ClusterAccess, IsolationLevel
 from sparklag_schemas.runtime.queue import by_count
 
 _REASONS: Final = {
-    UNKNOWN_TOPIC: "there is no such topic, or no right to see it",
-    TOPIC_FORBIDDEN: "no right to see the topic",
-    NOT_LEADER: "the partition changes its leader",
-    LEADER_NOT_AVAILABLE: "the partition has no leader",
-    INVALID_TOPIC: "that is not the name of a topic",
+    errors.UNKNOWN_TOPIC: "there is no such topic, or no right to see it",
+    errors.TOPIC_FORBIDDEN: "no right to see the topic",
+    errors.NOT_LEADER: "the partition changes its leader",
+    errors.LEADER_NOT_AVAILABLE: "the partition has no leader",
+    errors.INVALID_TOPIC: "that is not the name of a topic",
 }
 
 
@@ -73,15 +63,12 @@ class TopicBounds:
 
     def reason(self, partition: int) -> str:
         """Why an offset of a partition is unknown."""
-        reason = self.absence or self.unknown.get(partition)
-        return reason or "the topic has no such partition"
+        return self.absence or self.unknown.get(partition) or "the topic has no such partition"
 
 
 async def read_bounds(topics: Collection[str], access: ClusterAccess) -> dict[str, TopicBounds]:
-    """The bounds of all partitions of each topic. Does not create topics.
-
-    Raises KafkaUnavailable where no broker answers, SettingsError for malformed addresses.
-    """
+    """The bounds of all partitions of each topic. Does not create topics. Raises KafkaUnavailable
+    where no broker answers, SettingsError for malformed addresses."""
     if not topics:
         return {}
     async with BrokerPool(access) as pool:
@@ -132,7 +119,7 @@ async def _describe(
 async def _read_from(
     pool: BrokerPool, leader: int, parts: list[TopicPart], bounds: dict[str, TopicBounds]
 ) -> None:
-    connection, reason = pool.connection(leader), _REASONS[LEADER_NOT_AVAILABLE]
+    connection, reason = pool.connection(leader), _REASONS[errors.LEADER_NOT_AVAILABLE]
     try:
         if connection is None:
             raise KafkaUnavailable(reason)
@@ -152,7 +139,7 @@ async def _read_from(
 
 
 def _reason(error_code: int) -> str:
-    return _REASONS.get(error_code) or f"Kafka answers {error_name(error_code)}"
+    return _REASONS.get(error_code) or f"Kafka answers {errors.error_name(error_code)}"
 
 
 _NO_WAIT: Final = 0

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Final
 
 from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaConnectionError
 
-from sparklag_kafka.access import (
-    TrustedBrokers,
-    connection_options,
-    connection_problem,
-)
+from sparklag_kafka.access import TrustedBrokers, connection_options, connection_problem
 from sparklag_kafka.connection import first_result, open_connection
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_kafka.protocol.encoding import Versions
@@ -99,7 +96,7 @@ _HEDGE_S: Final = 1.0
 """The delay before a request is also sent to the next broker."""
 
 
-class BrokerPool:
+class BrokerPool(AbstractAsyncContextManager["BrokerPool"]):
     """One shared connection to each broker. `refresh` updates the brokers from the metadata.
 
     Create it on its loop. Raises SettingsError as `client_options` does.
@@ -116,9 +113,6 @@ class BrokerPool:
         self._seeds = access.addresses
         self._connections: dict[Address, BrokerConnection] = {}
         self.last_responder: Address | None = None
-
-    async def __aenter__(self) -> BrokerPool:
-        return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.aclose()

@@ -40,10 +40,7 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
     _closed: bool
 
     def __init__(
-        self,
-        settings: ResolvedSettings,
-        on_unreadable: OnUnreadable,
-        **options: Any,
+        self, settings: ResolvedSettings, on_unreadable: OnUnreadable, **options: Any
     ) -> None:
         """`options` are aiokafka's. Raises SettingsError as `client_options` does."""
         super().__init__(
@@ -58,7 +55,6 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
         self._on_unreadable = on_unreadable
 
     async def start(self) -> None:
-        """See aiokafka."""
         with reading_untrusted(self._max_batch_bytes, self._on_unreadable):
             await super().start()
 
@@ -91,8 +87,7 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
         parts: list[Any] = [part for part in (self._coordinator, self._fetcher) if part is not None]
         try:
             for part in parts:
-                closing = asyncio.gather(part.close(), return_exceptions=True)
-                for failure in await closing:
+                for failure in await asyncio.gather(part.close(), return_exceptions=True):
                     if isinstance(failure, Exception):
                         raise failure
         finally:

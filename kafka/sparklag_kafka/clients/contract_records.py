@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from aiokafka.structs import ConsumerRecord
 
 from sparklag_schemas import ContractError, LagEvent, Observation, Settings, encode
-from sparklag_schemas.avro.formats import MessageFormats, as_json
+from sparklag_schemas.avro.formats import MessageFormats, is_avro
 from sparklag_schemas.errors import WrongPlace, WrongSignature
 from sparklag_schemas.messages.bounds import MAX_NAME
 from sparklag_schemas.messages.headers import Signatures, Team
@@ -61,19 +61,15 @@ class ContractRecords(Generic[Message]):
     async def chunks(
         self, records: Iterable[ConsumerRecord]
     ) -> AsyncIterator[list[ConsumerRecord]]:
-        """The records in chunks that can be decoded without blocking the loop for long.
-
-        Raises RegistryError: see `learn`.
-        """
+        """The records in chunks that can be decoded without blocking the loop for long. Raises
+        RegistryError: see `learn`."""
         for chunk in by_size(records, lambda record: len(record.value or b""), _CHUNK_BYTES):
             await self.learn(chunk)
             yield chunk
 
     async def learn(self, records: Iterable[ConsumerRecord]) -> None:
-        """Fetch the schemas of the records with an accepted signature.
-
-        Raises RegistryError where the schemas cannot be fetched yet.
-        """
+        """Fetch the schemas of the records with an accepted signature. Raises RegistryError where
+        the schemas cannot be fetched yet."""
         await self._reader.learn(
             record.value
             for record in records
@@ -143,7 +139,6 @@ class ContractRecords(Generic[Message]):
         return query_id
 
     def refuse(self, record: ConsumerRecord, error: ContractError) -> None:
-        """Pass the record to `refusals`."""
         self._refusals.add(
             self._topic,
             error.kind,
@@ -165,8 +160,8 @@ def safe(message: SafeMessage, record: ConsumerRecord) -> SafeMessage:
 def shown(event: LagEvent, record: ConsumerRecord) -> tuple[LagEvent, bytes]:
     """The event of `record` as `safe` returns it, and its JSON."""
     safe_event = safe(event, record)
-    is_unchanged = safe_event is event
-    return safe_event, as_json(record.value, event) if is_unchanged else encode(safe_event)
+    is_unchanged = safe_event is event and not is_avro(record.value)
+    return safe_event, record.value if is_unchanged else encode(safe_event)
 
 
 def _written_at_ms(record: ConsumerRecord) -> int:

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from copy import copy
 from functools import partial
-from typing import NamedTuple
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
@@ -197,11 +196,8 @@ async def _abandon(producer: AIOKafkaProducer) -> None:
 _Acknowledgement = asyncio.Future[None]
 
 
-class _Message(NamedTuple):
-    key: bytes
-    value: bytes | None
-    headers: Headers
-    acknowledged: _Acknowledgement
+_Message = tuple[bytes, bytes | None, Headers, _Acknowledgement]
+"""Key, value and headers."""
 
 
 class Outbox:
@@ -239,10 +235,7 @@ class Outbox:
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers
     ) -> None:
         """Return once the message is acknowledged. Cancelled before its batch is built, it is not
-        sent.
-
-        Raises KafkaUnavailable when the outbox ends, and what aiokafka raises.
-        """
+        sent. Raises KafkaUnavailable when the outbox ends, and what aiokafka raises."""
         if self._failure is not None:
             raise KafkaUnavailable(self._failure)
         acknowledged: _Acknowledgement = self._loop.create_future()
@@ -252,7 +245,7 @@ class Outbox:
             sending = asyncio.ensure_future(self._send_lane(topic, partition, lane))
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)
-        lane.append(_Message(key, value, headers, acknowledged))
+        lane.append((key, value, headers, acknowledged))
         self._pending.add(acknowledged)
         deadline = self._loop.call_later(self._timeout_s, self.end, self._overdue)
         try:
@@ -268,7 +261,7 @@ class Outbox:
         self._failure = reason
         for sending in self._sending:
             sending.cancel()
-        _fail(self._pending, KafkaUnavailable(reason))
+        _complete(self._pending, KafkaUnavailable(reason))
 
     async def _send_lane(self, topic: str, partition: int, lane: deque[_Message]) -> None:
         while lane:
@@ -277,7 +270,7 @@ class Outbox:
                 sent = await self.producer.send_batch(batch, topic, partition=partition)
             # Any error must reach the tasks that wait for the messages.
             except Exception as error:
-                _fail(pending, error)
+                _complete(pending, error)
             else:
                 sent.add_done_callback(partial(_acknowledge, pending))
         del self._lanes[topic, partition]
@@ -298,18 +291,16 @@ class Outbox:
 
 def _acknowledge(pending: list[_Acknowledgement], sent: asyncio.Future[object]) -> None:
     # aiokafka cancels the pending messages of a closed producer.
-    closed = KafkaUnavailable("its producer was closed")
-    error = closed if sent.cancelled() else sent.exception()
-    if error is not None:
-        _fail(pending, error)
-        return
+    error = KafkaUnavailable("its producer was closed") if sent.cancelled() else sent.exception()
+    _complete(pending, error)
+
+
+def _complete(pending: Iterable[_Acknowledgement], error: BaseException | None) -> None:
     for acknowledged in pending:
-        if not acknowledged.done():
+        if acknowledged.done():
+            continue
+        if error is None:
             acknowledged.set_result(None)
-
-
-def _fail(pending: Iterable[_Acknowledgement], error: BaseException) -> None:
-    for acknowledged in pending:
-        if not acknowledged.done():
+        else:
             # A traceback grows with each raise of the same exception.
             acknowledged.set_exception(copy(error))

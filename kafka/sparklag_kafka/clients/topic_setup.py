@@ -13,20 +13,11 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
+from sparklag_kafka import errors
 from sparklag_kafka.access import TrustedBrokers, client_options, connection_problem
 from sparklag_kafka.brokers.group_offsets import commit_request
 from sparklag_kafka.brokers.logs import read_partitions
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.errors import (
-    GROUP_FORBIDDEN,
-    NONE,
-    TOPIC_FORBIDDEN,
-    KafkaUnavailable,
-    RequestNotTaken,
-    TopicUnavailable,
-    error_name,
-    error_text,
-)
 from sparklag_schemas.messages.topics import TopicSpec
 from sparklag_schemas.settings import ClusterAccess
 
@@ -38,43 +29,40 @@ _REPLICAS: Final = 3
 
 async def may_write(pool: BrokerPool, topic: str) -> bool:
     """Raises KafkaUnavailable."""
-    partitions = [(_NO_SUCH_PARTITION, b"")]
+    topics = [(topic, [(_NO_SUCH_PARTITION, b"")])]
     request = ProduceRequest(
-        transactional_id=None,
-        required_acks=1,
-        timeout=_PRODUCE_TIMEOUT_MS,
-        topics=[(topic, partitions)],
+        transactional_id=None, required_acks=1, timeout=_PRODUCE_TIMEOUT_MS, topics=topics
     )
-    return await _error_code(pool, request) != TOPIC_FORBIDDEN
+    return await _error_code(pool, request) != errors.TOPIC_FORBIDDEN
 
 
 async def may_read(pool: BrokerPool, topic: str) -> bool:
     """Raises KafkaUnavailable."""
-    partitions = [(_NO_SUCH_PARTITION, 0, 1)]
+    topics = [(topic, [(_NO_SUCH_PARTITION, 0, 1)])]
     request = FetchRequest(
-        max_wait_time=0, min_bytes=0, max_bytes=1, isolation_level=0, topics=[(topic, partitions)]
+        max_wait_time=0, min_bytes=0, max_bytes=1, isolation_level=0, topics=topics
     )
-    return await _error_code(pool, request) != TOPIC_FORBIDDEN
+    return await _error_code(pool, request) != errors.TOPIC_FORBIDDEN
 
 
 async def may_use_group(pool: BrokerPool, group_id: str, topic: str) -> bool:
     """Return whether `group_id` may commit offsets; `topic` is any existing topic. Raises
     KafkaUnavailable."""
     request = commit_request(group_id, [(topic, [(_NO_SUCH_PARTITION, 0, "")])])
-    return await _error_code(pool, request) != GROUP_FORBIDDEN
+    return await _error_code(pool, request) != errors.GROUP_FORBIDDEN
 
 
 async def producer_id_error(pool: BrokerPool) -> int:
     """The error code of the request for a producer id, which idempotence needs. NONE also where
     no broker takes the request."""
     response = await pool.first_response(InitProducerIdRequest(None, _NO_TRANSACTION_MS))
-    return NONE if response is None else int(response.error_code)
+    return errors.NONE if response is None else int(response.error_code)
 
 
 async def _error_code(pool: BrokerPool, request: Any) -> int:
     response = await pool.first_response(request)
     if response is None:
-        raise KafkaUnavailable("no broker answers")
+        raise errors.KafkaUnavailable("no broker answers")
     (_, ((_, error_code, *_),)), *_ = response.topics
     return int(error_code)
 
@@ -95,9 +83,9 @@ async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> l
             # Not `describe_cluster`, which reads all topics too.
             brokers = len(admin._client.cluster.brokers())
             return [spec.name for spec in missing if await _create(admin, spec, brokers)]
-    except RequestNotTaken as error:
-        reason = await connection_problem(access) or error_text(error)
-        raise TopicUnavailable(f"there is no topic {missing[0].name}: {reason}") from error
+    except errors.RequestNotTaken as error:
+        reason = await connection_problem(access) or errors.error_text(error)
+        raise errors.TopicUnavailable(f"there is no topic {missing[0].name}: {reason}") from error
 
 
 async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> dict[str, list[str]]:
@@ -119,7 +107,7 @@ async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> di
         name: by_name[name].problems({entry[0]: entry[1] for entry in entries})
         for response in responses
         for error_code, _message, _kind, name, entries in response.resources
-        if error_code == NONE
+        if error_code == errors.NONE
     }
 
 
@@ -143,10 +131,10 @@ async def _create(admin: AIOKafkaAdminClient, spec: TopicSpec, brokers: int) -> 
         topic_configs=dict(spec.config),
     )
     ((_, error_code, *message),) = (await admin.create_topics([new])).topic_errors
-    if error_code in (NONE, TopicAlreadyExistsError.errno):
-        return bool(error_code == NONE)
-    reason = ": ".join(filter(None, (error_name(error_code), *message)))
-    raise TopicUnavailable(
+    if error_code in (errors.NONE, TopicAlreadyExistsError.errno):
+        return bool(error_code == errors.NONE)
+    reason = ": ".join(filter(None, (errors.error_name(error_code), *message)))
+    raise errors.TopicUnavailable(
         f"topic {spec.name} does not exist and cannot be created ({reason}): create it with"
         " `sparklag topics create` and a user that may"
     )

@@ -175,7 +175,6 @@ class OffsetFetchRequest:
         self._groups = groups
 
     def prepare(self, versions: Versions) -> PreparedRequest:
-        """The request for a broker that supports `versions`."""
         lowest, highest = versions.get(_OFFSET_FETCH, (0, -1))
         if lowest <= _MANY_GROUPS <= highest:
             groups: list[Any] = [(group, _ALL_TOPICS, {}) for group in self._groups]
@@ -207,7 +206,6 @@ class DescribeGroupsRequest:
         self._classic = classic
 
     def prepare(self, versions: Versions) -> PreparedRequest:
-        """The request for a broker that supports `versions`."""
         if self._classic:
             key, read = _DESCRIBE_GROUPS, _classic_groups
             body = DescribeGroupsRequest_v0(self._groups).encode()

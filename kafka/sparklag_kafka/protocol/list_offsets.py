@@ -55,20 +55,16 @@ class TopicPart:
             cached = self._encoded[spec] = b"".join((*head, *requested))
         return cached
 
-    def cut(self, size: int) -> Sequence[TopicPart]:
-        """Split into parts of at most `size` partitions."""
-        if len(self.numbers) <= size:
-            return (self,)
-        starts = range(0, len(self.numbers), size)
-        return [TopicPart(self.topic, self.numbers[start : start + size]) for start in starts]
-
 
 def slices(parts: Iterable[TopicPart], size: int) -> Iterator[list[TopicPart]]:
     """The parts for each request: at most `size` partitions, and each topic at most once."""
     filling: list[TopicPart] = []
     room = size
     for part in parts:
-        for piece in part.cut(size):
+        for start in range(0, len(part.numbers), size):
+            numbers = part.numbers[start : start + size]
+            # The part itself has its encoded bytes.
+            piece = part if len(part.numbers) <= size else TopicPart(part.topic, numbers)
             if len(piece.numbers) > room:
                 yield filling
                 filling, room = [], size
@@ -86,7 +82,6 @@ class OffsetsRequest:
         self._body = b"".join((head, *(part.encoded(spec) for part in parts)))
 
     def prepare(self, versions: Versions) -> PreparedRequest:
-        """The request for a broker that supports `versions`."""
         version = newest(versions, _LIST_OFFSETS, (3, 2))
         return PreparedRequest(_LIST_OFFSETS, version, self._body, False, bytes)
 

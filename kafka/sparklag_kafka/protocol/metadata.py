@@ -180,15 +180,15 @@ def _topics(data: BytesIO, flexible: bool) -> Iterator[TopicMetadata]:
     try:
         count = UnsignedVarInt32.decode(data) - 1 if flexible else Int32.decode(data)
         for _ in range(count):
-            if not flexible:
+            topic_id = None
+            if flexible:
+                error_code, name, raw, is_internal, (leaders, replicas), *_ = _TOPIC.decode(data)
+                if raw != _NO_ID:
+                    topic_id = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+            else:
                 error_code, name, is_internal, rows = _OLD_TOPICS.array_of.decode(data)
                 leaders = {number: leader for _, number, leader, *_ in rows or ()}
                 replicas = {n: _replicas_of(leader, *nodes) for _, n, leader, *nodes in rows or ()}
-                yield TopicMetadata(name or "", error_code, None, leaders, replicas, is_internal)
-                continue
-            error_code, name, raw, is_internal, (leaders, replicas), *_ = _TOPIC.decode(data)
-            encoded = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
-            topic_id = None if raw == _NO_ID else encoded
             yield TopicMetadata(name or "", error_code, topic_id, leaders, replicas, is_internal)
     except _MALFORMED as cause:
         raise ResponseUnreadable("the response is malformed") from cause

@@ -19,15 +19,13 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from sparklag_kafka.errors import Undecodable
 
-GZIP: Final = 1
-SNAPPY: Final = 2
-LZ4: Final = 3
-ZSTD: Final = 4
-
+_SNAPPY: Final = 2
+_DECODERS: Final = {"gzip_decode": 1, "snappy_decode": _SNAPPY, "lz4_decode": 3, "zstd_decode": 4}
+"""Kafka's number of each codec, by the name of aiokafka's function."""
 _DECOMPRESS_INTO: Final[dict[int, Callable[[bytes, bytearray], int]]] = {
-    GZIP: cramjam.gzip.decompress_into,
-    LZ4: cramjam.lz4.decompress_into,
-    ZSTD: cramjam.zstd.decompress_into,
+    1: cramjam.gzip.decompress_into,
+    3: cramjam.lz4.decompress_into,
+    4: cramjam.zstd.decompress_into,
 }
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
@@ -40,10 +38,10 @@ _BUFFER_GROWTH: Final = 4
 def decompress(codec: int, data: bytes, max_bytes: int) -> bytearray:
     """Decompress `data`; `codec` is its number in Kafka. Raises Undecodable."""
     max_bytes = min(max_bytes, _ANY_RATIO_BYTES + _MAX_RATIO * len(data))
-    if codec != SNAPPY and codec not in _DECOMPRESS_INTO:
+    if codec != _SNAPPY and codec not in _DECOMPRESS_INTO:
         raise Undecodable(f"unknown compression codec {codec}")
     try:
-        if codec == SNAPPY:
+        if codec == _SNAPPY:
             return _decompress_snappy(data, max_bytes)
         return _decompress_growing(_DECOMPRESS_INTO[codec], data, max_bytes)
     except cramjam.DecompressionError as error:
@@ -94,13 +92,6 @@ def _snappy_blocks(data: bytes) -> Iterator[bytes]:
 
 OnUnreadable = Callable[[int, int, str], None]
 """Base offset of the batch, the offset after it, and why it cannot be read."""
-_DECODERS: Final = {
-    "gzip_decode": GZIP,
-    "snappy_decode": SNAPPY,
-    "lz4_decode": LZ4,
-    "zstd_decode": ZSTD,
-}
-
 
 _limit = threading.local()
 _reader: ContextVar[tuple[int, OnUnreadable] | None] = ContextVar("_reader", default=None)

@@ -20,9 +20,7 @@ class SentRequest(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The name with the versions."""
-        versions = dict.fromkeys((str(self.lowest), str(self.highest)))
-        return f"{self.name} {' to '.join(versions)}"
+        return f"{self.name} {' to '.join(dict.fromkeys((str(self.lowest), str(self.highest))))}"
 
 
 SENT_REQUESTS: Final = (

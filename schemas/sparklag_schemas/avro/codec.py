@@ -12,13 +12,7 @@ from sparklag_schemas.avro.decoder import NOT_AVRO, Input
 from sparklag_schemas.avro.encoder import compile_encoder
 from sparklag_schemas.avro.registry import SchemaRegistry
 from sparklag_schemas.avro.schema import AvroSchema, require_written_as, schema_of
-from sparklag_schemas.codec import (
-    MAX_MESSAGE_BYTES,
-    Message,
-    MessageWriter,
-    converted,
-    invalid,
-)
+from sparklag_schemas.codec import MAX_MESSAGE_BYTES, Message, MessageWriter, converted, invalid
 from sparklag_schemas.errors import MalformedMessage
 from sparklag_schemas.messages.headers import AVRO
 from sparklag_schemas.settings import RegistrySettings
@@ -34,7 +28,7 @@ class AvroForm:
     def __init__(self, settings: RegistrySettings) -> None:
         """`settings.url` is set."""
         self._settings = settings
-        self._registry = SchemaRegistry(settings)
+        self.registry = SchemaRegistry(settings)
 
     def writer(self, message_type: type[msgspec.Struct], topic: str) -> AvroWriter:
         """A writer of messages of that type to that topic.
@@ -48,23 +42,16 @@ class AvroForm:
             "record": schema.name,
             "topic-record": f"{topic}-{schema.name}",
         }
-        return AvroWriter(self._registry, subjects[self._settings.subjects], schema)
-
-    @property
-    def waiting(self) -> str | None:
-        """Why messages wait for the registry. None: no message waits."""
-        return self._registry.waiting
+        return AvroWriter(self.registry, subjects[self._settings.subjects], schema)
 
     def is_known(self, data: bytes) -> bool:
         """True: `read` needs no `learn` for this message."""
-        return len(data) < _PREFIX.size or self._registry.is_cached(_schema_id(data))
+        return len(data) < _PREFIX.size or self.registry.is_cached(_schema_id(data))
 
     async def learn(self, messages: Iterable[bytes]) -> None:
-        """Fetch the schemas of these messages, or record why a schema is not available.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
-        await self._registry.learn(_schema_id(data) for data in messages if not self.is_known(data))
+        """Fetch the schemas of these messages, or record why a schema is not available. Raises
+        RegistryUnavailable, RegistryRefused."""
+        await self.registry.learn(_schema_id(data) for data in messages if not self.is_known(data))
 
     def read(self, data: bytes, message_type: type[Message], written_as: type) -> Message:
         """The fields of `message_type` in a message of the type `written_as`, whose schema `learn`
@@ -73,7 +60,7 @@ class AvroForm:
             raise MalformedMessage(
                 f"{len(data)} bytes, Avro takes {_PREFIX.size} to {MAX_MESSAGE_BYTES}"
             )
-        schema = self._registry.schema(_schema_id(data))
+        schema = self.registry.schema(_schema_id(data))
         require_written_as(written_as, schema)
         return decode(data, schema, message_type)
 
@@ -91,10 +78,7 @@ class AvroWriter(MessageWriter):
         self._prefix: bytes | None = None
 
     async def is_registered(self) -> bool:
-        """True: the schema is registered.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
+        """True: the schema is registered. Raises RegistryUnavailable, RegistryRefused."""
         return await self._registry.find(self._subject, self._schema) is not None
 
     async def prepare(self) -> None:
@@ -120,8 +104,7 @@ def decode(data: bytes, schema: AvroSchema, message_type: type[Message]) -> Mess
     except msgspec.ValidationError as error:
         raise invalid(error, source.fields) from error
     except NOT_AVRO as error:
-        text = printable(f"not Avro of schema {schema.name}: {error}")
-        raise MalformedMessage(text) from error
+        raise MalformedMessage(printable(f"not Avro of schema {schema.name}: {error}")) from error
     left = len(data) - source.at
     if left:
         raise MalformedMessage(f"{left} bytes more than its schema {schema.name} has")

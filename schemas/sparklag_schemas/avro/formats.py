@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Generic
 
 import msgspec
 
-from sparklag_schemas.codec import JsonDecoder, Message, MessageWriter, encode
+from sparklag_schemas.codec import JsonDecoder, Message, MessageWriter
 from sparklag_schemas.errors import MalformedMessage, MissingPackage, install_command
 from sparklag_schemas.messages.lag_event import LagEvent, PartitionRecord
 from sparklag_schemas.messages.observation import Observation
+from sparklag_schemas.messages.topics import own_topics
 from sparklag_schemas.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,19 +34,17 @@ class MessageReader(Generic[Message]):
 
     def is_known(self, value: bytes | None) -> bool:
         """True: `decode` needs no `learn` for this value."""
-        return self._avro is None or not value or not _is_avro(value) or self._avro.is_known(value)
+        return self._avro is None or not value or not is_avro(value) or self._avro.is_known(value)
 
     async def learn(self, values: Iterable[bytes | None]) -> None:
-        """Fetch the writer schemas of these values. Call it before `decode`.
-
-        Raises RegistryUnavailable, RegistryRefused: the values cannot be read yet.
-        """
+        """Fetch the writer schemas of these values. Call it before `decode`. Raises
+        RegistryUnavailable, RegistryRefused: the values cannot be read yet."""
         if self._avro is not None:
-            await self._avro.learn(value for value in values if value and _is_avro(value))
+            await self._avro.learn(value for value in values if value and is_avro(value))
 
     def decode(self, data: bytes) -> Message:
         """Raises MalformedMessage, or UnsupportedVersion for a newer major version."""
-        if not _is_avro(data):
+        if not is_avro(data):
             return self._json.decode(data)
         if self._avro is None:
             raise MalformedMessage("it is in Avro, and no registry.url is set")
@@ -84,13 +83,11 @@ class MessageFormats:
     @property
     def waiting(self) -> str | None:
         """Why messages wait for the schema registry. None: no message waits."""
-        return None if self._avro is None else self._avro.waiting
+        return None if self._avro is None else self._avro.registry.waiting
 
     async def unregistered(self) -> list[str]:
-        """Our topics whose schema is not registered: nothing can be written to them yet.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
+        """Our topics whose schema is not registered: nothing can be written to them yet. Raises
+        RegistryUnavailable, RegistryRefused."""
         if self._avro is None or self._settings.format != "avro":
             return []
         return [
@@ -100,31 +97,18 @@ class MessageFormats:
         ]
 
     async def register(self) -> list[str]:
-        """Register the missing schemas; returns their topics.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
+        """Register the missing schemas; returns their topics. Raises RegistryUnavailable,
+        RegistryRefused."""
         topics = await self.unregistered()
         for topic in topics:
             await self.writer(self._topics()[topic], topic).prepare()
         return topics
 
     def _topics(self) -> dict[str, type[msgspec.Struct]]:
-        settings = self._settings
-        topics: dict[str, type[msgspec.Struct]] = {
-            settings.offsets_topic: Observation,
-            settings.lag_topic: LagEvent,
-        }
-        if settings.partition_records:
-            topics[settings.partition_topic] = PartitionRecord
-        return topics
+        names = (spec.name for spec in own_topics(self._settings))
+        return dict(zip(names, (Observation, LagEvent, PartitionRecord), strict=False))
 
 
-def as_json(data: bytes, message: msgspec.Struct) -> bytes:
-    """The JSON of a message that was read from `data`: `data` itself, if it is JSON."""
-    return encode(message) if _is_avro(data) else data
-
-
-def _is_avro(data: bytes) -> bool:
+def is_avro(data: bytes) -> bool:
     # Confluent's framing; JSON never begins with this byte.
     return data.startswith(b"\0")

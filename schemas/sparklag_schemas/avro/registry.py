@@ -65,13 +65,9 @@ class SchemaRegistry:
         return str(error) if error and time.monotonic() < until_s + _WAITING_S else None
 
     async def id_of(self, subject: str, schema: AvroSchema) -> int:
-        """The id of our schema under that subject. Registers a missing schema.
-
-        Raises RegistryUnavailable, RegistryRefused, IncompatibleSchema.
-        """
+        """The id of our schema under that subject. Registers a missing schema. Raises
+        RegistryUnavailable, RegistryRefused, IncompatibleSchema."""
         key = (subject, schema.text)
-        if key in self._ids:
-            return self._ids[key]
         async with self._lock:
             if key not in self._ids:
                 self._ids[key] = await self._request(
@@ -81,10 +77,8 @@ class SchemaRegistry:
         return self._ids[key]
 
     async def find(self, subject: str, schema: AvroSchema) -> int | None:
-        """The id of our schema under that subject. None: it is not registered.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
+        """The id of our schema under that subject. None: it is not registered. Raises
+        RegistryUnavailable, RegistryRefused."""
         return await self._request(subject, lambda client: self._lookup(client, subject, schema))
 
     async def learn(self, schema_ids: Iterable[int]) -> None:
@@ -209,7 +203,7 @@ class SchemaRegistry:
     async def _find_or_register(
         self, client: RegistryClient, subject: str, schema: AvroSchema
     ) -> int:
-        name, timeout_s = quote(subject, safe=""), self._settings.timeout_s
+        name = quote(subject, safe="")
         schema_id = await self._lookup(client, subject, schema)
         if schema_id is None and not self._settings.register:
             raise RegistryRefused(
@@ -218,20 +212,19 @@ class SchemaRegistry:
             )
         if self._settings.register:
             config = f"/config/{name}"
-            if await client.request("GET", config, timeout_s=timeout_s) is None:
+            if await client.request("GET", config) is None:
                 wanted = {"compatibility": self._settings.compatibility}
-                await client.request("PUT", config, wanted, timeout_s=timeout_s)
+                await client.request("PUT", config, wanted)
         if schema_id is None:
-            path, body = f"/subjects/{name}/versions", _body(schema)
-            answer = await client.request("POST", path, body, timeout_s=timeout_s)
+            answer = await client.request("POST", f"/subjects/{name}/versions", _body(schema))
             if answer is None or answer.id is None:
                 raise RegistryRefused(f"schema registry {self._settings.url} gives no id")
             schema_id = answer.id
         return schema_id
 
     async def _lookup(self, client: RegistryClient, subject: str, schema: AvroSchema) -> int | None:
-        path, body = f"/subjects/{quote(subject, safe='')}", _body(schema)
-        answer = await client.request("POST", path, body, timeout_s=self._settings.timeout_s)
+        path = f"/subjects/{quote(subject, safe='')}"
+        answer = await client.request("POST", path, _body(schema))
         return None if answer is None else answer.id
 
 

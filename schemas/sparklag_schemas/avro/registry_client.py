@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Final
 
 import httpx
@@ -32,7 +33,7 @@ _NO_SUCH_PATH: Final = (0, 404)
 _MAX_TEXT: Final = 300
 
 
-class Answer(msgspec.Struct, rename={"schema_type": "schemaType", "level": "compatibilityLevel"}):
+class Answer(msgspec.Struct, rename={"schema_type": "schemaType"}):
     """The fields of a registry's response, of all requests in this module."""
 
     id: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] | None = None
@@ -40,7 +41,6 @@ class Answer(msgspec.Struct, rename={"schema_type": "schemaType", "level": "comp
     schema_type: str | None = None
     """None: Avro."""
     references: Any = None
-    level: str | None = None
     error_code: int = 0
     message: str = ""
 
@@ -48,7 +48,7 @@ class Answer(msgspec.Struct, rename={"schema_type": "schemaType", "level": "comp
 _answers = msgspec.json.Decoder(Answer)
 
 
-class RegistryClient:
+class RegistryClient(AbstractAsyncContextManager["RegistryClient"]):
     """An HTTP client for consecutive requests."""
 
     def __init__(self, settings: RegistrySettings) -> None:
@@ -56,30 +56,33 @@ class RegistryClient:
         self._settings = settings
         self._urls = [url.strip().rstrip("/") for url in (settings.url or "").split(",")]
         user = settings.username
+        verify: ssl.SSLContext | bool = False  # saves the time to read certificates
+        if "https://" in (settings.url or ""):
+            try:
+                verify = settings.client_context(f"schema registry {settings.url}")
+            except SettingsError as error:
+                raise RegistryRefused(str(error)) from error
         self._http = httpx.AsyncClient(
-            verify=_tls_context(settings),
+            verify=verify,
             auth=None if user is None else httpx.BasicAuth(user, settings.password or ""),
             headers={"accept": f"{_MEDIA_TYPE}, application/json", "accept-encoding": "identity"},
             limits=httpx.Limits(max_connections=_CONNECTIONS),
             timeout=None,
         )
 
-    async def __aenter__(self) -> RegistryClient:
-        return self
-
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     async def request(
-        self, method: str, path: str, body: Any = None, *, timeout_s: float
+        self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None
     ) -> Answer | None:
         """The response. None: the requested object does not exist. `timeout_s` is the deadline of
-        all URLs together.
+        all URLs together; None: `registry.timeout_s`.
 
         Raises RegistryUnavailable where no URL answers, RegistryRefused for a refused request.
         """
         failure = RegistryUnavailable("no schema registry")
-        share_s = timeout_s / len(self._urls)
+        share_s = (timeout_s or self._settings.timeout_s) / len(self._urls)
         for url in self._urls:
             try:
                 exchange = self._exchange(method, url + path, body)
@@ -141,12 +144,3 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, ConnectionError) and error.errno is not None:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
-
-
-def _tls_context(settings: RegistrySettings) -> ssl.SSLContext | bool:
-    if "https://" not in (settings.url or ""):
-        return False  # saves the time to read certificates
-    try:
-        return settings.client_context(f"schema registry {settings.url}")
-    except SettingsError as error:
-        raise RegistryRefused(str(error)) from error

@@ -99,8 +99,7 @@ def lag_event_headers(
 def group_of_source(headers: Iterable[tuple[str, bytes | None]]) -> str | None:
     """The group id of the service that wrote a lag event. None: an embedded or older service."""
     source = next((value for name, value in headers if name == "ce_source"), None)
-    group_id = (source or b"").partition(b"/service/")[2]
-    return unquote(group_id.decode(errors="replace")) or None
+    return unquote((source or b"").partition(b"/service/")[2].decode(errors="replace")) or None
 
 
 def partition_headers(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from itertools import pairwise, takewhile
+from itertools import pairwise, zip_longest
 from typing import Final
 
 from sparklag_schemas.messages.lag_event import LagEvent
@@ -29,10 +29,9 @@ def shown_prefixes(query_ids: Iterable[str]) -> dict[str, str]:
     ordered = sorted(set(query_ids))
     lengths = dict.fromkeys(ordered, _MIN_SHOWN)
     for first, second in pairwise(ordered):
-        same = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
-        differs_at = sum(1 for _ in same) + 1
-        lengths[first] = max(lengths[first], differs_at)
-        lengths[second] = max(lengths[second], differs_at)
+        differs_at = next(n for n, (a, b) in enumerate(zip_longest(first, second), 1) if a != b)
+        for query_id in (first, second):
+            lengths[query_id] = max(lengths[query_id], differs_at)
     return {query_id: query_id[:length] for query_id, length in lengths.items()}
 
 

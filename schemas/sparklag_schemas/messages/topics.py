@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 from sparklag_schemas.settings import Settings
@@ -30,18 +30,16 @@ class TopicSpec:
     partitions: int
     replication_factor: int | None
     """None: 3, or as many as there are brokers."""
-    cleanup_policy: frozenset[str]
     config: Mapping[str, str] = field(default_factory=dict)
     shortest_retention_ms: int = _HOUR_MS
 
     def problems(self, config: Mapping[str, str]) -> list[str]:
         """Sentences on the settings in `config` (name to value) that would lose data."""
         problems = []
-        policy = set(config.get("cleanup.policy", "delete").split(","))
-        if not policy <= self.cleanup_policy:
-            actual, required = (",".join(sorted(p)) for p in (policy, self.cleanup_policy))
+        policy, required = (c.get("cleanup.policy", "delete") for c in (config, self.config))
+        if not {*policy.split(",")} <= {*required.split(",")}:
             problems.append(
-                f"topic {self.name}: cleanup.policy={actual} drops messages that are still needed,"
+                f"topic {self.name}: cleanup.policy={policy} drops messages that are still needed,"
                 f" set it to {required}"
             )
         retention = int(config.get("retention.ms", "-1"))
@@ -62,23 +60,22 @@ class TopicSpec:
 def offsets_topic(name: str, partitions: int, replication_factor: int | None) -> TopicSpec:
     """`processed-offsets`: every observation counts, so it is never compacted."""
     config = {"cleanup.policy": "delete", "retention.ms": str(7 * _DAY_MS), **_COMMON_CONFIG}
-    return TopicSpec(name, partitions, replication_factor, frozenset({"delete"}), config)
+    return TopicSpec(name, partitions, replication_factor, config)
 
 
 def lag_topic(name: str, partitions: int, replication_factor: int | None) -> TopicSpec:
     """`consumer-lag`: the newest event of a query counts, the older ones for a day."""
-    policy = ("compact", "delete")
     config = {
-        "cleanup.policy": ",".join(policy),
+        "cleanup.policy": "compact,delete",
         "retention.ms": str(_DAY_MS),
         "segment.ms": str(_HOUR_MS),
         **_COMMON_CONFIG,
     }
-    return TopicSpec(name, partitions, replication_factor, frozenset(policy), config, 600_000)
+    return TopicSpec(name, partitions, replication_factor, config, 600_000)
 
 
 def own_topics(settings: Settings) -> list[TopicSpec]:
-    """The topics that the settings name."""
+    """The topics of observations, of lag events and, if configured, of partition records."""
     partitions, replicas = settings.topic_partitions, settings.topic_replication_factor
     topics = [
         offsets_topic(settings.offsets_topic, partitions, replicas),
@@ -91,7 +88,6 @@ def own_topics(settings: Settings) -> list[TopicSpec]:
 
 
 def own_topic_names(settings: Settings) -> frozenset[str]:
-    """The names of `own_topics`."""
     return frozenset(topic.name for topic in own_topics(settings))
 
 
@@ -99,8 +95,7 @@ def feedback_topics(
     own: frozenset[str], topics: Collection[str] | None, processed: Collection[str] | None
 ) -> list[str]:
     """The topics of `own` that a source reads beside others: each of its batches adds records to
-    them, so that it never catches up. `topics`: those that it names, perhaps on purpose.
-    """
+    them, so that it never catches up. `topics`: those that it names, perhaps on purpose."""
     if topics is not None or not processed or own.issuperset(processed):
         return []
     return sorted(own.intersection(processed))
@@ -112,7 +107,6 @@ def key_of(query_id: str) -> bytes:
 
 
 def partition_of(query_id: str, partitions: int) -> int:
-    """The partition of a query's messages."""
     return partition_of_key(key_of(query_id), partitions)
 
 
@@ -137,14 +131,9 @@ class LagPartitions:
         self._own = {name_or_id: at for at, name_or_id in enumerate(own)}
         self._logged = False
 
-    def choice_of(self, query_id: str, query: str | None) -> Callable[[int], int] | None:
-        """A function from the partition count to the query's partition. None: the default one."""
-        if not self._own:
-            return None
+    def choose(self, query_id: str, query: str | None, partitions: int) -> int:
+        """The partition of the query with that id and name, of so many."""
         own = self._own.get(query_id, self._own.get(query or ""))
-        return partial(self._choose, query_id, own)
-
-    def _choose(self, query_id: str, own: int | None, partitions: int) -> int:
         shared = partitions - len(self._own)
         if shared < 1:
             if not self._logged:

@@ -40,22 +40,19 @@ class MessageLimits:
         self._ahead_ms = int(settings.clock_ahead_s * 1000)
 
     def check(self, message: object, written_at_ms: int) -> None:
-        """`written_at_ms`: the latest possible time of its writing, by a trusted clock.
-
-        Raises OutOfBounds; FutureTime where a time in it is more than `limits.clock_ahead_s` later.
-        """
+        """`written_at_ms`: the latest possible time of its writing, by a trusted clock. Raises
+        OutOfBounds; FutureTime where a time in it is more than `limits.clock_ahead_s` later."""
         numbers: Iterator[Collection[int]] = iter(())
-        times = [getattr(message, "measured_at", None)]
+        times = [getattr(message, name, None) for name in ("measured_at", "status_since")]
+        if isinstance(message, Observation | LagEvent):
+            times += (message.observed_at, message.processed_at, *_batch_times(message))
         if isinstance(message, Observation):
             _check_sources([source.source for source in message.sources])
             numbers = _observed_partitions(message)
-            times += (message.observed_at, message.processed_at, *_batch_times(message))
         elif isinstance(message, LagEvent):
             _check_sources({topic.source for topic in message.topics})
             _check_distinct([(topic.source, topic.topic) for topic in message.topics], "a topic")
             numbers = ([p.partition for p in topic.partitions] for topic in message.topics)
-            times += (message.observed_at, message.processed_at, *_batch_times(message))
-            times.append(message.status_since)
         self._check_partitions(numbers)
         latest_ms = max((at_ms for at_ms in times if at_ms is not None), default=0)
         if latest_ms > written_at_ms + self._ahead_ms:
@@ -86,11 +83,8 @@ def in_time(message: Message, written_at_ms: int) -> Message:
     """The message, with its version limited to the latest possible time of its writing: a later
     version would hide every message until that time."""
     latest_ms = written_at_ms + _CLOCKS_DIFFER_MS
-    version = {
-        "observed_at": message.observed_at,
-        "measured_at": getattr(message, "measured_at", 0),
-    }
-    later = {name: latest_ms for name, at_ms in version.items() if at_ms > latest_ms}
+    version = ("observed_at", "measured_at")
+    later = {name: latest_ms for name in version if getattr(message, name, 0) > latest_ms}
     return replace(message, **later) if later else message
 
 

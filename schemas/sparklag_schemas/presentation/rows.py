@@ -8,15 +8,7 @@ from typing import Final, get_args
 from msgspec import Struct
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
-from sparklag_schemas.messages.bounds import (
-    Count,
-    DurationS,
-    EpochMs,
-    Int64,
-    Name,
-    SignedRate,
-    Text,
-)
+from sparklag_schemas.messages import bounds
 from sparklag_schemas.messages.enumerations import Mark, OpenActivity, OpenOrigin, OpenStatus, mark
 from sparklag_schemas.messages.observation import RunningBatch
 from sparklag_schemas.text.formatting import ago, catch_up, oldest, records, trend
@@ -26,24 +18,24 @@ from sparklag_schemas.text.printable import printable
 class Summary(Struct, frozen=True, kw_only=True):
     """The fields of a lag event that lists show."""
 
-    query_id: Name
-    query: Name | None = None
-    application: Name | None = None
+    query_id: bounds.Name
+    query: bounds.Name | None = None
+    application: bounds.Name | None = None
     topics: list[str] = []
     origin: OpenOrigin = "listener"
     status: OpenStatus = "UNKNOWN"
-    status_since: EpochMs | None = None
-    reason: Text | None = None
-    measured_at: EpochMs
-    observed_at: EpochMs | None = None
-    processed_at: EpochMs | None = None
-    total_lag: Count | None = None
-    max_time_lag_s: DurationS | None = None
-    lag_trend: SignedRate | None = None
-    catch_up_s: DurationS | None = None
-    catch_up_reason: Text | None = None
-    min_headroom_records: Int64 | None = None
-    min_headroom_s: DurationS | None = None
+    status_since: bounds.EpochMs | None = None
+    reason: bounds.Text | None = None
+    measured_at: bounds.EpochMs
+    observed_at: bounds.EpochMs | None = None
+    processed_at: bounds.EpochMs | None = None
+    total_lag: bounds.Count | None = None
+    max_time_lag_s: bounds.DurationS | None = None
+    lag_trend: bounds.SignedRate | None = None
+    catch_up_s: bounds.DurationS | None = None
+    catch_up_reason: bounds.Text | None = None
+    min_headroom_records: bounds.Int64 | None = None
+    min_headroom_s: bounds.DurationS | None = None
     activity: OpenActivity | None = None
     running_batch: RunningBatch | None = None
 
@@ -77,7 +69,6 @@ def severity(status: str) -> int:
 
 
 def partitions_of(event: LagEvent) -> Iterator[tuple[TopicLag, PartitionLag]]:
-    """Each partition of the event, with its topic."""
     return ((topic, partition) for topic in event.topics for partition in topic.partitions)
 
 

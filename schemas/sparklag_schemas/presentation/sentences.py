@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.presentation.rows import QueryLag, partitions_of
+from sparklag_schemas.text import formatting
 from sparklag_schemas.text.formatting import (
     OVERDUE,
     ago,
@@ -69,7 +70,7 @@ def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
         "batch": _batch(event, now_ms),
         "group": _group(event),
         "running": _running_batch(event.running_batch) if event.running_batch else "",
-        "why": "; ".join(_causes(event, now_ms)),
+        "why": "; ".join(filter(None, _causes(event, now_ms))),
         "source": _source(event, now_ms),
         "replaced": f"by query {event.superseded_by}" if event.superseded_by else "",
     }
@@ -86,11 +87,8 @@ def status(event: QueryLag, now_ms: int) -> str:
 
 def oldest(partition: PartitionLag) -> str:
     """The age of a partition's first unprocessed record; `≥` where that is its lower bound."""
-    if partition.time_lag_s is None:
-        return "unknown" if partition.unread != 0 else ""
-    if partition.unread == 0:
-        return ""
-    return f"{'≥ ' if partition.time_lag_method == 'floor' else ''}{span(partition.time_lag_s)}"
+    age = formatting.oldest(partition.unread, partition.time_lag_s)
+    return f"≥ {age}" if age and partition.time_lag_method == "floor" else age
 
 
 def _lag(event: LagEvent) -> str:
@@ -183,8 +181,7 @@ def _batch(event: LagEvent, now_ms: int) -> str:
         return "no batch completed yet" + _ACTIVITIES.get(event.activity or "", "")
     which = event.batch_id if event.batch_id is not None else "one"
     text = f"{which} completed {ago(event.processed_at, now_ms)}"
-    batch = event.batch
-    if batch is not None:
+    if (batch := event.batch) is not None:
         text += f", {batch.rows:,} rows"
         if batch.duration_ms is not None:
             text += f" in {span(batch.duration_ms / 1000)}"
@@ -224,8 +221,7 @@ def _running_batch(batch: RunningBatch) -> str:
     stuck_s = (batch.observed_at - batch.progressed_at) / 1000
     if stuck_s >= _STUCK_S:
         text += f", no progress for {span(stuck_s)}"
-    if batch.straggler is not None:
-        task = batch.straggler
+    if (task := batch.straggler) is not None:
         text += (
             f"; task {task.task_index} of stage {task.stage_id} on executor {task.executor_id}"
             f" ({task.host}) has run for {span(task.running_s)}, usually {span(task.mean_task_s)}"
@@ -242,16 +238,11 @@ def _source(event: LagEvent, now_ms: int) -> str:
 
 
 def _causes(event: LagEvent, now_ms: int) -> Iterator[str]:
-    batch = event.batch
-    if batch is not None:
-        phases = _phases(batch)
-        if phases:
-            yield phases
+    if (batch := event.batch) is not None:
+        yield _phases(batch)
         if batch.rate_limited:
             yield "rate limited: more records were available than a batch may read"
-    skewed = _skew(event)
-    if skewed:
-        yield skewed
+    yield _skew(event)
     if batch is not None and batch.state_rows is not None:
         memory = batch.state_memory_bytes
         yield f"state {batch.state_rows:,} rows" + (f" in {size(memory)}" if memory else "")
@@ -281,8 +272,7 @@ def _skew(event: LagEvent) -> str:
 def _watermark(watermark_at: int, max_event_time_at: int | None, now_ms: int) -> str:
     text = f"watermark {span(max(0.0, (now_ms - watermark_at) / 1000))} ago"
     if max_event_time_at is not None and max_event_time_at > watermark_at:
-        behind_s = (max_event_time_at - watermark_at) / 1000
-        text += f", {number(behind_s)} s behind the newest event"
+        text += f", {number((max_event_time_at - watermark_at) / 1000)} s behind the newest event"
     return text
 
 

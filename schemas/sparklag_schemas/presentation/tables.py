@@ -146,7 +146,6 @@ _PARTITION_COLUMNS: Final = (
 
 
 def status_cell(query: QueryLag) -> Text:
-    """The status in its colour."""
     return Text(plain(query.status), style=COLOURS[mark(query.status)])
 
 

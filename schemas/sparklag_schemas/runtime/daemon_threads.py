@@ -39,7 +39,6 @@ class DaemonThreads(ThreadPoolExecutor):
         *args: Parameters.args,
         **kwargs: Parameters.kwargs,
     ) -> Future[Result]:
-        """Run `fn` in one of the threads."""
         future: Future[Result] = Future()
         self._jobs.put((future, partial(fn, *args, **kwargs)))
         if not self._idle_threads.acquire(blocking=False) and self._started < _MOST_THREADS:

@@ -74,19 +74,16 @@ class RepeatLimit(logging.Filter):
         atexit.register(self.report_all)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        is_exempt = hasattr(record, "repeated") or record.name == AUDIT
-        if is_exempt or record.levelno <= logging.DEBUG:
+        if hasattr(record, "repeated") or record.name == AUDIT or record.levelno <= logging.DEBUG:
             return True
         # asyncio appends a trace and other details to its message.
         template = str(record.msg).partition("\n")[0]
-        query = getattr(record, "query_id", None)
-        key = (record.name, template, query)
+        key = (record.name, template, getattr(record, "query_id", None))
         with self._lock:
             ended = self._take_ended()
             window = self._windows.get(key)
             if window is None:
-                window = _Window(record, time.monotonic() + self._window_s)
-                self._windows[key] = window
+                window = self._windows[key] = _Window(record, time.monotonic() + self._window_s)
                 if len(self._windows) > _KEPT:
                     ended.append(self._windows.popitem(last=False)[1])
             window.count += 1

@@ -90,10 +90,9 @@ class NewestQueue(asyncio.Queue[Item], Generic[Item]):
         return not self._items
 
     def _put(self, item: Item) -> None:
+        key, number = self._key(item), next(self._numbers)
         if len(self._items) >= self._limit:
-            self._make_room(self._key(item))
-        number = next(self._numbers)
-        key = self._key(item)
+            self._make_room(key)
         self._items[number] = item
         waiting = self._waiting.setdefault(key, deque())
         waiting.append(number)
@@ -101,11 +100,8 @@ class NewestQueue(asyncio.Queue[Item], Generic[Item]):
             self._crowded[key] = None
 
     def _get(self) -> Item:
-        number = next(iter(self._items))
-        item = self._items[number]
-        self._remove_oldest(self._key(item))
         self._taken.set()
-        return item
+        return self._remove_oldest(self._key(next(iter(self._items.values()))))
 
     def _make_room(self, key: Hashable) -> None:
         if key not in self._waiting:

@@ -54,12 +54,10 @@ async def run_in_layers(
         task.result()
 
 
-async def run_together(
-    *coroutines: Coroutine[Any, Any, None], cancel_again_s: float = _CANCEL_AGAIN_S
-) -> None:
+async def run_together(*coroutines: Coroutine[Any, Any, None]) -> None:
     """`run_in_layers` with one layer; returns at once where that is empty."""
     if coroutines:
-        await run_in_layers(coroutines, cancel_again_s=cancel_again_s)
+        await run_in_layers(coroutines)
 
 
 class UnexpectedCancellation(Exception):

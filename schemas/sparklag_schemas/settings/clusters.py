@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from sparklag_schemas.settings import ClusterAccess, Settings
 from sparklag_schemas.settings.addresses import address_keys
@@ -20,29 +20,28 @@ class NamePatterns:
     def select(self, *names: str | None) -> bool:
         """True: an object with these names is selected."""
         present = [name for name in names if name is not None]
-        if self._include and not _any_matches(self._include, present):
-            return False
-        return not _any_matches(self._exclude, present)
-
-
-def _any_matches(patterns: Iterable[re.Pattern[str]], names: Sequence[str]) -> bool:
-    return any(pattern.fullmatch(name) for pattern in patterns for name in names)
+        is_included, is_excluded = (
+            any(pattern.fullmatch(name) for pattern in patterns for name in present)
+            for patterns in (self._include, self._exclude)
+        )
+        return (is_included or not self._include) and not is_excluded
 
 
 class ClusterNames:
     """Cluster aliases by the addresses of their brokers."""
 
     def __init__(self, settings: Settings) -> None:
-        home = settings.bootstrap_servers or ""
+        home = ClusterAccess(settings.bootstrap_servers or "", settings.kafka)
         self._home = settings.cluster
         self._access = {alias: cluster.access for alias, cluster in settings.clusters.items()}
-        self._access[settings.cluster] = ClusterAccess(home, settings.kafka)
-        self._by_address: dict[str, str] = {}
-        for alias, cluster in settings.clusters.items():
-            listed = f"{cluster.bootstrap_servers},{cluster.addresses}"
-            self._by_address.update(dict.fromkeys(address_keys(listed), alias))
-        listed = f"{home},{settings.addresses}"
-        self._by_address.update(dict.fromkeys(address_keys(listed), settings.cluster))
+        self._access[settings.cluster] = home
+        others = {alias: cluster.addresses for alias, cluster in settings.clusters.items()}
+        others[settings.cluster] = settings.addresses
+        self._by_address = {
+            address: alias
+            for alias, listed in others.items()
+            for address in address_keys(f"{self._access[alias].bootstrap_servers},{listed}")
+        }
 
     def alias_of(self, bootstrap_servers: str | None, reported: str) -> str | None:
         """The alias of the cluster behind `bootstrap_servers`. Where no setting has one of the
@@ -50,9 +49,7 @@ class ClusterNames:
 
         None: neither is configured, or the addresses belong to several clusters.
         """
-        aliases = self._aliases_of(bootstrap_servers)
-        if not aliases:
-            return reported if reported in self._access else None
+        aliases = self._aliases_of(bootstrap_servers) or {reported} & self._access.keys()
         return aliases.pop() if len(aliases) == 1 else None
 
     def access_to(self, bootstrap_servers: str | None) -> ClusterAccess | None:
@@ -61,14 +58,11 @@ class ClusterNames:
         None where no setting names these brokers. A driver whose settings name no brokers at all
         uses those of its query, if there is no password to give away.
         """
-        if bootstrap_servers is None:
-            alias: str | None = self._home
-        else:
-            aliases = self._aliases_of(bootstrap_servers)
-            if not self._by_address and not self._access[self._home].kafka.has_secret:
-                return ClusterAccess(bootstrap_servers, self._access[self._home].kafka)
-            alias = aliases.pop() if len(aliases) == 1 else None
-        access = self._access[alias] if alias is not None else None
+        home = self._access[self._home]
+        if bootstrap_servers is not None and not self._by_address and not home.kafka.has_secret:
+            return ClusterAccess(bootstrap_servers, home.kafka)
+        aliases = {self._home} if bootstrap_servers is None else self._aliases_of(bootstrap_servers)
+        access = self._access[aliases.pop()] if len(aliases) == 1 else None
         return access if access is not None and access.bootstrap_servers else None
 
     def _aliases_of(self, bootstrap_servers: str | None) -> set[str]:
@@ -79,5 +73,4 @@ class ClusterNames:
 def access_by_address(settings: Settings, bootstrap_servers: str) -> ClusterAccess:
     """Access to these brokers, with the credentials of their cluster in the settings."""
     alias = ClusterNames(settings).alias_of(bootstrap_servers, settings.cluster)
-    other = settings.clusters.get(alias) if alias is not None else None
-    return ClusterAccess(bootstrap_servers, other.kafka if other is not None else settings.kafka)
+    return ClusterAccess(bootstrap_servers, settings.clusters.get(alias or "", settings).kafka)

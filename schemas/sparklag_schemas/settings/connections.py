@@ -33,11 +33,6 @@ class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ssl_key_password: str | None = None
     """Password of the private key."""
 
-    @property
-    def tls_files(self) -> str:
-        """The paths that are set, for errors that do not name the file."""
-        return ", ".join(filter(None, (self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile)))
-
     def client_context(self, section: str) -> ssl.SSLContext:
         """A context with these files. Raises SettingsError."""
         try:
@@ -49,7 +44,8 @@ class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, lambda: password)
         except (ValueError, OSError) as error:
             # ssl.SSLError is an OSError. None of them names the file.
-            raise SettingsError(f"{section}, TLS files ({self.tls_files}): {error}") from error
+            files = ", ".join(filter(None, (self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile)))
+            raise SettingsError(f"{section}, TLS files ({files}): {error}") from error
         return context
 
 

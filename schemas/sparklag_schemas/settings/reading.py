@@ -88,7 +88,9 @@ def load_settings(
     _merge(merged, _nested(properties, "Spark's configuration", _property))
     passed = {name: value for name, value in (overrides or {}).items() if value is not None}
     _merge(merged, _checked(passed, Settings, "arguments"))
-    return _converted(merged)
+    _convert_mappings(merged, Settings, "")
+    _convert_mappings(merged.get("signing"), SigningSettings, "signing.")
+    return _section(merged, Settings, "")
 
 
 def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]:
@@ -236,12 +238,6 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             _merge(into[name], value)
         else:
             into[name] = dict(value) if isinstance(value, Mapping) else value
-
-
-def _converted(merged: dict[str, Any]) -> Settings:
-    _convert_mappings(merged, Settings, "")
-    _convert_mappings(merged.get("signing"), SigningSettings, "signing.")
-    return _section(merged, Settings, "")
 
 
 def _convert_mappings(section: Any, into: type[Struct], path: str) -> None:

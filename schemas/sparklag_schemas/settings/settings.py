@@ -9,19 +9,10 @@ from typing import Annotated, Final, Literal, TypeVar
 from msgspec import Meta
 from msgspec.structs import asdict
 
+import sparklag_schemas.settings.connections as connections
+import sparklag_schemas.settings.measuring as measuring
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.settings.connections import (
-    CheckpointSettings,
-    ClusterAccess,
-    ClusterSettings,
-    GroupSettings,
-    KafkaSettings,
-    MirrorSettings,
-    RegistrySettings,
-    SigningSettings,
-    StoreSettings,
-    normalize_addresses,
-)
+from sparklag_schemas.settings.connections import ClusterAccess, ClusterSettings, KafkaSettings
 from sparklag_schemas.settings.http_access import (
     HttpJwtSettings,
     HttpTlsSettings,
@@ -29,28 +20,12 @@ from sparklag_schemas.settings.http_access import (
     ServiceClientSettings,
     is_loopback,
 )
-from sparklag_schemas.settings.measuring import (
-    HistorySettings,
-    LimitSettings,
-    LiveSettings,
-    MetricsSettings,
-    OtlpSettings,
-    Thresholds,
-    TimeLagSettings,
-    TracesSettings,
-)
-from sparklag_schemas.settings.section import (
-    Port,
-    Seconds,
-    Section,
-    SigningKey,
-    check_patterns,
-)
+from sparklag_schemas.settings.section import Port, Seconds, Section, SigningKey, check_patterns
 from sparklag_schemas.text.locations import shown_url
 from sparklag_schemas.text.redaction import PublishExceptions
 
 _Value = TypeVar("_Value")
-_USUAL: Final = Thresholds()
+_USUAL: Final = measuring.Thresholds()
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["auto", "console", "json"]
 LOG_PACKAGES: Final = ("schemas", "kafka", "offsets", "service")
@@ -94,7 +69,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Topic of the lag events."""
     format: Literal["json", "avro"] = "json"
     """Format of the messages that are written. Both are read."""
-    registry: RegistrySettings = RegistrySettings()
+    registry: connections.RegistrySettings = connections.RegistrySettings()
 
     own_partitions: list[str] = []
     """Names or ids of queries that have a partition of `lag_topic` to themselves: its last ones."""
@@ -116,8 +91,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     least 16 characters. None: every message is accepted from anyone who may write to the topics."""
     accepted_signing_keys: list[SigningKey] = []
     """Further accepted keys, while `signing_key` is rotated."""
-    signing: SigningSettings = SigningSettings()
-    limits: LimitSettings = LimitSettings()
+    signing: connections.SigningSettings = connections.SigningSettings()
+    limits: measuring.LimitSettings = measuring.LimitSettings()
 
     create_topics: bool = True
     """Create missing topics where the rights allow it."""
@@ -155,22 +130,22 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shutdown_timeout_s: Seconds = 10.0
     """Time to publish, commit and leave the group after SIGTERM."""
 
-    checkpoints: CheckpointSettings = CheckpointSettings()
-    groups: GroupSettings = GroupSettings()
+    checkpoints: connections.CheckpointSettings = connections.CheckpointSettings()
+    groups: connections.GroupSettings = connections.GroupSettings()
     """Consumer groups of the home cluster."""
 
-    store: StoreSettings = StoreSettings()
-    mirror: MirrorSettings = MirrorSettings()
+    store: connections.StoreSettings = connections.StoreSettings()
+    mirror: connections.MirrorSettings = connections.MirrorSettings()
 
-    time_lag: TimeLagSettings = TimeLagSettings()
-    thresholds: dict[str, Thresholds] = {}
+    time_lag: measuring.TimeLagSettings = measuring.TimeLagSettings()
+    thresholds: dict[str, measuring.Thresholds] = {}
     """Thresholds by regular expression of a query's whole name or id, or of a group's id; the first
     match counts."""
-    metrics: MetricsSettings = MetricsSettings()
-    otlp: OtlpSettings = OtlpSettings()
-    traces: TracesSettings = TracesSettings()
-    history: HistorySettings = HistorySettings()
-    live: LiveSettings = LiveSettings()
+    metrics: measuring.MetricsSettings = measuring.MetricsSettings()
+    otlp: measuring.OtlpSettings = measuring.OtlpSettings()
+    traces: measuring.TracesSettings = measuring.TracesSettings()
+    history: measuring.HistorySettings = measuring.HistorySettings()
+    live: measuring.LiveSettings = measuring.LiveSettings()
 
     service_url: str | None = None
     """In a driver: the service that its handle requests lag from, `http(s)://host:port`, with the
@@ -224,7 +199,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
             taken |= keys
         if "" in self.clusters:
             raise ValueError("clusters: an alias is empty")
-        normalize_addresses(self, self.kafka)
+        connections.normalize_addresses(self, self.kafka)
         check_patterns(self.thresholds, "queries (thresholds)")
         check_patterns(self.refresh_intervals, "queries (refresh_intervals)")
         for part in self.log_levels:
@@ -255,7 +230,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if len(set(self.own_partitions)) < len(self.own_partitions):
             raise ValueError("own_partitions names a query twice")
 
-    def thresholds_of(self, *names: str | None) -> Thresholds:
+    def thresholds_of(self, *names: str | None) -> measuring.Thresholds:
         """The thresholds of a query with these names: its name and its id."""
         return _first_match(self.thresholds, names) or _USUAL
 
@@ -300,10 +275,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return 3 * self.heartbeat_s
 
     def resolved(self, bootstrap_servers: str | None = None) -> ResolvedSettings:
-        """These settings with the home cluster's brokers: `bootstrap_servers`, else its own.
-
-        Raises SettingsError where neither is set, and for addresses as `parse_addresses` does.
-        """
+        """These settings with the home cluster's brokers: `bootstrap_servers`, else its own. Raises
+        SettingsError where neither is set, and for addresses as `parse_addresses` does."""
         bootstrap_servers = bootstrap_servers or self.bootstrap_servers
         if not bootstrap_servers:
             raise SettingsError(

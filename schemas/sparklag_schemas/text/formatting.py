@@ -103,5 +103,4 @@ def size(count: int) -> str:
 def clock_time(at_ms: int, now_ms: int) -> str:
     """The local time; with the day where that is not within a day of now."""
     at = datetime.fromtimestamp(at_ms / 1000).astimezone()
-    near = abs(at_ms - now_ms) < 86_400_000
-    return at.strftime("%H:%M" if near else "%Y-%m-%d %H:%M")
+    return at.strftime("%H:%M" if abs(at_ms - now_ms) < 86_400_000 else "%Y-%m-%d %H:%M")

@@ -32,10 +32,8 @@ _MAX_SETS: Final = 100
 
 
 def python_pattern(pattern: str) -> str:
-    """What Python's `re.search` finds in the topic names in which Java finds `pattern`.
-
-    Raises ValueError for what is not translated. Python may refuse the result too.
-    """
+    """What Python's `re.search` finds in the topic names in which Java finds `pattern`. Raises
+    ValueError for what is not translated. Python may refuse the result too."""
     text = _LITERAL.sub(_translated, pattern)
     if any(ord(c) >= _FIRST for c in text):
         raise ValueError("it has characters for private use")

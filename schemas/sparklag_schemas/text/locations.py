@@ -6,16 +6,8 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from sparklag_schemas.text.redaction import (
-    COLON,
-    HIDDEN,
-    KNOWN_TOKENS,
-    ODD,
-    after_at,
-    after_user,
-    hide_random,
-    kind_of,
-)
+from sparklag_schemas.text import redaction
+from sparklag_schemas.text.redaction import HIDDEN
 
 _MAX_LOCATION: Final = 1_200
 """Characters. A longer location is not shortened: its end may be half of a secret."""
@@ -38,7 +30,7 @@ def redact_location(location: str) -> str:
     url = _URL.match(location) if len(location) <= _MAX_LOCATION else None
     if url is None:
         return HIDDEN
-    rest = after_user(url[0], location[url.end() :], "")
+    rest = redaction.after_user(url[0], location[url.end() :], "")
     # Without a slash the scheme may be a user.
     scheme = url[0] if url[2] or rest == location[url.end() :] else ""
     if url[2] in ("//", "\\\\"):
@@ -51,18 +43,18 @@ def redact_location(location: str) -> str:
 
 
 def _safe_folder(folder: str, is_url: bool) -> str:
-    at = after_at(folder)
-    if is_url and at and COLON.search(folder, 0, at):
+    at = redaction.after_at(folder)
+    if is_url and at and redaction.COLON.search(folder, 0, at):
         folder = f"{HIDDEN}@{folder[at:]}"
     for name in _NAME.finditer(folder):
-        kind = kind_of(name[1])
-        if kind == "secret" or (kind == "unsure" and ODD.match(folder, name.end())):
+        kind = redaction.kind_of(name[1])
+        if kind == "secret" or (kind == "unsure" and redaction.ODD.match(folder, name.end())):
             folder = folder[: name.end()] + HIDDEN
             break
-    folder = KNOWN_TOKENS.sub(HIDDEN, folder)
+    folder = redaction.KNOWN_TOKENS.sub(HIDDEN, folder)
     # Without capitals it is more likely the name of a temporary folder.
     is_name = re.fullmatch("[0-9a-z_-]{1,39}", folder)
-    return folder if is_name else hide_random(folder)
+    return folder if is_name else redaction.hide_random(folder)
 
 
 def shown_url(url: str) -> str:

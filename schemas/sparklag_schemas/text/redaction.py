@@ -58,7 +58,7 @@ _SECRET_FOLLOWS: Final = re.compile(
     r"-----BEGIN|(?<!\S)(?:-(?:[uapPw]|pw)|--user)(?=[\s=]+\S)|(?<!\S)-p(?=\S)"
     r"|:(?:\d{2,5}|\*):[^:\s]{1,60}:[^:\s]{1,60}:(?=\S)"
     # The query of a URL.
-    r"|\b[A-Za-z][\w+.\-]{0,30}:[/\\][^\s\"'<>?#;]*[?#;](?=[^\s\"'<>])",
+    r"|\b[A-Za-z][\w+.\-]{0,30}:[/\\][^\s\"'<>?#;]*[?#;](?=[^\s\"'<>])"
 )
 KNOWN_TOKENS: Final = re.compile(
     r"\b(?:A[KS]IA[A-Z0-9]{12,}|eyJ[\w\-=.]+|gh[pousr]_\w+|github_pat_\w+|glpat-[\w\-]+"

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -245,9 +246,8 @@ class Publishing:
         self, query_id: str, query: str | None, event: LagEvent | None, headers: Headers
     ) -> Outcome:
         """Write `event`, or the tombstone without an event. Only `failed` needs a retry."""
-        outcome = await self.writer.write(
-            key_of(query_id), event, headers, self._lag_partitions.choice_of(query_id, query)
-        )
+        partitioner = partial(self._lag_partitions.choose, query_id, query)
+        outcome = await self.writer.write(key_of(query_id), event, headers, partitioner)
         match outcome:
             case "acknowledged":
                 self._counters.published += 1

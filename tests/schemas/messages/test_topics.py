@@ -51,16 +51,15 @@ def test_a_key_has_the_partition_of_javas_client(key: str, partition: int) -> No
     assert partition_of(key, 100) == (partition & 0x7FFFFFFF) % 100
 
 
-def test_clients_choose_the_partition_if_no_query_has_its_own() -> None:
-    assert LagPartitions([]).choice_of("id", "orders") is None
+def test_queries_have_the_partition_of_clients_if_none_has_its_own() -> None:
+    assert LagPartitions([]).choose("id", "orders", 12) == partition_of("id", 12)
 
 
 def test_named_queries_have_the_last_partitions_and_the_others_share_the_rest() -> None:
     partitions = LagPartitions(["orders", "id-2"])
     placed = {
-        (query_id, query): choice(12)
+        (query_id, query): partitions.choose(query_id, query, 12)
         for query_id, query in [("id-1", "orders"), ("id-2", None), ("id-3", "other")]
-        if (choice := partitions.choice_of(query_id, query)) is not None
     }
     assert placed == {
         ("id-1", "orders"): 10,
@@ -72,8 +71,7 @@ def test_named_queries_have_the_last_partitions_and_the_others_share_the_rest() 
 def test_a_topic_with_few_partitions_is_shared_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     partitions = LagPartitions(["orders", "returns"])
     for query in ("orders", "other"):
-        choice = partitions.choice_of(f"id of {query}", query)
-        assert choice is not None
-        assert choice(2) == partition_of(f"id of {query}", 2)
+        query_id = f"id of {query}"
+        assert partitions.choose(query_id, query, 2) == partition_of(query_id, 2)
     (line,) = logged(caplog)
     assert "own_partitions names 2 queries, and the topic has 2 partitions" in line

@@ -31,7 +31,7 @@ async def test_the_error_of_the_first_task_is_raised() -> None:
         raise ValueError("why")
 
     with pytest.raises(ValueError, match="why"):
-        await run_together(asyncio.sleep(60), fail(), cancel_again_s=10)
+        await run_together(asyncio.sleep(60), fail())
 
 
 async def test_a_task_that_swallows_a_cancellation_is_cancelled_again() -> None:

@@ -202,9 +202,9 @@ async def check_brokers(pool: BrokerPool) -> list[CheckResult]:
 
 
 async def _check_instances(pool: BrokerPool, group_id: str) -> CheckResult:
-    async for coordinator in find_coordinators(pool, [group_id]):
-        connection = pool.connection(coordinator.node_id)
-        if coordinator.error_code == NONE and connection is not None:
+    async for _, node_id, error_code in find_coordinators(pool, [group_id]):
+        connection = pool.connection(node_id)
+        if error_code == NONE and connection is not None:
             try:
                 described = await describe_groups(connection, [group_id])
             except RequestNotTaken as error:
