@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -80,56 +80,43 @@ class DriverEnding(NamedTuple):
         return self.by_sigterm or self.driver_end == "interrupted"
 
 
+@dataclass(eq=False, repr=False)
 class DriverPipeline:
     """Everything that runs on the loop. Create it on the loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        session: ObservedSession,
-        sink: Sink | None,
-        stats: Stats,
-        origin: Origin = "listener",
-        record: Record | None = None,
-    ) -> None:
-        """`sink` or `record` may be None."""
-        self._settings = settings
-        self._session = session
-        self._sink = sink
-        self._record = record
-        self._stats = stats
-        self._origin = origin
-        self._has_events = traits_of(origin).has_events
+    _settings: Settings
+    _session: ObservedSession
+    _sink: Sink | None
+    _stats: Stats
+    _origin: Origin = "listener"
+    _record: Record | None = None
+    _is_closed: bool = False
+    _undescribed: dict[str, str] = field(default_factory=dict)
+    """The run of each query that Spark did not describe in time."""
+    query_ids: dict[str, None] = field(default_factory=dict)
+    """The observed queries, including ended ones, the newest last."""
+    _last_loss_at_s: float = -math.inf
+    _polling: asyncio.Task[None] | None = None
+    _running: asyncio.Task[None] | None = None
+    _unresolved: set[str] = field(default_factory=set)
+    """Why the brokers are not known, as logged."""
+
+    def __post_init__(self) -> None:
+        settings = self._settings
+        self._has_events = traits_of(self._origin).has_events
         self._observer = Observer(
-            settings.cluster,
-            origin=origin,
-            publish_exceptions=settings.publish_exceptions,
-            publish_locations=settings.publish_locations,
+            settings.cluster, self._origin, settings.publish_exceptions, settings.publish_locations
         )
-        self._is_closed = False
-        self._undescribed: dict[str, str] = {}
-        """The run of each query that Spark did not describe in time."""
-        self._query_ids: dict[str, None] = {}
-        """The observed queries, the newest last."""
-        self._last_loss_at_s = -math.inf
         self._events = EventQueue(settings.queue_size)
         self._poller = QueryPoller(
-            session,
-            self._observer,
-            self._events.put,
-            stats,
-            settings.heartbeat_s,
+            *(self._session, self._observer, self._events.put, self._stats, settings.heartbeat_s),
             None if self._has_events else settings.refresh_interval_s,
         )
-        self._polling: asyncio.Task[None] | None = None
-        self._running: asyncio.Task[None] | None = None
         self._observations = _queue(settings)
         self._to_record = _queue(settings)
         loop = asyncio.get_running_loop()
         self._resolved: asyncio.Future[ResolvedSettings] = loop.create_future()
         """Done once the brokers are known."""
-        self._unresolved: set[str] = set()
-        """Why they are not, as logged."""
         if settings.bootstrap_servers:
             self._resolved.set_result(settings.resolved())
 
@@ -217,10 +204,6 @@ class DriverPipeline:
             _log.warning("sparklag: closed with %d observations %s (%s)", lost, outcome, reason)
         self._is_closed = True
 
-    def query_ids(self) -> list[str]:
-        """The observed queries, including ended ones. Thread-safe."""
-        return list(self._query_ids)
-
     @property
     def resolved_settings(self) -> ResolvedSettings | None:
         """None: no query has named the brokers yet. Thread-safe."""
@@ -275,9 +258,9 @@ class DriverPipeline:
         if polled and polled.lost and observation.cause != "idle":
             self._count_lost(observation)
         self._poller.mark_observed(observation.query_id)
-        self._query_ids.setdefault(observation.query_id)
-        if len(self._query_ids) > _MAX_QUERY_IDS:
-            del self._query_ids[next(iter(self._query_ids))]
+        self.query_ids.setdefault(observation.query_id)
+        if len(self.query_ids) > _MAX_QUERY_IDS:
+            del self.query_ids[next(iter(self.query_ids))]
         if self._record is not None:
             self._to_record.put_nowait(observation)
         if self._sink is not None:

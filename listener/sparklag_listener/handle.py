@@ -123,7 +123,7 @@ class ObserverHandle:
 
         The source is that of `lag`. Raises LagUnavailable, HandleClosed.
         """
-        events = self._source().newest(self._pipeline.query_ids(), timeout_s)
+        events = self._source().newest(list(self._pipeline.query_ids), timeout_s)
         return Lags(sorted(events, key=lambda event: (event.display_name, event.query_id)))
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:

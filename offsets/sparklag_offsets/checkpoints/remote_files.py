@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -29,30 +30,23 @@ from sparklag_schemas.text.locations import redact_location
 
 # Keys of the modification time: S3, WebHDFS, HDFS and Google, Azure, others.
 _MODIFIED: Final = (
-    "LastModified",
-    "modificationTime",
-    "mtime",
-    "last_modified",
-    "updated",
-    "created",
+    *("LastModified", "modificationTime", "mtime", "last_modified", "updated", "created"),
 )
 _VERSIONS: Final = ("ETag", "etag", "fileId", "generation")
 _RENEW_S: Final = 3.0
 
 
+@dataclass(eq=False, repr=False)
 class RemoteStore:
     """A file system for many threads; opened on demand, and opened again after a failure."""
 
-    def __init__(
-        self, scheme: str, location: str, options: Mapping[str, Any], timeout_s: float
-    ) -> None:
-        self.timeout_s = timeout_s
-        self._scheme = scheme
-        self._location = location
-        self._options = options
-        self._lock = threading.Lock()
-        self._filesystem: Any = None
-        self._opened_at_s = 0.0
+    _scheme: str
+    _location: str
+    _options: Mapping[str, Any]
+    timeout_s: float
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _filesystem: Any = None
+    _opened_at_s: float = 0.0
 
     def call(self, shown: str, deadline_s: float, method: str, *arguments: Any) -> Any:
         """The result of a method of fsspec, until `deadline_s` (monotonic).
