@@ -59,10 +59,8 @@ class ConnectClient:
         if hasattr(self._client, "set_retry_policies"):
             self._client.set_retry_policies([])
         # pyspark 3.5's, which the copy would else share.
-        self._client._retry_policy = {
-            **getattr(spark.client, "_retry_policy", {}),
-            "max_retries": 0,
-        }
+        policy = getattr(spark.client, "_retry_policy", {})
+        self._client._retry_policy = {**policy, "max_retries": 0}
         self._client._progress_handlers = []
 
     @property
@@ -201,11 +199,8 @@ class ConnectQueries:
         activity = None
         if run_id in with_activity:
             status = self._request(run_id, "status").status
-            activity = activity_of(
-                trigger_active=status.is_trigger_active,
-                data_available=status.is_data_available,
-                any_progress=run.progress is not None,
-            )
+            has_data = status.is_trigger_active and status.is_data_available
+            activity = activity_of(has_data, run.progress)
         return ActiveQuery(query_id, run_id, epoch_ms(), query.name or None, run.batch_id, activity)
 
     def _last_progress(self, run_id: str) -> str | None:
