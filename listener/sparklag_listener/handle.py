@@ -12,18 +12,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparklag_listener.background_loop import (
-    CLOSE_TIMEOUT_S,
-    BackgroundLoop,
-    process_exit,
-)
-from sparklag_listener.driver_pipeline import (
-    NO_BROKERS,
-    DriverEnding,
-    DriverPipeline,
-    Record,
-    Sink,
-)
+from sparklag_listener.background_loop import CLOSE_TIMEOUT_S, BackgroundLoop, process_exit
+from sparklag_listener.driver_pipeline import NO_BROKERS, DriverEnding, DriverPipeline, Record, Sink
 from sparklag_listener.errors import HandleClosed, LagUnavailable, NoListener
 from sparklag_listener.events.session import ObservedSession
 from sparklag_listener.lag import LAG_TIMEOUT_S, EmbeddedSource, require_name
@@ -69,8 +59,7 @@ class ObserverHandle:
         self._process_id = os.getpid()
         self._closed = False
         self._shutdown: asyncio.Task[None] | None = None
-        self._driver_end: DriverEnd = "closed"
-        self._exception: str | None = None
+        self._program_end: tuple[DriverEnd, str | None] = "closed", None
         self._stats = Stats()
         self._record = record
         self._embedded = embedded
@@ -156,7 +145,7 @@ class ObserverHandle:
         process_exit.unregister(self._exit)
 
     def _exit(self, timeout_s: float) -> None:
-        self._driver_end, self._exception = self._session.program_end()
+        self._program_end = self._session.program_end()
         self.close(timeout_s)
 
     def __enter__(self) -> ObserverHandle:
@@ -254,7 +243,7 @@ class ObserverHandle:
         return os.getpid() != self._process_id
 
     def _ending(self) -> DriverEnding:
-        return DriverEnding(self._driver_end, self._exception, process_exit.by_sigterm)
+        return DriverEnding(*self._program_end, process_exit.by_sigterm)
 
     async def _await_shutdown(self, deadline_s: float) -> None:
         """Shut down once; the shutdown continues when a signal interrupts the caller."""
