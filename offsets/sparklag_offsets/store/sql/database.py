@@ -42,6 +42,7 @@ from sparklag_offsets.errors import (
     UnusableStore,
 )
 from sparklag_offsets.store.batch_record import BatchRecord, unusable_url
+from sparklag_schemas import Observation
 
 CONNECT_S: Final = 5
 _DRIVERS: Final = {
@@ -252,7 +253,10 @@ batches: Final = sa.table(
 )
 NEWEST_FIRST: Final = (batches.c.generation.desc(), batches.c.batch_id.desc())
 _OF_BATCH: Final = [column for column in batches.c if column.name != "query_key"]
-_RECORD: Final = (queries.c.query_id, queries.c.name.label("query"), queries.c.cluster, *_OF_BATCH)
+RECORDS: Final = sa.select(
+    queries.c.query_id, queries.c.name.label("query"), queries.c.cluster, *_OF_BATCH
+).join_from(queries, batches, batches.c.query_key == queries.c.query_key)
+"""The query for all records, as rows with the fields of a BatchRecord."""
 _ROWS: Final = sa.func.json_to_recordset(
     sa.cast(sa.bindparam("rows", type_=sa.Text), postgresql.JSON)
 )
@@ -265,25 +269,10 @@ _FROM_JSON: Final = (
 _encode = msgspec.json.Encoder().encode
 
 
-def select_records() -> sa.Select[Any]:
-    """The query for all records, as rows with the fields of a BatchRecord."""
-    return sa.select(*_RECORD).join_from(
-        queries, batches, batches.c.query_key == queries.c.query_key
-    )
-
-
-def record_of(row: sa.Row[Any]) -> BatchRecord:
-    """The record in one of these rows."""
-    return BatchRecord(**row._mapping)
-
-
-def query_values(query_id: str, name: str | None, cluster: str) -> dict[str, Any]:
+def query_values(of: BatchRecord | Observation) -> dict[str, Any]:
     """A query's row."""
-    return {
-        "query_id": query_id,
-        "name": name[:MAX_NAME] if name is not None else None,
-        "cluster": cluster[:MAX_NAME],
-    }
+    name = of.query[:MAX_NAME] if of.query is not None else None
+    return {"query_id": of.query_id, "name": name, "cluster": of.cluster[:MAX_NAME]}
 
 
 def batch_values(record: BatchRecord, query_key: int) -> dict[str, Any]:
