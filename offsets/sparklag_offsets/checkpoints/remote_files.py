@@ -44,6 +44,8 @@ class RemoteStore:
     _location: str
     _options: Mapping[str, Any]
     timeout_s: float
+    confirmed: set[str] = field(default_factory=set)
+    """Folders that are known to be checkpoints."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _filesystem: Any = None
     _opened_at_s: float = 0.0
@@ -176,12 +178,9 @@ class RemoteFiles:
         return self._path
 
 
-def find_remote(store: RemoteStore, pattern: str, confirmed: set[str]) -> list[str]:
-    """Locations that match and have a `metadata`, or batches, sorted.
-
-    `confirmed`: folders that are known to be checkpoints; new ones are added. Raises
-    CheckpointNotFound where the folder before the first `*` is missing, CheckpointAway.
-    """
+def find_remote(store: RemoteStore, pattern: str) -> list[str]:
+    """Locations that match and have a `metadata`, or batches, sorted. Raises CheckpointNotFound
+    where the folder before the first `*` is missing, CheckpointAway."""
     shown = redact_location(pattern)
     path = store.path_of(pattern)
     deadline_s = time.monotonic() + store.timeout_s
@@ -194,7 +193,7 @@ def find_remote(store: RemoteStore, pattern: str, confirmed: set[str]) -> list[s
         return [_name(entry) for entry in entries if entry.get("type") == "directory"]
 
     def is_checkpoint(folder: str) -> bool:
-        if folder not in confirmed:
+        if folder not in store.confirmed:
             try:
                 store.call(shown, deadline_s, "info", f"{folder}/metadata")
             except FileNotFoundError:
@@ -202,7 +201,7 @@ def find_remote(store: RemoteStore, pattern: str, confirmed: set[str]) -> list[s
                     entries = store.list_folder(shown, deadline_s, f"{folder}/offsets")
                     return any(parse_batch_id(_name(entry)) is not None for entry in entries)
                 return False
-            confirmed.add(folder)
+            store.confirmed.add(folder)
         return True
 
     folders = match_folders(root, tail, list_folders, shown)

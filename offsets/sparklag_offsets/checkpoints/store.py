@@ -41,7 +41,6 @@ class CheckpointStore:
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._remote: dict[tuple[str, str], RemoteStore] = {}
-        self._confirmed: dict[tuple[str, str], set[str]] = {}
 
     def find(self, pattern: str) -> list[str]:
         """Normal locations of the checkpoints that match a pattern, sorted. A path without `*` is
@@ -58,9 +57,7 @@ class CheckpointStore:
             # Imported here: loading fsspec takes longer than reading a folder.
             from sparklag_offsets.checkpoints.remote_files import find_remote
 
-            store = self._remote_store(pattern)
-            confirmed = self._confirmed.setdefault(_key(pattern), set())
-            locations = find_remote(store, pattern, confirmed)
+            locations = find_remote(self._remote_store(pattern), pattern)
         if not locations:
             raise CheckpointNotFound(f"{redact_location(pattern)}: no checkpoint matches")
         return locations
