@@ -6,7 +6,7 @@ killed, or was cut off until newer ones replaced it) is computed from the record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -20,7 +20,7 @@ from sparklag_schemas.messages.enumerations import traits_of
 TopicIdOf = Callable[[str | None, str], str | None]
 """Takes `bootstrap_servers` of a source and a topic; returns the topic id. None: not known."""
 
-EndOffsets = Mapping[tuple[int, str], Mapping[int, int]]
+EndOffsets = dict[tuple[int, str], dict[int, int]]
 """The next offsets by source and topic, then partition."""
 
 _PAST_RUNS: Final = 100
@@ -218,7 +218,7 @@ def _has_all_starts(source: SourcePosition) -> bool:
     )
 
 
-def end_offsets_of(observation: Observation) -> dict[tuple[int, str], dict[int, int]]:
+def end_offsets_of(observation: Observation) -> EndOffsets:
     """The next offset of each partition, by source and topic."""
     return {
         (source.source, topic): partitions
