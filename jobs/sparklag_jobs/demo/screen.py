@@ -118,7 +118,7 @@ class Screen:
         self.live.update(lag_picture(lags, now_ms, addresses), refresh=True)
         now = time.monotonic()
         if not self._console.is_interactive and now - self._last_lines_at >= _LINES_EVERY_S:
-            events = [lag.event for lag in lags if lag.event is not None and lag.has_lag]
+            events = [each.event for each in lags if each.event and each.first_lag_s is not None]
             if events:
                 self._last_lines_at = now
             for event in events:
@@ -130,7 +130,7 @@ def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]
     rows: list[Sequence[str | Text]] = []
     reasons = []
     for lag in lags:
-        if lag.event is None or not lag.has_lag:
+        if lag.event is None or lag.first_lag_s is None:
             rows.append((plain(lag.query), _STARTING, *[""] * (len(_COLUMNS) - 2)))
             continue
         rows.append(_cells(lag.event, now_ms))
