@@ -52,6 +52,10 @@ _DRIVERS: Final = {
     "mysql": "mysql+aiomysql",
     "mariadb": "mariadb+aiomysql",
 }
+_ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
+    "psycopg": {"connect_timeout": CONNECT_S, "application_name": "sparklag"},
+    "aiomysql": {"connect_timeout": CONNECT_S, "charset": "utf8mb4"},
+}
 _BUSY_MS: Final = 10_000
 """SQLite's wait for another writer."""
 
@@ -63,8 +67,9 @@ def make_engine(url: str, shown: str, *, create: bool) -> AsyncEngine:
         parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
         if parsed.get_backend_name() == "sqlite":
             return _sqlite(parsed, shown, create)
+        arguments = _ARGUMENTS.get(parsed.get_driver_name(), {})
         engine = create_async_engine(
-            parsed, pool_size=2, max_overflow=2, pool_pre_ping=True, connect_args=_arguments(parsed)
+            parsed, pool_size=2, max_overflow=2, pool_pre_ping=True, connect_args=arguments
         )
     except (ArgumentError, InvalidRequestError, NoSuchModuleError, ValueError) as error:
         raise unusable_url(url, error, _form(url)) from None
@@ -95,14 +100,6 @@ def _form(url: str) -> str:
     if scheme.startswith("sqlite"):
         return f"{scheme}:///offsets.db, or {scheme}:////an/absolute/path.db"
     return f"{scheme}://user:password@host/database, the password percent-encoded"
-
-
-def _arguments(url: sa.URL) -> dict[str, Any]:
-    if url.get_driver_name() == "psycopg":
-        return {"connect_timeout": CONNECT_S, "application_name": "sparklag"}
-    if url.get_driver_name() == "aiomysql":
-        return {"connect_timeout": CONNECT_S, "charset": "utf8mb4"}
-    return {}
 
 
 def _sqlite(url: sa.URL, shown: str, create: bool) -> AsyncEngine:
