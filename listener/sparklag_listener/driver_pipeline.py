@@ -108,7 +108,7 @@ class DriverPipeline:
             settings.cluster, self._origin, settings.publish_exceptions, settings.publish_locations
         )
         self._events = EventQueue(settings.queue_size)
-        self._poller = QueryPoller(
+        self.poller = QueryPoller(
             *(self._session, self._observer, self._events.put, self._stats, settings.heartbeat_s),
             None if self._has_events else settings.refresh_interval_s,
         )
@@ -148,10 +148,6 @@ class DriverPipeline:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def first_poll(self) -> None:
-        """Wait until the queries that already run are polled, or Spark did not respond."""
-        await self._poller.first_poll.wait()
-
     async def shut_down(self, deadline_s: float, ending: Callable[[], DriverEnding]) -> None:
         """Poll a last time, unregister the listener, publish the queued events, and end `run`, each
         in its share of the time until `deadline_s` (monotonic). Counts and logs lost events.
@@ -164,7 +160,7 @@ class DriverPipeline:
 
         if self._polling is not None:
             self._polling.cancel()
-        last_poll = self._poller.run_once(may_be_stopping=ending().may_end_jvm)
+        last_poll = self.poller.run_once(may_be_stopping=ending().may_end_jvm)
         await _at_most(share_s(0.4), last_poll)
         unregister = asyncio.to_thread(self._session.stop_listening, share_s(0.4))
         await _at_most(share_s(0.5), unregister)
@@ -179,7 +175,7 @@ class DriverPipeline:
 
     def _end_runs(self, ending: DriverEnding) -> None:
         driver_end, exception, by_sigterm = ending
-        is_killed = self._poller.is_lost if by_sigterm else self._poller.lost_connections > 0
+        is_killed = self.poller.is_lost if by_sigterm else self.poller.lost_connections > 0
         if is_killed and exception is None and driver_end != "interrupted":
             return
         for run_id, query_id in self._observer.runs().items():
@@ -257,7 +253,7 @@ class DriverPipeline:
         # The last progress of an idle query has no event of its own.
         if polled and polled.lost and observation.cause != "idle":
             self._count_lost(observation)
-        self._poller.mark_observed(observation.query_id)
+        self.poller.mark_observed(observation.query_id)
         self.query_ids.setdefault(observation.query_id)
         if len(self.query_ids) > _MAX_QUERY_IDS:
             del self.query_ids[next(iter(self.query_ids))]
@@ -336,7 +332,7 @@ class DriverPipeline:
         await sink(self._observations, settings, self._stats)
 
     async def _poll(self) -> None:
-        await self._poller.run()
+        await self.poller.run()
         # The session is stopped, or the JVM gone: wait for the cancellation.
         await asyncio.get_running_loop().create_future()
 

@@ -79,7 +79,7 @@ class ObserverHandle:
         if self.method != "poll":
             # A query that ends from now on has a position. After a timeout, a later poll adds it.
             with suppress(FutureTimeoutError):
-                self._on_loop(self._pipeline.first_poll())
+                self._on_loop(self._pipeline.poller.first_poll.wait())
         process_exit.register(self._exit)
 
     @property

@@ -47,7 +47,8 @@ class ConnectClient:
         from pyspark.sql.connect import proto
 
         self._spark = spark
-        self._make_command: Any = proto.Command
+        self.command: Any = proto.Command
+        """Makes an empty command of the protocol."""
         self._make_operation: Any = proto.ConfigRequest.Operation
         # Other errors: the channel is closed, or the response has another form.
         errors = (OSError, ValueError, AttributeError, TypeError, LookupError)
@@ -72,10 +73,6 @@ class ConnectClient:
     def ends_with_session(self) -> bool:
         """True where stopping the session ends its queries on the server too."""
         return bool(getattr(self._spark, "release_session_on_close", True))
-
-    def command(self) -> Any:
-        """An empty command of the protocol."""
-        return self._make_command()
 
     def send(self, command: Any, result: str | None = None) -> Any:
         """Returns the result named `result`, if given. Raises SparkUnavailable, or ConnectionLost
