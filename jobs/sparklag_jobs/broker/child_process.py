@@ -130,7 +130,6 @@ class ChildProcess:
             return text.encode() in log.read()
 
     def log_end(self, lines: int = 12) -> str:
-        """The last lines of its log."""
         return log_end(self.log_path, lines)
 
     def describe_end(self) -> str:
