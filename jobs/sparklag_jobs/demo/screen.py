@@ -18,13 +18,7 @@ from rich.text import Text
 from sparklag_jobs.demo.processes import QueryLag
 from sparklag_schemas.messages.lag_event import LagEvent
 from sparklag_schemas.presentation.rows import CELLS, partitions_of
-from sparklag_schemas.presentation.tables import (
-    Column,
-    FittedTable,
-    headline,
-    plain,
-    status_cell,
-)
+from sparklag_schemas.presentation.tables import Column, FittedTable, headline, plain, status_cell
 from sparklag_schemas.text.formatting import per_second, records
 from sparklag_schemas.text.printable import printable
 

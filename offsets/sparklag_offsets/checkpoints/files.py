@@ -66,10 +66,7 @@ def fixed_prefix(pattern: str) -> str | None:
 
 
 def match_folders(
-    root: str,
-    path: str,
-    list_folders: Callable[[str, bool], Iterable[str]],
-    display_pattern: str,
+    root: str, path: str, list_folders: Callable[[str, bool], Iterable[str]], display_pattern: str
 ) -> list[str]:
     """Folders below `root` that match `path`, a path with `*`, each within one name.
 
