@@ -207,13 +207,11 @@ class DriverPipeline:
 
     def stats(self) -> Stats:
         """The current counts. Thread-safe."""
+        queues = self._events, self._observations, self._to_record
         return replace(
             self._stats,
             observed=self._stats.observed + self._events.dropped,
-            dropped=self._stats.dropped
-            + self._events.dropped
-            + self._observations.dropped
-            + self._to_record.dropped,
+            dropped=self._stats.dropped + sum(queue.dropped for queue in queues),
             queued=0 if self._is_closed else self._unfinished(),
         )
 
@@ -270,10 +268,7 @@ class DriverPipeline:
             bus, reason = _LOST_BY_CLIENT if self._origin == "connect" else _LOST_BY_BUS
             _log.warning(
                 "sparklag: %s lost an event (%s) of query %s, recovered by polling: %s",
-                bus,
-                observation.cause,
-                observation.display_name,
-                reason,
+                *(bus, observation.cause, observation.display_name, reason),
             )
         self._last_loss_at_s = now_s
 
@@ -296,12 +291,10 @@ class DriverPipeline:
         self._observer.describe(query_id, run_id, description)
 
     def _warn_of_feedback(self, query_id: str, description: QueryDescription) -> None:
+        names, home = ClusterNames(self._settings), self._settings.cluster
         for source in description.sources:
-            cluster = ClusterNames(self._settings).alias_of(
-                source.bootstrap_servers, self._settings.cluster
-            )
             own = matched_topics(source, own_topic_names(self._settings))
-            if own and cluster == self._settings.cluster:
+            if own and names.alias_of(source.bootstrap_servers, home) == home:
                 _log.warning(
                     "sparklag: the subscribePattern of query %s also matches sparklag's own %s:"
                     " each of its batches adds records there, so it never catches up; name its"
