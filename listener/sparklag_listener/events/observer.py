@@ -147,9 +147,8 @@ class Observer:
         query = self._queries.get(query_id)
         if query is None:
             description = self._descriptions.get(query_id, QueryDescription())
-            query = self._queries[query_id] = _TrackedQuery(
-                query_id, run_id, description=description
-            )
+            query = _TrackedQuery(query_id, run_id, description=description)
+            self._queries[query_id] = query
         if query.run_id != run_id:
             _cache(self._ended_runs, query.run_id, None)
             query.run_id = run_id

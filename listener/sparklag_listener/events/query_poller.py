@@ -231,18 +231,15 @@ class QueryPoller:
         self._polled_batches = {
             run_id: batch for run_id, batch in self._polled_batches.items() if run_id in runs
         }
-        polled: dict[str, tuple[str, ActiveQuery | None]] = {
-            query.run_id: (query.query_id, query) for query in snapshot.queries
-        }
-        for run_id, query_id in tracked.items():
-            polled.setdefault(run_id, (query_id, None))
+        active = {query.run_id: query for query in snapshot.queries}
+        query_ids = {query.run_id: query.query_id for query in snapshot.queries} | tracked
         candidates = (
             _Run(
-                *(query_id, run_id, active),
+                *(query_id, run_id, active.get(run_id)),
                 is_new=not self._observer.has_start(query_id, run_id),
                 observed_batch=self._observer.batch_of(query_id, run_id),
             )
-            for run_id, (query_id, active) in polled.items()
+            for run_id, query_id in query_ids.items()
         )
         return [run for run in candidates if self._is_behind(run)]
 
