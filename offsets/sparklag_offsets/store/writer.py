@@ -142,9 +142,7 @@ class StoreWriter:
         _log.warning(
             "query %s is run by two drivers: run %s continues beside run %s, and sparklag records"
             " the latter alone",
-            observation.display_name,
-            run_id,
-            sequence.run_id,
+            *(observation.display_name, run_id, sequence.run_id),
             extra=log_fields(observation),
         )
 
@@ -178,9 +176,7 @@ class StoreWriter:
         self._on_failure(str(error))
         _log.error(
             "sparklag: batch %s of query %r is not recorded: %s",
-            observation.batch_id,
-            observation.display_name,
-            error,
+            *(observation.batch_id, observation.display_name, error),
             extra=log_fields(observation, str(error)),
         )
 

@@ -108,9 +108,7 @@ def _record(connection: Connection, observation: Observation, topic_id_of: Topic
         if record.is_inferred:
             _log.warning(
                 "sparklag: query %s: batches %d to %d were not recorded with their results",
-                observation.display_name,
-                record.first_batch_id,
-                record.batch_id,
+                *(observation.display_name, record.first_batch_id, record.batch_id),
                 extra=log_fields(observation),
             )
     return True
