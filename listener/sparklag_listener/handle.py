@@ -10,22 +10,24 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sparklag_listener.background_loop import CLOSE_TIMEOUT_S, BackgroundLoop, process_exit
 from sparklag_listener.driver_pipeline import NO_BROKERS, DriverEnding, DriverPipeline, Record, Sink
 from sparklag_listener.errors import HandleClosed, LagUnavailable, NoListener
 from sparklag_listener.events.session import ObservedSession
-from sparklag_listener.lag import LAG_TIMEOUT_S, EmbeddedSource, require_name
-from sparklag_listener.lag.lags import REFRESH_TIMEOUT_S, Lags
+from sparklag_listener.lag import (
+    LAG_TIMEOUT_S,
+    EmbeddedService,
+    EmbeddedSource,
+    LagSource,
+    require_name,
+)
+from sparklag_listener.lag.lags import REFRESH_TIMEOUT_S, Lags, LiveTable, kernel_shell, lag_html
 from sparklag_listener.stats import Stats
 from sparklag_schemas import DriverEnd, LagEvent, Origin, Settings
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.text.redaction import redact
-
-if TYPE_CHECKING:
-    from sparklag_listener.lag import EmbeddedService, LagSource
-    from sparklag_listener.lag.lags import LiveTable
 
 _Result = TypeVar("_Result")
 
@@ -168,14 +170,10 @@ class ObserverHandle:
         return f"<ObserverHandle: {'; '.join(filter(None, parts))}>"
 
     def _repr_html_(self) -> str:
-        from sparklag_listener.lag.lags import lag_html
-
         return lag_html(repr(self), self._lags_while_open)
 
     def _ipython_display_(self) -> None:
         """Display a table that refreshes itself, in a notebook."""
-        from sparklag_listener.lag.lags import LiveTable, kernel_shell
-
         shell = kernel_shell()
         if self._live_table is not None:
             self._live_table.stop("it is displayed again")
