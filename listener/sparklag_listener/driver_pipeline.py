@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -80,56 +80,43 @@ class DriverEnding(NamedTuple):
         return self.by_sigterm or self.driver_end == "interrupted"
 
 
+@dataclass(eq=False, repr=False)
 class DriverPipeline:
     """Everything that runs on the loop. Create it on the loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        session: ObservedSession,
-        sink: Sink | None,
-        stats: Stats,
-        origin: Origin = "listener",
-        record: Record | None = None,
-    ) -> None:
-        """`sink` or `record` may be None."""
-        self._settings = settings
-        self._session = session
-        self._sink = sink
-        self._record = record
-        self._stats = stats
-        self._origin = origin
-        self._has_events = traits_of(origin).has_events
+    _settings: Settings
+    _session: ObservedSession
+    _sink: Sink | None
+    _stats: Stats
+    _origin: Origin = "listener"
+    _record: Record | None = None
+    _is_closed: bool = False
+    _undescribed: dict[str, str] = field(default_factory=dict)
+    """The run of each query that Spark did not describe in time."""
+    query_ids: dict[str, None] = field(default_factory=dict)
+    """The observed queries, including ended ones, the newest last."""
+    _last_loss_at_s: float = -math.inf
+    _polling: asyncio.Task[None] | None = None
+    _running: asyncio.Task[None] | None = None
+    _unresolved: set[str] = field(default_factory=set)
+    """Why the brokers are not known, as logged."""
+
+    def __post_init__(self) -> None:
+        settings = self._settings
+        self._has_events = traits_of(self._origin).has_events
         self._observer = Observer(
-            settings.cluster,
-            origin=origin,
-            publish_exceptions=settings.publish_exceptions,
-            publish_locations=settings.publish_locations,
+            settings.cluster, self._origin, settings.publish_exceptions, settings.publish_locations
         )
-        self._is_closed = False
-        self._undescribed: dict[str, str] = {}
-        """The run of each query that Spark did not describe in time."""
-        self._query_ids: dict[str, None] = {}
-        """The observed queries, the newest last."""
-        self._last_loss_at_s = -math.inf
         self._events = EventQueue(settings.queue_size)
-        self._poller = QueryPoller(
-            session,
-            self._observer,
-            self._events.put,
-            stats,
-            settings.heartbeat_s,
+        self.poller = QueryPoller(
+            *(self._session, self._observer, self._events.put, self._stats, settings.heartbeat_s),
             None if self._has_events else settings.refresh_interval_s,
         )
-        self._polling: asyncio.Task[None] | None = None
-        self._running: asyncio.Task[None] | None = None
         self._observations = _queue(settings)
         self._to_record = _queue(settings)
         loop = asyncio.get_running_loop()
         self._resolved: asyncio.Future[ResolvedSettings] = loop.create_future()
         """Done once the brokers are known."""
-        self._unresolved: set[str] = set()
-        """Why they are not, as logged."""
         if settings.bootstrap_servers:
             self._resolved.set_result(settings.resolved())
 
@@ -161,10 +148,6 @@ class DriverPipeline:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def first_poll(self) -> None:
-        """Wait until the queries that already run are polled, or Spark did not respond."""
-        await self._poller.first_poll.wait()
-
     async def shut_down(self, deadline_s: float, ending: Callable[[], DriverEnding]) -> None:
         """Poll a last time, unregister the listener, publish the queued events, and end `run`, each
         in its share of the time until `deadline_s` (monotonic). Counts and logs lost events.
@@ -177,7 +160,7 @@ class DriverPipeline:
 
         if self._polling is not None:
             self._polling.cancel()
-        last_poll = self._poller.run_once(may_be_stopping=ending().may_end_jvm)
+        last_poll = self.poller.run_once(may_be_stopping=ending().may_end_jvm)
         await _at_most(share_s(0.4), last_poll)
         unregister = asyncio.to_thread(self._session.stop_listening, share_s(0.4))
         await _at_most(share_s(0.5), unregister)
@@ -192,7 +175,7 @@ class DriverPipeline:
 
     def _end_runs(self, ending: DriverEnding) -> None:
         driver_end, exception, by_sigterm = ending
-        is_killed = self._poller.is_lost if by_sigterm else self._poller.lost_connections > 0
+        is_killed = self.poller.is_lost if by_sigterm else self.poller.lost_connections > 0
         if is_killed and exception is None and driver_end != "interrupted":
             return
         for run_id, query_id in self._observer.runs().items():
@@ -217,10 +200,6 @@ class DriverPipeline:
             _log.warning("sparklag: closed with %d observations %s (%s)", lost, outcome, reason)
         self._is_closed = True
 
-    def query_ids(self) -> list[str]:
-        """The observed queries, including ended ones. Thread-safe."""
-        return list(self._query_ids)
-
     @property
     def resolved_settings(self) -> ResolvedSettings | None:
         """None: no query has named the brokers yet. Thread-safe."""
@@ -228,13 +207,11 @@ class DriverPipeline:
 
     def stats(self) -> Stats:
         """The current counts. Thread-safe."""
+        queues = self._events, self._observations, self._to_record
         return replace(
             self._stats,
             observed=self._stats.observed + self._events.dropped,
-            dropped=self._stats.dropped
-            + self._events.dropped
-            + self._observations.dropped
-            + self._to_record.dropped,
+            dropped=self._stats.dropped + sum(queue.dropped for queue in queues),
             queued=0 if self._is_closed else self._unfinished(),
         )
 
@@ -274,10 +251,10 @@ class DriverPipeline:
         # The last progress of an idle query has no event of its own.
         if polled and polled.lost and observation.cause != "idle":
             self._count_lost(observation)
-        self._poller.mark_observed(observation.query_id)
-        self._query_ids.setdefault(observation.query_id)
-        if len(self._query_ids) > _MAX_QUERY_IDS:
-            del self._query_ids[next(iter(self._query_ids))]
+        self.poller.mark_observed(observation.query_id)
+        self.query_ids.setdefault(observation.query_id)
+        if len(self.query_ids) > _MAX_QUERY_IDS:
+            del self.query_ids[next(iter(self.query_ids))]
         if self._record is not None:
             self._to_record.put_nowait(observation)
         if self._sink is not None:
@@ -291,10 +268,7 @@ class DriverPipeline:
             bus, reason = _LOST_BY_CLIENT if self._origin == "connect" else _LOST_BY_BUS
             _log.warning(
                 "sparklag: %s lost an event (%s) of query %s, recovered by polling: %s",
-                bus,
-                observation.cause,
-                observation.display_name,
-                reason,
+                *(bus, observation.cause, observation.display_name, reason),
             )
         self._last_loss_at_s = now_s
 
@@ -317,12 +291,10 @@ class DriverPipeline:
         self._observer.describe(query_id, run_id, description)
 
     def _warn_of_feedback(self, query_id: str, description: QueryDescription) -> None:
+        names, home = ClusterNames(self._settings), self._settings.cluster
         for source in description.sources:
-            cluster = ClusterNames(self._settings).alias_of(
-                source.bootstrap_servers, self._settings.cluster
-            )
             own = matched_topics(source, own_topic_names(self._settings))
-            if own and cluster == self._settings.cluster:
+            if own and names.alias_of(source.bootstrap_servers, home) == home:
                 _log.warning(
                     "sparklag: the subscribePattern of query %s also matches sparklag's own %s:"
                     " each of its batches adds records there, so it never catches up; name its"
@@ -353,7 +325,7 @@ class DriverPipeline:
         await sink(self._observations, settings, self._stats)
 
     async def _poll(self) -> None:
-        await self._poller.run()
+        await self.poller.run()
         # The session is stopped, or the JVM gone: wait for the cancellation.
         await asyncio.get_running_loop().create_future()
 

@@ -10,32 +10,24 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from sparklag_listener.background_loop import (
-    CLOSE_TIMEOUT_S,
-    BackgroundLoop,
-    process_exit,
-)
-from sparklag_listener.driver_pipeline import (
-    NO_BROKERS,
-    DriverEnding,
-    DriverPipeline,
-    Record,
-    Sink,
-)
+from sparklag_listener.background_loop import CLOSE_TIMEOUT_S, BackgroundLoop, process_exit
+from sparklag_listener.driver_pipeline import NO_BROKERS, DriverEnding, DriverPipeline, Record, Sink
 from sparklag_listener.errors import HandleClosed, LagUnavailable, NoListener
 from sparklag_listener.events.session import ObservedSession
-from sparklag_listener.lag import LAG_TIMEOUT_S, EmbeddedSource, require_name
-from sparklag_listener.lag.lags import REFRESH_TIMEOUT_S, Lags
+from sparklag_listener.lag import (
+    LAG_TIMEOUT_S,
+    EmbeddedService,
+    EmbeddedSource,
+    LagSource,
+    require_name,
+)
+from sparklag_listener.lag.lags import REFRESH_TIMEOUT_S, Lags, LiveTable, kernel_shell, lag_html
 from sparklag_listener.stats import Stats
 from sparklag_schemas import DriverEnd, LagEvent, Origin, Settings
 from sparklag_schemas.text.printable import printable
 from sparklag_schemas.text.redaction import redact
-
-if TYPE_CHECKING:
-    from sparklag_listener.lag import EmbeddedService, LagSource
-    from sparklag_listener.lag.lags import LiveTable
 
 _Result = TypeVar("_Result")
 
@@ -69,8 +61,7 @@ class ObserverHandle:
         self._process_id = os.getpid()
         self._closed = False
         self._shutdown: asyncio.Task[None] | None = None
-        self._driver_end: DriverEnd = "closed"
-        self._exception: str | None = None
+        self._program_end: tuple[DriverEnd, str | None] = "closed", None
         self._stats = Stats()
         self._record = record
         self._embedded = embedded
@@ -90,7 +81,7 @@ class ObserverHandle:
         if self.method != "poll":
             # A query that ends from now on has a position. After a timeout, a later poll adds it.
             with suppress(FutureTimeoutError):
-                self._on_loop(self._pipeline.first_poll())
+                self._on_loop(self._pipeline.poller.first_poll.wait())
         process_exit.register(self._exit)
 
     @property
@@ -123,7 +114,7 @@ class ObserverHandle:
 
         The source is that of `lag`. Raises LagUnavailable, HandleClosed.
         """
-        events = self._source().newest(self._pipeline.query_ids(), timeout_s)
+        events = self._source().newest(list(self._pipeline.query_ids), timeout_s)
         return Lags(sorted(events, key=lambda event: (event.display_name, event.query_id)))
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
@@ -156,7 +147,7 @@ class ObserverHandle:
         process_exit.unregister(self._exit)
 
     def _exit(self, timeout_s: float) -> None:
-        self._driver_end, self._exception = self._session.program_end()
+        self._program_end = self._session.program_end()
         self.close(timeout_s)
 
     def __enter__(self) -> ObserverHandle:
@@ -179,14 +170,10 @@ class ObserverHandle:
         return f"<ObserverHandle: {'; '.join(filter(None, parts))}>"
 
     def _repr_html_(self) -> str:
-        from sparklag_listener.lag.lags import lag_html
-
         return lag_html(repr(self), self._lags_while_open)
 
     def _ipython_display_(self) -> None:
         """Display a table that refreshes itself, in a notebook."""
-        from sparklag_listener.lag.lags import LiveTable, kernel_shell
-
         shell = kernel_shell()
         if self._live_table is not None:
             self._live_table.stop("it is displayed again")
@@ -254,7 +241,7 @@ class ObserverHandle:
         return os.getpid() != self._process_id
 
     def _ending(self) -> DriverEnding:
-        return DriverEnding(self._driver_end, self._exception, process_exit.by_sigterm)
+        return DriverEnding(*self._program_end, process_exit.by_sigterm)
 
     async def _await_shutdown(self, deadline_s: float) -> None:
         """Shut down once; the shutdown continues when a signal interrupts the caller."""

@@ -14,17 +14,14 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from sparklag_listener.background_loop import process_exit
 from sparklag_listener.classic.session import ClassicSession, require_classic_session
-from sparklag_listener.connect.session import (
-    ConnectSession,
-    is_connect_session,
-    require_connect_session,
-)
+from sparklag_listener.connect.session import ConnectSession, is_connect_session
 from sparklag_listener.driver_pipeline import Record, Sink
 from sparklag_listener.errors import (
     AlreadyObserved,
     ListenerError,
     MissingService,
     NoBrokers,
+    SessionStopped,
     UnsupportedSession,
 )
 from sparklag_listener.handle import ObserverHandle
@@ -221,7 +218,8 @@ def _require_observable(spark: Any, method: Method | None) -> None:
             f"observe(method={method!r}): method takes 'listener', 'connect', 'poll' or None"
         )
     if is_connect_session(spark):
-        require_connect_session(spark)
+        if spark.is_stopped:
+            raise SessionStopped("observe() was called on a Spark Connect session that is stopped")
         if method == "listener":
             raise UnsupportedSession(
                 "observe(method='listener') needs a classic Spark session, this is a Spark Connect"

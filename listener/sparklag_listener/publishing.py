@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from dataclasses import dataclass, field
 
 from sparklag_kafka.access import explain_error, quiet_client_logs
 from sparklag_kafka.clients.producer import AcknowledgedProducer
@@ -59,6 +60,7 @@ async def publish_offsets(
     await OffsetsPublisher(queue, settings, stats).run()
 
 
+@dataclass(eq=False, repr=False)
 class OffsetsPublisher:
     """Takes observations off the queue in rounds, one for each query. A query's next observation is
     sent after its previous observation is acknowledged.
@@ -67,22 +69,18 @@ class OffsetsPublisher:
     the newest of each query, so that no query later waits for another's backlog.
     """
 
-    def __init__(
-        self, queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
-    ) -> None:
-        self._queue = queue
-        self._settings = settings
-        self._stats = stats
-        self._topic = offsets_topic(
-            settings.offsets_topic, settings.topic_partitions, settings.topic_replication_factor
-        )
-        self._traced = settings.traces.endpoint is not None
-        self._writer = MessageFormats(settings).writer(Observation, settings.offsets_topic)
-        self._producer: AcknowledgedProducer | None = None
-        self._causes: dict[type[BaseException], str] = {}
-        """The cause of each kind of failure since the last success."""
-        self._next: Observation | None = None
-        """An observation for the next round, already taken off the queue."""
+    _queue: NewestQueue[Observation]
+    _settings: ResolvedSettings
+    _stats: Stats
+    _producer: AcknowledgedProducer | None = None
+    _causes: dict[type[BaseException], str] = field(default_factory=dict)
+    """The cause of each kind of failure since the last success."""
+    _next: Observation | None = None
+    """An observation for the next round, already taken off the queue."""
+
+    def __post_init__(self) -> None:
+        name = self._settings.offsets_topic
+        self._writer = MessageFormats(self._settings).writer(Observation, name)
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -134,12 +132,15 @@ class OffsetsPublisher:
 
     async def _send(self, observations: list[Observation]) -> list[BaseException | None]:
         """Returns the error of each, or None. Raises unexpected errors."""
+        settings = self._settings
         try:
             if self._producer is None:
-                self._producer = AcknowledgedProducer(self._settings)
+                self._producer = AcknowledgedProducer(settings)
             producer = self._producer
-            if not producer.started and self._settings.create_topics:
-                await create_missing(self._settings.access, [self._topic])
+            if not producer.started and settings.create_topics:
+                partitions, factor = settings.topic_partitions, settings.topic_replication_factor
+                topic = offsets_topic(settings.offsets_topic, partitions, factor)
+                await create_missing(settings.access, [topic])
         except _FAILURES as error:
             return [error] * len(observations)
         sends = (self._send_one(producer, observation) for observation in observations)
@@ -151,13 +152,12 @@ class OffsetsPublisher:
         return errors
 
     async def _send_one(self, producer: AcknowledgedProducer, observation: Observation) -> None:
+        traced = self._settings.traces.endpoint is not None
         await producer.send(
             self._settings.offsets_topic,
             value=await self._writer.encode(observation),
             key=key_of(observation.query_id),
-            headers=observation_headers(
-                observation, self._writer.content_type, traced=self._traced
-            ),
+            headers=observation_headers(observation, self._writer.content_type, traced=traced),
         )
 
     def _mark_published(self) -> None:
@@ -171,11 +171,7 @@ class OffsetsPublisher:
     def _drop(self, observation: Observation, error: BaseException) -> None:
         self._stats.dropped += 1
         self._stats.fail(f"dropped an observation: {error}")
-        _log.error(
-            "sparklag: dropped an observation of %s: %s",
-            observation.display_name,
-            error,
-        )
+        _log.error("sparklag: dropped an observation of %s: %s", observation.display_name, error)
         self._queue.task_done()
 
     async def _report(self, error: BaseException) -> None:

@@ -36,6 +36,5 @@ class Stats:
     """Embedded only: the URL of the service, once it responds."""
 
     def fail(self, error: str) -> None:
-        """Count a failure, and set `last_error`."""
         self.failed += 1
         self.last_error = error

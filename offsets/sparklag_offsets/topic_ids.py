@@ -24,8 +24,7 @@ _TIMEOUT_S: Final = 3.0
 
 class TopicIds:
     """Requests Kafka at most every `metadata_interval_s`, with one request for each cluster; with
-    `log_ends` also where a position is beyond the cached end.
-    """
+    `log_ends` also where a position is beyond the cached end."""
 
     def __init__(
         self, settings: Settings, timeout_s: float = _TIMEOUT_S, *, log_ends: bool = False

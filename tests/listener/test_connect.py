@@ -238,7 +238,7 @@ def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
 ) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
     handle = client.observe(heartbeat_s=0.2)
-    poller = handle._pipeline._poller
+    poller = handle._pipeline.poller
     poll, polls = poller._poll, 0
 
     async def poll_and_count() -> bool:

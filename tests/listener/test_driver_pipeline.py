@@ -91,7 +91,7 @@ async def running(
     record: Record | None = None,
 ) -> AsyncIterator[DriverPipeline]:
     session = session_without_jvm(describe)
-    pipeline = DriverPipeline(settings or Settings(), session, sink, Stats(), record=record)
+    pipeline = DriverPipeline(settings or Settings(), session, sink, Stats(), "listener", record)
     async with background(pipeline.run()):
         yield pipeline
 

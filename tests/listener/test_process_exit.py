@@ -128,7 +128,7 @@ def test_a_process_that_ends_while_its_handle_is_closed_reports_that_it_has_exit
     assert session.unregisters.wait(DEADLINE_S)
     exiting = threading.Thread(target=handle._exit, args=(DEADLINE_S,))
     exiting.start()
-    wait_for(lambda: handle._driver_end == "exited", "the exit has begun")
+    wait_for(lambda: handle._program_end[0] == "exited", "the exit has begun")
     session.unregistered.set()
     for thread in (closing, exiting):
         thread.join(DEADLINE_S)

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -98,13 +99,10 @@ class ChildProcess:
 
     def wait(self, timeout_s: float) -> bool:
         """Returns whether the process ended within `timeout_s`."""
-        if self._process is None:
-            return True
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout_s)
+        return not self.is_alive()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Send SIGTERM, and SIGKILL after `timeout_s`, also to the process's children.
@@ -132,7 +130,6 @@ class ChildProcess:
             return text.encode() in log.read()
 
     def log_end(self, lines: int = 12) -> str:
-        """The last lines of its log."""
         return log_end(self.log_path, lines)
 
     def describe_end(self) -> str:
@@ -179,10 +176,7 @@ def free_port() -> int:
 
 def free_ports(count: int) -> list[int]:
     """Distinct free ports. Raises OSError if there are too few."""
-    ports: list[int] = []
-    for port in random.sample(_RANGE, 100 * count):
-        if len(ports) < count and is_free(port):
-            ports.append(port)
+    ports = list(islice(filter(is_free, random.sample(_RANGE, 100 * count)), count))
     if len(ports) < count:
         raise OSError(f"of {_RANGE} too few are free")
     return ports

@@ -149,7 +149,7 @@ def _is_over(lags: Sequence[QueryLag], seconds: float | None) -> bool:
     first_lags_s = [lag.first_lag_s for lag in lags if lag.first_lag_s is not None]
     if len(first_lags_s) < len(lags):
         if elapsed > max(FIRST_LAG_TIMEOUT_S, seconds or 0):
-            missing = "\n".join(lag.summary() for lag in lags if not lag.has_lag)
+            missing = "\n".join(lag.summary() for lag in lags if lag.first_lag_s is None)
             raise NoLagEvent(f"{missing} within {elapsed:.0f} s")
         return False
     return seconds is not None and elapsed >= max(seconds, max(first_lags_s) + SHOWN_AT_LEAST_S)

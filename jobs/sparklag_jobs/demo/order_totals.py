@@ -43,8 +43,6 @@ from sparklag_schemas.settings import ClusterAccess, load_settings
 TRIGGER_INTERVAL: Final = f"{TRIGGER_S} seconds"
 
 _ORDER_SCHEMA: Final = "order_id string, customer string, amount_cents bigint, ordered_at bigint"
-# On two cores the optimising compiler costs more time than it saves.
-_JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 log = logging.getLogger(__name__)
 
@@ -122,11 +120,7 @@ def build_session() -> SparkSession:
             # `query.stop()` must not wait forever for a batch whose broker is gone.
             "spark.sql.streaming.stopTimeout": "5s",
         },
-        local={
-            "spark.master": "local[2]",
-            "spark.driver.memory": "768m",
-            "spark.driver.extraJavaOptions": _JVM_OPTIONS,
-        },
+        local={"spark.master": "local[2]", "spark.driver.memory": "768m"},
     )
 
 

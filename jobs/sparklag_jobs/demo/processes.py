@@ -59,10 +59,6 @@ class QueryLag:
             self.first_lag_s = now - self.started_at
         self.highest_lag = max(event.total_lag, self.highest_lag or 0)
 
-    @property
-    def has_lag(self) -> bool:
-        return self.first_lag_s is not None
-
     def summary(self) -> str:
         if self.event is None or self.first_lag_s is None:
             return f"{self.query}: the service answered with no lag"

@@ -18,13 +18,7 @@ from rich.text import Text
 from sparklag_jobs.demo.processes import QueryLag
 from sparklag_schemas.messages.lag_event import LagEvent
 from sparklag_schemas.presentation.rows import CELLS, partitions_of
-from sparklag_schemas.presentation.tables import (
-    Column,
-    FittedTable,
-    headline,
-    plain,
-    status_cell,
-)
+from sparklag_schemas.presentation.tables import Column, FittedTable, headline, plain, status_cell
 from sparklag_schemas.text.formatting import per_second, records
 from sparklag_schemas.text.printable import printable
 
@@ -118,7 +112,7 @@ class Screen:
         self.live.update(lag_picture(lags, now_ms, addresses), refresh=True)
         now = time.monotonic()
         if not self._console.is_interactive and now - self._last_lines_at >= _LINES_EVERY_S:
-            events = [lag.event for lag in lags if lag.event is not None and lag.has_lag]
+            events = [each.event for each in lags if each.event and each.first_lag_s is not None]
             if events:
                 self._last_lines_at = now
             for event in events:
@@ -130,7 +124,7 @@ def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]
     rows: list[Sequence[str | Text]] = []
     reasons = []
     for lag in lags:
-        if lag.event is None or not lag.has_lag:
+        if lag.event is None or lag.first_lag_s is None:
             rows.append((plain(lag.query), _STARTING, *[""] * (len(_COLUMNS) - 2)))
             continue
         rows.append(_cells(lag.event, now_ms))

@@ -277,9 +277,7 @@ class BatchLog:
             log.warning(
                 "batch %d of %s: events came too late for %d windows or more, and are in none;"
                 " table partitions has them",
-                progress["batchId"],
-                self._query.name,
-                late,
+                *(progress["batchId"], self._query.name, late),
             )
 
 

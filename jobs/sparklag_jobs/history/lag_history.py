@@ -153,7 +153,6 @@ def _await_schema(
 
 
 def create_tables(spark: SparkSession, tables: Tables) -> None:
-    """Create the tables that are missing."""
     tables.create(spark, partition_rows.NAME, partition_rows.COLUMNS, "day")
     for name in _ROLL_UPS:
         tables.create(spark, name, rollups.TABLE_COLUMNS, "day", "batch")

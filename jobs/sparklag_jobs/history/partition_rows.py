@@ -65,7 +65,7 @@ def partition_rows(lag_events: DataFrame, thresholds: Mapping[str, Thresholds]) 
     """
     measured_at = expr("timestamp_millis(event.measured_at)")
     flat = lag_events.where(col("unreadable").isNull()).select(
-        *(_field("event", field).alias(column) for column, field in _OF_EVENT.items()),
+        *(col(f"event.{field}").alias(column) for column, field in _OF_EVENT.items()),
         to_date(measured_at).alias("day"),
         _within_target(thresholds).alias("within_target"),
         col("event.topics").alias("topics"),
@@ -84,16 +84,12 @@ def partition_rows(lag_events: DataFrame, thresholds: Mapping[str, Thresholds]) 
     rows = by_partition.select(
         "*",
         (_is_zero("topic_at") & _is_zero("partition_at")).alias("first"),
-        *(_field("of_topic", field).alias(column) for column, field in _OF_TOPIC.items()),
-        *(_field("of_partition", field).alias(field) for field in PARTITION_FIELDS),
+        *(col(f"of_topic.{field}").alias(column) for column, field in _OF_TOPIC.items()),
+        *(col(f"of_partition.{field}").alias(field) for field in PARTITION_FIELDS),
     )
     return rows.select(
         *(when(col("first"), col(name)).alias(name) if name in _ONCE else name for name in COLUMNS)
     )
-
-
-def _field(struct: str, name: str) -> Column:
-    return col(f"{struct}.{name}")
 
 
 def _is_zero(position: str) -> Column:

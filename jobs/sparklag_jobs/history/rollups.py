@@ -259,11 +259,6 @@ class RolledWindow(Struct, frozen=True, kw_only=True):
     batch_rate: float | None = None
     worst: tuple[WorstPartition, ...] = ()
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """Cluster and id of the query."""
-        return (self.cluster, self.query_id)
-
 
 _decoder: Final = msgspec.json.Decoder(RolledWindow)
 

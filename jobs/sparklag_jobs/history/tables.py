@@ -57,7 +57,6 @@ def stored_fields(message: type[Struct]) -> dict[str, str]:
 
 
 def ddl(columns: Mapping[str, str]) -> str:
-    """Spark's DDL for columns."""
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
@@ -122,7 +121,6 @@ Format = Literal["parquet", "delta"]
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 Columns = Mapping[str, str]
 """Spark types by column name."""
-_EVERY_FILE: Final = str(2**31 - 1)
 
 
 class Tables(ABC):
@@ -164,13 +162,8 @@ class Tables(ABC):
 
     def replace(self, rows: DataFrame, name: str, *partitioning: str) -> None:
         """Write `rows`, and delete earlier rows of their partitions."""
-        (
-            rows.write.format(self.format)
-            .mode("overwrite")
-            .option("partitionOverwriteMode", "dynamic")
-            .partitionBy(*partitioning)
-            .save(self.path(name))
-        )
+        writer = rows.write.format(self.format).mode("overwrite").partitionBy(*partitioning)
+        writer.option("partitionOverwriteMode", "dynamic").save(self.path(name))
 
     @abstractmethod
     def read_stream(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
@@ -226,11 +219,8 @@ class DeltaTables(Tables):
 
     def read_stream(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
         # A batch of the writer must not be split: its second part would be late.
-        return (
-            spark.readStream.format("delta")
-            .option("maxFilesPerTrigger", _EVERY_FILE)
-            .load(self.path(name))
-        )
+        reader = spark.readStream.format("delta").option("maxFilesPerTrigger", _MAX_INT)
+        return reader.load(self.path(name))
 
     def read(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
         try:

@@ -50,20 +50,12 @@ def _document(report: QueryReport) -> dict[str, Any]:
     return document
 
 
-# The JVM runs for seconds: little compilation, a simple garbage collector.
-_JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
 def build_session(tables: Tables) -> SparkSession:
     """A local session that logs nothing. Raises JavaMissing, DownloadFailed."""
     return query_process.build_session(
         "lag-report",
         settings={**tables.session_settings(), "spark.sql.parquet.enableVectorizedReader": "true"},
-        local={
-            "spark.master": "local[*]",
-            "spark.sql.shuffle.partitions": "4",
-            "spark.driver.extraJavaOptions": _JVM_OPTIONS,
-        },
+        local={"spark.master": "local[*]", "spark.sql.shuffle.partitions": "4"},
         jars=lambda: table_format_jars(tables.format),
         reads_kafka=False,
         log_level="OFF",

@@ -130,7 +130,7 @@ def _rank(report: QueryReport) -> tuple[float, float, float, str]:
 def _by_query(windows: Iterable[RolledWindow]) -> dict[tuple[str, str], list[RolledWindow]]:
     by_query: dict[tuple[str, str], list[RolledWindow]] = defaultdict(list)
     for window in sorted(windows, key=lambda window: window.start_ms):
-        by_query[window.key].append(window)
+        by_query[window.cluster, window.query_id].append(window)
     return by_query
 
 

@@ -201,8 +201,7 @@ def text_listener(gateway: Any, listener: Any) -> Any:
     event = load(f"{spark}.StreamingQueryListener$QueryProgressEvent")
     progress = load(f"{spark}.StreamingQueryProgress")
     text = handles.filterReturnValue(
-        find(event, "progress", method_type(progress)),
-        find(progress, "json", method_type(string)),
+        find(event, "progress", method_type(progress)), find(progress, "json", method_type(string))
     )
     is_long = handles.insertArguments(
         find(string, "startsWith", method_type(boolean, [string, lang.Integer.TYPE])),
@@ -223,8 +222,7 @@ def text_listener(gateway: Any, listener: Any) -> Any:
 
     equals = find(string, "equals", method_type(boolean, anything)).bindTo("onQueryProgress")
     is_progress = handles.filterReturnValue(
-        find(takes[1], "getName", method_type(string)),
-        equals.asType(method_type(boolean, string)),
+        find(takes[1], "getName", method_type(string)), equals.asType(method_type(boolean, string))
     )
     forward = find(handler, "invoke", method_type(anything, takes))
     handle = handles.guardWithTest(

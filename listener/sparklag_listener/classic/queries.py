@@ -123,16 +123,13 @@ class ClassicQueries:
         return ActiveQueries(active, is_stopped, is_stopping)
 
     def describe(self, query_id: str) -> QueryDescription:
-        try:
-            query = self._session.streams().get(query_id)
-            if query is None:
-                return QueryDescription()
-            self._track(query)
-            description = describe_execution(query.streamingQuery())
-        except UNAVAILABLE:
-            return QueryDescription()
+        description = QueryDescription()
         with suppress(*UNAVAILABLE):
-            return replace(description, application=str(self._context.applicationId()))
+            query = self._session.streams().get(query_id)
+            if query is not None:
+                self._track(query)
+                description = describe_execution(query.streamingQuery())
+                return replace(description, application=str(self._context.applicationId()))
         return description
 
     def kept_progresses(self) -> int | None:
@@ -269,11 +266,9 @@ class ClassicQueries:
 
     def _track(self, query: Any) -> _Run:
         run_id = str(query.runId().toString())
-        run = self._runs.get(run_id)
-        if run is None:
-            run = _Run(str(query.id().toString()), run_id, query.name(), query)
-            self._runs[run_id] = run
-        return run
+        if run_id not in self._runs:
+            self._runs[run_id] = _Run(str(query.id().toString()), run_id, query.name(), query)
+        return self._runs[run_id]
 
     def _stack_trace(self, exception: Any) -> str:
         writer = self._jvm.java.io.StringWriter()
@@ -315,11 +310,7 @@ def _activity(run: _Run) -> Activity | None:
         status = _status.decode(str(run.java.status().json()))
     except NOT_JSON:
         return None
-    return activity_of(
-        trigger_active=status.isTriggerActive,
-        data_available=status.isDataAvailable,
-        any_progress=run.progress_at is not None,
-    )
+    return activity_of(status.isTriggerActive and status.isDataAvailable, run.progress_at)
 
 
 def _ran_a_batch(progress: Any) -> bool:
@@ -336,13 +327,7 @@ def describe_execution(execution: Any) -> QueryDescription:
     if any(source.starting is not None for source in sources) and not _is_new(execution):
         sources = tuple(structs.replace(source, starting=None) for source in sources)
     mode, interval_s, ends_by_itself = _trigger_of(execution)
-    return QueryDescription(
-        sources,
-        checkpoint,
-        mode=mode,
-        trigger_interval_s=interval_s,
-        ends_by_itself=ends_by_itself,
-    )
+    return QueryDescription(sources, checkpoint, None, mode, interval_s, ends_by_itself)
 
 
 def _is_new(execution: Any) -> bool:
@@ -356,15 +341,12 @@ def _is_new(execution: Any) -> bool:
 def _trigger_of(execution: Any) -> tuple[Mode | None, float | None, bool | None]:
     """The mode, the interval of the trigger, and whether the query ends by itself. None: Spark does
     not expose it."""
-    try:
-        match = _TRIGGER.match(str(execution.trigger().toString()))
-    except UNAVAILABLE:
-        match = None
-    if match is None:
-        return None, None, None
-    name, interval_ms = match.groups()
-    interval_s = bounded_s(int(interval_ms or 0) / 1000 or None)
-    return _MODES.get(name, "micro-batch"), interval_s, name in _ENDING_TRIGGERS
+    with suppress(*UNAVAILABLE):
+        if match := _TRIGGER.match(str(execution.trigger().toString())):
+            name, interval_ms = match.groups()
+            interval_s = bounded_s(int(interval_ms or 0) / 1000 or None)
+            return _MODES.get(name, "micro-batch"), interval_s, name in _ENDING_TRIGGERS
+    return None, None, None
 
 
 def _kafka_sources(execution: Any) -> tuple[SourcePosition, ...]:

@@ -13,11 +13,7 @@ from sparklag_listener.classic.listener import UNAVAILABLE, brief, read_text
 from sparklag_listener.classic.queries import describe_execution
 from sparklag_listener.errors import NotInBatch, UnsupportedSession, UnsupportedSpark
 from sparklag_listener.events.kafka_source import described, reads
-from sparklag_offsets.checkpoints.offset_log import (
-    OffsetFile,
-    parse_initial_offsets,
-    parse_offsets,
-)
+from sparklag_offsets.checkpoints.offset_log import OffsetFile, parse_initial_offsets, parse_offsets
 from sparklag_offsets.checkpoints.position import NO_SOURCES
 from sparklag_offsets.errors import CheckpointAway, CheckpointGone
 from sparklag_schemas import Observation, Offsets, SourcePosition

@@ -54,8 +54,6 @@ class JvmShutdown:
             self.by_signal = _SIGNAL_HANDLER.search(threads) is not None
 
     class Java:
-        """What Py4J reads."""
-
         implements: ClassVar = ["java.lang.Runnable"]
 
 

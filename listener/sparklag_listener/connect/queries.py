@@ -47,7 +47,8 @@ class ConnectClient:
         from pyspark.sql.connect import proto
 
         self._spark = spark
-        self._make_command: Any = proto.Command
+        self.command: Any = proto.Command
+        """Makes an empty command of the protocol."""
         self._make_operation: Any = proto.ConfigRequest.Operation
         # Other errors: the channel is closed, or the response has another form.
         errors = (OSError, ValueError, AttributeError, TypeError, LookupError)
@@ -59,10 +60,8 @@ class ConnectClient:
         if hasattr(self._client, "set_retry_policies"):
             self._client.set_retry_policies([])
         # pyspark 3.5's, which the copy would else share.
-        self._client._retry_policy = {
-            **getattr(spark.client, "_retry_policy", {}),
-            "max_retries": 0,
-        }
+        policy = getattr(spark.client, "_retry_policy", {})
+        self._client._retry_policy = {**policy, "max_retries": 0}
         self._client._progress_handlers = []
 
     @property
@@ -74,10 +73,6 @@ class ConnectClient:
     def ends_with_session(self) -> bool:
         """True where stopping the session ends its queries on the server too."""
         return bool(getattr(self._spark, "release_session_on_close", True))
-
-    def command(self) -> Any:
-        """An empty command of the protocol."""
-        return self._make_command()
 
     def send(self, command: Any, result: str | None = None) -> Any:
         """Returns the result named `result`, if given. Raises SparkUnavailable, or ConnectionLost
@@ -201,11 +196,8 @@ class ConnectQueries:
         activity = None
         if run_id in with_activity:
             status = self._request(run_id, "status").status
-            activity = activity_of(
-                trigger_active=status.is_trigger_active,
-                data_available=status.is_data_available,
-                any_progress=run.progress is not None,
-            )
+            has_data = status.is_trigger_active and status.is_data_available
+            activity = activity_of(has_data, run.progress)
         return ActiveQuery(query_id, run_id, epoch_ms(), query.name or None, run.batch_id, activity)
 
     def _last_progress(self, run_id: str) -> str | None:

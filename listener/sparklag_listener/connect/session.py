@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from sparklag_listener.connect.queries import ConnectClient, ConnectQueries
-from sparklag_listener.errors import NoListener, ServerAway, SessionStopped
+from sparklag_listener.errors import NoListener, ServerAway
 from sparklag_listener.events.event_queue import (
     MAX_EXCEPTION_CHARS,
     Idled,
@@ -91,7 +91,7 @@ class ConnectSession:
         except ServerAway:
             if self.listener is not None:
                 # The registration may still succeed later.
-                self.listener.close()
+                self.listener.is_closed = True
             raise
 
     def stop_listening(self, timeout_s: float) -> None:
@@ -106,7 +106,7 @@ class ConnectSession:
             # The listener stays registered, but is closed.
             return
         finally:
-            self.listener.close()
+            self.listener.is_closed = True
 
 
 class RestingQueries(ConnectQueries):
@@ -157,10 +157,8 @@ class RestingQueries(ConnectQueries):
 
     def _rest(self, last_start: object) -> None:
         with self._lock:
-            self._is_resting = True
-            if last_start is None or last_start is not self._last_start:
-                self._is_resting = False
-            else:
+            self._is_resting = last_start is not None and last_start is self._last_start
+            if self._is_resting:
                 # The server's stream of events keeps the session too.
                 self._pause()
 
@@ -223,12 +221,6 @@ def is_connect_session(spark: Any) -> bool:
     return any(each.__module__.startswith("pyspark.sql.connect") for each in type(spark).__mro__)
 
 
-def require_connect_session(spark: Any) -> None:
-    """Raise ListenerError where `spark` cannot be observed."""
-    if spark.is_stopped:
-        raise SessionStopped("observe() was called on a Spark Connect session that is stopped")
-
-
 class ConnectListener:
     """A registration with a session's client.
 
@@ -249,7 +241,8 @@ class ConnectListener:
                 "this Spark Connect client has no listeners of its own, PySpark 4 has"
                 f" (the server's version is {spark.version})"
             )
-        self._closed = False
+        self.is_closed = False
+        """True: all further events are dropped."""
         self.is_paused = False
         # An event may come when the client's thread pool is shut down.
         warnings.filterwarnings("ignore", _EXIT_WARNING, UserWarning)
@@ -266,7 +259,7 @@ class ConnectListener:
     def register(self, *, again: bool = True) -> None:
         """See Listener. `again`: the server may still have a stream of events. Raises NoListener
         where the client does not take it."""
-        if self._closed:
+        if self.is_closed:
             return
         dropped = []
         with self._client_lock():
@@ -289,13 +282,9 @@ class ConnectListener:
             raise NoListener(f"Spark's client does not take a listener: {text}") from error
         if not self._is_listed() and not _is_exiting():
             raise NoListener("Spark's client does not take a listener, its warning has the reason")
-        if self._closed:
+        if self.is_closed:
             # Closed in the meantime by another thread.
             self.remove()
-
-    def close(self) -> None:
-        """Drop all further events."""
-        self._closed = True
 
     def remove(self) -> None:
         """Remove the listener as the client does, but join its thread without the lock."""
@@ -346,7 +335,7 @@ class ConnectListener:
             self._bus._lock.release()
 
     def _pass_on(self, event: QueryEvent) -> None:
-        if not self._closed:
+        if not self.is_closed:
             self._on_event(event)
 
 

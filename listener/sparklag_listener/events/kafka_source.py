@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -130,12 +131,12 @@ def described(
     source; unchanged without a description. Without positions: the described sources."""
     if not description.sources:
         found = map(with_whole_names, positions) if description.whole_names else positions
-        return sorted(found, key=_number)
+        return sorted(found, key=attrgetter("source"))
     # Spark may number the sources differently from the plan (if a source is read twice), so they
     # are matched by their topics.
     sources, unmatched = description.sources, list(description.sources)
     result = []
-    for position in sorted(positions, key=_number):
+    for position in sorted(positions, key=attrgetter("source")):
         topics = set(position.processed or ())
         source = next((each for each in unmatched if reads(each, topics)), None)
         if source is not None:
@@ -150,7 +151,3 @@ def described(
             replace(source, source=number, processed=processed, began=began, starting=starting)
         )
     return result or list(sources)
-
-
-def _number(position: SourcePosition) -> int:
-    return position.source

@@ -13,12 +13,7 @@ from msgspec.structs import replace
 from sparklag_listener.events.event_queue import ActiveQuery, Idled, Progressed, QueryEvent, Started
 from sparklag_listener.events.kafka_source import QueryDescription, described
 from sparklag_listener.events.progress import Progress, parse_progress
-from sparklag_schemas import (
-    Cause,
-    Observation,
-    Origin,
-    SourcePosition,
-)
+from sparklag_schemas import Cause, Observation, Origin, SourcePosition
 from sparklag_schemas.messages.bounds import MAX_NAME
 from sparklag_schemas.text.redaction import PublishExceptions, exception_line
 
@@ -61,6 +56,7 @@ class _TrackedQuery:
         return self.run_id != progress.run_id and self.batch_run_id == self.run_id
 
 
+@dataclass(eq=False, repr=False)
 class Observer:
     """The position of every query of one session.
 
@@ -69,22 +65,15 @@ class Observer:
     only the position of a batch counts. `observed_at` never decreases, whatever the clock does.
     """
 
-    def __init__(
-        self,
-        cluster: str,
-        origin: Origin = "listener",
-        publish_exceptions: PublishExceptions = "redacted",
-        publish_locations: bool = True,
-    ) -> None:
-        self._cluster = cluster
-        self._origin = origin
-        self._publish_exceptions = publish_exceptions
-        self._publish_locations = publish_locations
-        self._queries: dict[str, _TrackedQuery] = {}
-        self._ended_runs: dict[str, None] = {}
-        self._descriptions: dict[str, QueryDescription] = {}
-        """The descriptions of ended queries: the next run may be too short to be described."""
-        self._newest_ms = 0
+    _cluster: str
+    _origin: Origin = "listener"
+    _publish_exceptions: PublishExceptions = "redacted"
+    _publish_locations: bool = True
+    _queries: dict[str, _TrackedQuery] = field(default_factory=dict)
+    _ended_runs: dict[str, None] = field(default_factory=dict)
+    _descriptions: dict[str, QueryDescription] = field(default_factory=dict)
+    """The descriptions of ended queries: the next run may be too short to be described."""
+    _newest_ms: int = 0
 
     def runs(self) -> dict[str, str]:
         """Query ids by the run ids of active runs."""
@@ -158,9 +147,8 @@ class Observer:
         query = self._queries.get(query_id)
         if query is None:
             description = self._descriptions.get(query_id, QueryDescription())
-            query = self._queries[query_id] = _TrackedQuery(
-                query_id, run_id, description=description
-            )
+            query = _TrackedQuery(query_id, run_id, description=description)
+            self._queries[query_id] = query
         if query.run_id != run_id:
             _cache(self._ended_runs, query.run_id, None)
             query.run_id = run_id

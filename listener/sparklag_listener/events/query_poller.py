@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -56,6 +56,7 @@ class _Run:
     observed_batch: int | None
 
 
+@dataclass(eq=False, repr=False)
 class QueryPoller:
     """Runs on the loop, and calls Spark in a thread: one call at a time, however long it takes.
 
@@ -64,41 +65,35 @@ class QueryPoller:
     batch shorter than the interval may be missed; the next batch contains its offsets.
     """
 
-    def __init__(
-        self,
-        session: ObservedSession,
-        observer: Observer,
-        put: Callable[[QueuedEvent], None],
-        stats: Stats,
-        heartbeat_s: float,
-        poll_interval_s: float | None = None,
-    ) -> None:
-        """`poll_interval_s`: there is no listener, so poll this often."""
-        self._session = session
-        self._queries = session.queries
-        self._observer = observer
-        self._put = put
-        self._stats = stats
-        self._heartbeat_s = heartbeat_s
+    _session: ObservedSession
+    _observer: Observer
+    _put: Callable[[QueuedEvent], None]
+    _stats: Stats
+    _heartbeat_s: float
+    poll_interval_s: InitVar[float | None] = None
+    """There is no listener, so poll this often."""
+    _observed_at_s: dict[str, float] = field(default_factory=dict)
+    _polled_batches: dict[str, int | None] = field(default_factory=dict)
+    """The batch of the last polled event of each run."""
+    _pending: asyncio.Future[Any] | None = None
+    first_poll: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once Spark was polled for the queries that already run."""
+    _has_polled: bool = False
+    """True: Spark has responded once. Events before that do not count as lost."""
+    lost_connections: int = 0
+    """Consecutive polls without a connection: the JVM or the session may be gone."""
+    _stopping_until_s: float | None = None
+    """Until this time the driver may be what stops Spark. None: Spark is not stopping."""
+    _is_failing: bool = False
+    _refusals: int = 0
+    """Refused registrations since the listener was last registered."""
+    _kept_progresses: int | None = None
+
+    def __post_init__(self, poll_interval_s: float | None) -> None:
+        self._queries = self._session.queries
         self._has_listener = poll_interval_s is None
-        self._interval_s = heartbeat_s if poll_interval_s is None else poll_interval_s
-        self._grace_s = min(_MAX_GRACE_S, heartbeat_s / 2)
-        self._observed_at_s: dict[str, float] = {}
-        self._polled_batches: dict[str, int | None] = {}
-        """The batch of the last polled event of each run."""
-        self._pending: asyncio.Future[Any] | None = None
-        self.first_poll = asyncio.Event()
-        """Set once Spark was polled for the queries that already run."""
-        self._has_polled = False
-        """True: Spark has responded once. Events before that do not count as lost."""
-        self.lost_connections = 0
-        """Consecutive polls without a connection: the JVM or the session may be gone."""
-        self._stopping_until_s: float | None = None
-        """Until this time the driver may be what stops Spark. None: Spark is not stopping."""
-        self._is_failing = False
-        self._refusals = 0
-        """Refused registrations since the listener was last registered."""
-        self._kept_progresses: int | None = None
+        self._interval_s = self._heartbeat_s if poll_interval_s is None else poll_interval_s
+        self._grace_s = min(_MAX_GRACE_S, self._heartbeat_s / 2)
 
     @property
     def is_lost(self) -> bool:
@@ -236,18 +231,15 @@ class QueryPoller:
         self._polled_batches = {
             run_id: batch for run_id, batch in self._polled_batches.items() if run_id in runs
         }
-        polled: dict[str, tuple[str, ActiveQuery | None]] = {
-            query.run_id: (query.query_id, query) for query in snapshot.queries
-        }
-        for run_id, query_id in tracked.items():
-            polled.setdefault(run_id, (query_id, None))
+        active = {query.run_id: query for query in snapshot.queries}
+        query_ids = {query.run_id: query.query_id for query in snapshot.queries} | tracked
         candidates = (
             _Run(
-                *(query_id, run_id, active),
+                *(query_id, run_id, active.get(run_id)),
                 is_new=not self._observer.has_start(query_id, run_id),
                 observed_batch=self._observer.batch_of(query_id, run_id),
             )
-            for run_id, (query_id, active) in polled.items()
+            for run_id, query_id in query_ids.items()
         )
         return [run for run in candidates if self._is_behind(run)]
 

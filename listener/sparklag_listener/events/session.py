@@ -118,14 +118,10 @@ def own_settings(properties: Iterable[tuple[str, str]]) -> dict[str, str]:
     }
 
 
-def activity_of(
-    *, trigger_active: bool, data_available: bool, any_progress: bool
-) -> Activity | None:
-    """The activity of a query, from its status. None: unknown.
+def activity_of(trigger_has_data: bool, progress: object) -> Activity | None:
+    """The activity of a query, from its status and last progress. None: unknown.
 
     A trigger that finds no data, or less than `minOffsetsPerTrigger`, is active too. A continuous
     query has no progress, and its status is never active.
     """
-    if trigger_active and data_available:
-        return "running"
-    return "waiting" if any_progress else None
+    return "running" if trigger_has_data else "waiting" if progress is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from sparklag_listener.background_loop import run_on_own_loop
@@ -56,17 +57,13 @@ class EmbeddedService(Protocol):
         """Why the view is not ready."""
 
 
+@dataclass(eq=False, repr=False)
 class EmbeddedSource:
     """A LagSource: the view of the embedded service, on the loop that it runs on."""
 
-    def __init__(
-        self,
-        service: EmbeddedService,
-        submit: Callable[[Coroutine[Any, Any, list[LagEvent]]], Future[list[LagEvent]]],
-    ) -> None:
-        """`submit` runs a coroutine on that loop."""
-        self._service = service
-        self._submit = submit
+    _service: EmbeddedService
+    _submit: Callable[[Coroutine[Any, Any, list[LagEvent]]], Future[list[LagEvent]]]
+    """Runs a coroutine on that loop."""
 
     def find(self, query: str, timeout_s: float) -> LagEvent:
         return the_one(query, self._result(self._service.find(query), timeout_s))

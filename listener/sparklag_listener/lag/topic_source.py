@@ -53,14 +53,12 @@ class TopicSource:
         self, is_wanted: Callable[[LagEvent], bool], query_ids: Collection[str] | None = None
     ) -> dict[str, LagEvent]:
         """The wanted events by query id, decoded only where `query_ids` has the id or is None."""
-        settings = self._settings
+        settings, topic = self._settings, self._settings.lag_topic
         newest: dict[str, LagEvent] = {}
-        records = ContractRecords(
-            LagEvent, settings.lag_topic, settings, MessageFormats(settings), self._refusals
-        )
+        formats = MessageFormats(settings)
+        records = ContractRecords(LagEvent, topic, settings, formats, self._refusals)
         consumer = ContractConsumer(settings, records.refuse_batch)
         try:
-            topic = settings.lag_topic
             numbers = (await read_partitions([topic], settings.access)).get(topic)
             if not numbers:
                 raise LagUnavailable(

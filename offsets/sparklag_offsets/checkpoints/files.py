@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, get_args
 
 from sparklag_offsets.checkpoints.offset_log import parse_batch_id
 from sparklag_offsets.errors import CheckpointAway, CheckpointNotFound, MalformedCheckpoint
@@ -66,10 +66,7 @@ def fixed_prefix(pattern: str) -> str | None:
 
 
 def match_folders(
-    root: str,
-    path: str,
-    list_folders: Callable[[str, bool], Iterable[str]],
-    display_pattern: str,
+    root: str, path: str, list_folders: Callable[[str, bool], Iterable[str]], display_pattern: str
 ) -> list[str]:
     """Folders below `root` that match `path`, a path with `*`, each within one name.
 
@@ -183,10 +180,8 @@ class LocalFiles:
     def __init__(self, location: str, below: str | None) -> None:
         self.location = location
         self._below = None if below is None else os.path.realpath(below)
-        self._folders: dict[Log, str] = {
-            "offsets": os.path.join(location, "offsets"),
-            "commits": os.path.join(location, "commits"),
-        }
+        logs: tuple[Log, ...] = get_args(Log)
+        self._folders = {log: os.path.join(location, log) for log in logs}
         self._cached: dict[Log, _CachedListing] = {}
 
     def start_poll(self) -> None:
@@ -211,11 +206,8 @@ class LocalFiles:
 
     def is_unchanged(self) -> bool:
         now_s = time.monotonic()
-        for log in self._folders:
-            cached = self._cached.get(log)
-            if cached is None or not cached.is_valid(self._folder_time(log), now_s):
-                return False
-        return True
+        cached = [(log, self._cached.get(log)) for log in self._folders]
+        return all(c is not None and c.is_valid(self._folder_time(log), now_s) for log, c in cached)
 
     def forget_listings(self) -> None:
         self._cached.clear()
@@ -237,15 +229,13 @@ class LocalFiles:
             names = []
         except OSError as error:
             raise _away(self.location, error) from error
-        batch_ids = [number for name in names if (number := parse_batch_id(name)) is not None]
-        batch_ids.sort()
-        return Listing(batch_ids, partial(_file_info, folder))
+        batch_ids = (number for name in names if (number := parse_batch_id(name)) is not None)
+        return Listing(sorted(batch_ids), partial(_file_info, folder))
 
     def read(self, name: str) -> bytes:
         path, folder = f"{self.location}/{name}", os.path.dirname(name)
-        if folder and os.path.islink(f"{self.location}/{folder}"):
-            raise FileNotFoundError(name)
-        if not _NO_FOLLOW and os.path.islink(path):
+        is_in_link = folder and os.path.islink(f"{self.location}/{folder}")
+        if is_in_link or (not _NO_FOLLOW and os.path.islink(path)):
             raise FileNotFoundError(name)
         try:
             with open(os.open(path, _OPEN_FLAGS), "rb") as file:
@@ -253,7 +243,7 @@ class LocalFiles:
                 if not stat.S_ISREG(status.st_mode):
                     raise FileNotFoundError(name)
                 if status.st_size > MAX_FILE_BYTES:
-                    raise file_too_long(f"{self.location}/{name}")
+                    raise file_too_long(path)
                 return file.read(status.st_size)  # not what is added meanwhile
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise FileNotFoundError(name) from error

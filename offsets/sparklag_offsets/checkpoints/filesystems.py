@@ -134,13 +134,9 @@ def _texts(options: object) -> Iterator[str]:
 
 _EXTRAS: Final = {
     "s3": "s3",
-    "gs": "gcs",
-    "gcs": "gcs",
-    "abfs": "abfs",
-    "abfss": "abfs",
-    "az": "abfs",
-    "hdfs": "hdfs",
-    "webhdfs": "hdfs",
+    **dict.fromkeys(("gs", "gcs"), "gcs"),
+    **dict.fromkeys(("abfs", "abfss", "az"), "abfs"),
+    **dict.fromkeys(("hdfs", "webhdfs"), "hdfs"),
 }
 """sparklag's extra for each scheme."""
 _HDFS: Final = (
@@ -169,13 +165,11 @@ def open_filesystem(
         scheme, location = "webhdfs", f"webhdfs://{_address(str(webhdfs), overrides)}/"
     kind = _class_of(scheme)
     arguments = {**kind._get_kwargs_from_urls(location), **overrides}
-    if scheme == "s3":
-        arguments |= _s3_defaults(timeout_s, overrides)
     arguments |= {"skip_instance_cache": True, "use_listings_cache": False}
     if scheme == "hdfs":
         return _open_native_hdfs(kind, arguments)
     if scheme == "s3":
-        return _with_bounded_reads(kind)(**arguments)
+        return _with_bounded_reads(kind)(**arguments | _s3_defaults(timeout_s, overrides))
     if scheme == "webhdfs":
         if "port" in arguments:
             arguments["port"] = int(arguments["port"])

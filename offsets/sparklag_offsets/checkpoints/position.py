@@ -174,7 +174,6 @@ class Snapshot:
         return self.commit[0] if self.commit is not None else None
 
     def position(self) -> CheckpointPosition:
-        """The position to return to the caller."""
         return CheckpointPosition(
             self.query_id,
             self.batch_id,
@@ -195,7 +194,6 @@ class Snapshot:
         )
 
     def without_plan(self) -> Snapshot:
-        """The state with no batch planned."""
         return replace(self, planned_batch_id=None, planned_at_ms=None, planned=None)
 
     def is_continued_by(self, commits: Listing, newest: CommitFile | None) -> bool:

@@ -8,6 +8,7 @@ another query's.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -90,11 +91,8 @@ class CheckpointReader:
         if self._snapshot is None or self._snapshot.batch_id is None:
             return
         name = f"commits/{self._snapshot.batch_id}"
-        try:
-            content = self._files.read(name)
-        except FileNotFoundError:
-            return
-        parse_commit(content, f"{self.location}/{name}")
+        with suppress(FileNotFoundError):
+            parse_commit(self._files.read(name), f"{self.location}/{name}")
 
     def _read_with_retries(self, was_waiting: bool) -> Snapshot:
         attempts = _LOCAL_ATTEMPTS if self._files.lists_cheaply else _REMOTE_ATTEMPTS

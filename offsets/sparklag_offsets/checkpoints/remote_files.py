@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -29,30 +30,25 @@ from sparklag_schemas.text.locations import redact_location
 
 # Keys of the modification time: S3, WebHDFS, HDFS and Google, Azure, others.
 _MODIFIED: Final = (
-    "LastModified",
-    "modificationTime",
-    "mtime",
-    "last_modified",
-    "updated",
-    "created",
+    *("LastModified", "modificationTime", "mtime", "last_modified", "updated", "created"),
 )
 _VERSIONS: Final = ("ETag", "etag", "fileId", "generation")
 _RENEW_S: Final = 3.0
 
 
+@dataclass(eq=False, repr=False)
 class RemoteStore:
     """A file system for many threads; opened on demand, and opened again after a failure."""
 
-    def __init__(
-        self, scheme: str, location: str, options: Mapping[str, Any], timeout_s: float
-    ) -> None:
-        self.timeout_s = timeout_s
-        self._scheme = scheme
-        self._location = location
-        self._options = options
-        self._lock = threading.Lock()
-        self._filesystem: Any = None
-        self._opened_at_s = 0.0
+    _scheme: str
+    _location: str
+    _options: Mapping[str, Any]
+    timeout_s: float
+    confirmed: set[str] = field(default_factory=set)
+    """Folders that are known to be checkpoints."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _filesystem: Any = None
+    _opened_at_s: float = 0.0
 
     def call(self, shown: str, deadline_s: float, method: str, *arguments: Any) -> Any:
         """The result of a method of fsspec, until `deadline_s` (monotonic).
@@ -182,12 +178,9 @@ class RemoteFiles:
         return self._path
 
 
-def find_remote(store: RemoteStore, pattern: str, confirmed: set[str]) -> list[str]:
-    """Locations that match and have a `metadata`, or batches, sorted.
-
-    `confirmed`: folders that are known to be checkpoints; new ones are added. Raises
-    CheckpointNotFound where the folder before the first `*` is missing, CheckpointAway.
-    """
+def find_remote(store: RemoteStore, pattern: str) -> list[str]:
+    """Locations that match and have a `metadata`, or batches, sorted. Raises CheckpointNotFound
+    where the folder before the first `*` is missing, CheckpointAway."""
     shown = redact_location(pattern)
     path = store.path_of(pattern)
     deadline_s = time.monotonic() + store.timeout_s
@@ -200,7 +193,7 @@ def find_remote(store: RemoteStore, pattern: str, confirmed: set[str]) -> list[s
         return [_name(entry) for entry in entries if entry.get("type") == "directory"]
 
     def is_checkpoint(folder: str) -> bool:
-        if folder not in confirmed:
+        if folder not in store.confirmed:
             try:
                 store.call(shown, deadline_s, "info", f"{folder}/metadata")
             except FileNotFoundError:
@@ -208,7 +201,7 @@ def find_remote(store: RemoteStore, pattern: str, confirmed: set[str]) -> list[s
                     entries = store.list_folder(shown, deadline_s, f"{folder}/offsets")
                     return any(parse_batch_id(_name(entry)) is not None for entry in entries)
                 return False
-            confirmed.add(folder)
+            store.confirmed.add(folder)
         return True
 
     folders = match_folders(root, tail, list_folders, shown)

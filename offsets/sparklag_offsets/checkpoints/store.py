@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sparklag_offsets.checkpoints.files import (
     LOCAL,
@@ -17,11 +17,9 @@ from sparklag_offsets.checkpoints.files import (
 )
 from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_offsets.checkpoints.reader import CheckpointReader
+from sparklag_offsets.checkpoints.remote_files import RemoteFiles, RemoteStore, find_remote
 from sparklag_offsets.errors import CheckpointNotFound
 from sparklag_schemas.text.locations import redact_location
-
-if TYPE_CHECKING:
-    from sparklag_offsets.checkpoints.remote_files import RemoteStore
 
 _RETRY_S: Final = 0.2
 
@@ -41,7 +39,6 @@ class CheckpointStore:
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._remote: dict[tuple[str, str], RemoteStore] = {}
-        self._confirmed: dict[tuple[str, str], set[str]] = {}
 
     def find(self, pattern: str) -> list[str]:
         """Normal locations of the checkpoints that match a pattern, sorted. A path without `*` is
@@ -55,12 +52,7 @@ class CheckpointStore:
         if split_scheme(pattern)[0] == LOCAL:
             locations = find_local(pattern)
         else:
-            # Imported here: loading fsspec takes longer than reading a folder.
-            from sparklag_offsets.checkpoints.remote_files import find_remote
-
-            store = self._remote_store(pattern)
-            confirmed = self._confirmed.setdefault(_key(pattern), set())
-            locations = find_remote(store, pattern, confirmed)
+            locations = find_remote(self._remote_store(pattern), pattern)
         if not locations:
             raise CheckpointNotFound(f"{redact_location(pattern)}: no checkpoint matches")
         return locations
@@ -83,13 +75,9 @@ class CheckpointStore:
         location = normal_location(location)
         if split_scheme(location)[0] == LOCAL:
             return LocalFiles(location, below)
-        from sparklag_offsets.checkpoints.remote_files import RemoteFiles
-
         return RemoteFiles(self._remote_store(location), location)
 
     def _remote_store(self, location: str) -> RemoteStore:
-        from sparklag_offsets.checkpoints.remote_files import RemoteStore
-
         scheme, _ = split_scheme(location)
         with self._lock:
             store = self._remote.get(_key(location))

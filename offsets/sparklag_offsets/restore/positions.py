@@ -215,7 +215,6 @@ class Comparison:
         return not self.behind and not self.unknown
 
     def summary(self, first: str, second: str) -> str:
-        """A sentence about the two."""
         if self.caught_up:
             return f"{second} has caught up with {first}"
         text = f"{second} is {self.behind:,} records behind {first}"

@@ -75,9 +75,8 @@ async def from_checkpoint(
     Raises CheckpointError, RestoreError, KafkaUnavailable.
     """
     store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
-    loop = asyncio.get_running_loop()
     try:
-        checkpoint = await loop.run_in_executor(None, read_checkpoint, store, location)
+        checkpoint = await asyncio.to_thread(read_checkpoint, store, location)
     finally:
         store.close()
     position = position_of_checkpoint(checkpoint, redact_location(location))

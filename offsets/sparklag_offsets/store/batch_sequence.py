@@ -6,7 +6,7 @@ killed, or was cut off until newer ones replaced it) is computed from the record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -14,13 +14,13 @@ from msgspec import structs
 
 from sparklag_offsets.errors import RecordRefused
 from sparklag_offsets.store.batch_record import BatchRecord, Range, TopicRanges, encode_ranges
-from sparklag_schemas import Observation, Offsets, SourcePosition
+from sparklag_schemas import Observation, SourcePosition
 from sparklag_schemas.messages.enumerations import traits_of
 
 TopicIdOf = Callable[[str | None, str], str | None]
 """Takes `bootstrap_servers` of a source and a topic; returns the topic id. None: not known."""
 
-EndOffsets = Mapping[tuple[int, str], Mapping[int, int]]
+EndOffsets = dict[tuple[int, str], dict[int, int]]
 """The next offsets by source and topic, then partition."""
 
 _PAST_RUNS: Final = 100
@@ -173,16 +173,13 @@ def _record(
 ) -> BatchRecord:
     """The record of `observation`, after `before`; `rewinds`: it starts a new generation."""
     continues = before is not None and not rewinds
-    is_complete = all(_has_all_starts(source) for source in observation.sources)
+    ends_before: EndOffsets = {}
     # Decoding the previous record takes time, and is rarely needed.
-    ends_before = (
-        before.end_offsets() if before is not None and continues and not is_complete else {}
-    )
-    topics = []
+    if before is not None and continues and not all(map(_has_all_starts, observation.sources)):
+        ends_before = before.end_offsets()
+    topics: list[TopicRanges] = []
     for source in observation.sources:
-        # A source without data since a restart keeps its position.
-        ends = source.processed or _of_source(source, ends_before)
-        topics += _topics(source, ends, source.began, ends_before, topic_id_of)
+        topics += _topics(source, ends_before, topic_id_of)
     processed_at = observation.processed_at or observation.observed_at
     return BatchRecord(
         query_id=observation.query_id,
@@ -200,34 +197,17 @@ def _record(
 
 
 def _topics(
-    source: SourcePosition,
-    ends: Offsets,
-    began: Offsets | None,
-    before: EndOffsets,
-    topic_id_of: TopicIdOf,
-) -> list[TopicRanges]:
+    source: SourcePosition, before: EndOffsets, topic_id_of: TopicIdOf
+) -> Iterator[TopicRanges]:
     """Each range starts at the start of the batch, or else at the end of the previous batch."""
-    topics = []
+    number, servers, began = source.source, source.bootstrap_servers, source.began or {}
+    # A source without data since a restart keeps its position.
+    ends = source.processed or {topic: at for (of, topic), at in before.items() if of == number}
     for topic, partitions in sorted(ends.items()):
-        starts = {**before.get((source.source, topic), {}), **(began or {}).get(topic, {})}
-        numbers = sorted(partitions)
-        until = map(partitions.__getitem__, numbers)
-        ranges: list[Range] = list(zip(numbers, map(starts.get, numbers), until, strict=True))
-        topics.append(
-            TopicRanges(
-                source.source,
-                topic,
-                topic_id_of(source.bootstrap_servers, topic),
-                source.bootstrap_servers,
-                ranges,
-                source.assigned is not None,
-            )
-        )
-    return topics
-
-
-def _of_source(source: SourcePosition, ends: EndOffsets) -> Offsets:
-    return {topic: dict(at) for (number, topic), at in ends.items() if number == source.source}
+        starts = {**before.get((number, topic), {}), **began.get(topic, {})}
+        ranges: list[Range] = [(p, starts.get(p), partitions[p]) for p in sorted(partitions)]
+        topic_id, is_assigned = topic_id_of(servers, topic), source.assigned is not None
+        yield TopicRanges(number, topic, topic_id, servers, ranges, is_assigned)
 
 
 def _has_all_starts(source: SourcePosition) -> bool:
@@ -238,7 +218,7 @@ def _has_all_starts(source: SourcePosition) -> bool:
     )
 
 
-def end_offsets_of(observation: Observation) -> dict[tuple[int, str], dict[int, int]]:
+def end_offsets_of(observation: Observation) -> EndOffsets:
     """The next offset of each partition, by source and topic."""
     return {
         (source.source, topic): partitions

@@ -37,12 +37,7 @@ _MAX_TEXT: Final = 300
 _NO_NAME: Final = object()
 
 _BY_KEY: Final = [("query_id", ASCENDING), ("generation", ASCENDING), ("batch_id", ASCENDING)]
-_BY_TIME: Final = [
-    ("query_id", ASCENDING),
-    ("processed_at", ASCENDING),
-    ("generation", ASCENDING),
-    ("batch_id", ASCENDING),
-]
+_BY_TIME: Final = [_BY_KEY[0], ("processed_at", ASCENDING), *_BY_KEY[1:]]
 
 Document = dict[str, Any]
 _FIELDS: Final = [

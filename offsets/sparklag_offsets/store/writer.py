@@ -94,7 +94,9 @@ class StoreWriter:
                 self._fail(str(error))
             else:
                 self.counts.batches += added
-                self._recover()
+                if self.failing is not None:
+                    self.failing = None
+                    _log.warning("sparklag: offsets are recorded again in %s", self._store.shown)
                 return
             # Jitter: not all drivers retry at the same time.
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
@@ -126,11 +128,8 @@ class StoreWriter:
     async def _load(self, query_ids: set[str]) -> dict[str, BatchSequence]:
         missing = query_ids - self._sequences.keys()
         newest = await self._store.newest(sorted(missing)) if missing else {}
-        return {
-            query_id: self._sequences.get(query_id)
-            or BatchSequence.ending_with(newest.get(query_id))
-            for query_id in query_ids
-        }
+        load = BatchSequence.ending_with
+        return {each: self._sequences.get(each) or load(newest.get(each)) for each in query_ids}
 
     def _report_two_drivers(
         self, observation: Observation, run_id: str, sequence: BatchSequence
@@ -143,9 +142,7 @@ class StoreWriter:
         _log.warning(
             "query %s is run by two drivers: run %s continues beside run %s, and sparklag records"
             " the latter alone",
-            observation.display_name,
-            run_id,
-            sequence.run_id,
+            *(observation.display_name, run_id, sequence.run_id),
             extra=log_fields(observation),
         )
 
@@ -179,9 +176,7 @@ class StoreWriter:
         self._on_failure(str(error))
         _log.error(
             "sparklag: batch %s of query %r is not recorded: %s",
-            observation.batch_id,
-            observation.display_name,
-            error,
+            *(observation.batch_id, observation.display_name, error),
             extra=log_fields(observation, str(error)),
         )
 
@@ -191,8 +186,3 @@ class StoreWriter:
         if self.failing is None:
             _log.warning("sparklag: offsets are not recorded, retrying: %s", reason)
         self.failing = reason
-
-    def _recover(self) -> None:
-        if self.failing is not None:
-            self.failing = None
-            _log.warning("sparklag: offsets are recorded again in %s", self._store.shown)

@@ -222,7 +222,7 @@ def loses_its_jvm_and_returns(driver: Driver) -> None:
     gateway: Any = driver.spark.sparkContext._gateway
     os.kill(gateway.proc.pid, signal.SIGKILL)
     gateway.proc.wait()
-    poller = driver.handle._pipeline._poller
+    poller = driver.handle._pipeline.poller
     wait_for(lambda: poller.is_lost, "the polls miss the JVM")
 
 

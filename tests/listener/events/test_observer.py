@@ -369,7 +369,7 @@ def test_every_sample_makes_an_observation_that_can_be_sent(name: str) -> None:
 
 
 def test_without_a_description_a_progress_reports_what_its_sources_read() -> None:
-    watching = Observer("default", origin="connect")
+    watching = Observer("default", "connect")
     assert watching.observe(started()) is None
     text = progress(1, {"orders": {0: 5}}, None).text
     first = received(watching, Progressed(text.replace("[...]", "[Subscribe[orders, b]]"), 50))

@@ -42,6 +42,7 @@ from sparklag_offsets.errors import (
     UnusableStore,
 )
 from sparklag_offsets.store.batch_record import BatchRecord, unusable_url
+from sparklag_schemas import Observation
 
 CONNECT_S: Final = 5
 _DRIVERS: Final = {
@@ -50,6 +51,10 @@ _DRIVERS: Final = {
     "postgresql": "postgresql+psycopg",
     "mysql": "mysql+aiomysql",
     "mariadb": "mariadb+aiomysql",
+}
+_ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
+    "psycopg": {"connect_timeout": CONNECT_S, "application_name": "sparklag"},
+    "aiomysql": {"connect_timeout": CONNECT_S, "charset": "utf8mb4"},
 }
 _BUSY_MS: Final = 10_000
 """SQLite's wait for another writer."""
@@ -62,8 +67,9 @@ def make_engine(url: str, shown: str, *, create: bool) -> AsyncEngine:
         parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
         if parsed.get_backend_name() == "sqlite":
             return _sqlite(parsed, shown, create)
+        arguments = _ARGUMENTS.get(parsed.get_driver_name(), {})
         engine = create_async_engine(
-            parsed, pool_size=2, max_overflow=2, pool_pre_ping=True, connect_args=_arguments(parsed)
+            parsed, pool_size=2, max_overflow=2, pool_pre_ping=True, connect_args=arguments
         )
     except (ArgumentError, InvalidRequestError, NoSuchModuleError, ValueError) as error:
         raise unusable_url(url, error, _form(url)) from None
@@ -94,14 +100,6 @@ def _form(url: str) -> str:
     if scheme.startswith("sqlite"):
         return f"{scheme}:///offsets.db, or {scheme}:////an/absolute/path.db"
     return f"{scheme}://user:password@host/database, the password percent-encoded"
-
-
-def _arguments(url: sa.URL) -> dict[str, Any]:
-    if url.get_driver_name() == "psycopg":
-        return {"connect_timeout": CONNECT_S, "application_name": "sparklag"}
-    if url.get_driver_name() == "aiomysql":
-        return {"connect_timeout": CONNECT_S, "charset": "utf8mb4"}
-    return {}
 
 
 def _sqlite(url: sa.URL, shown: str, create: bool) -> AsyncEngine:
@@ -252,7 +250,10 @@ batches: Final = sa.table(
 )
 NEWEST_FIRST: Final = (batches.c.generation.desc(), batches.c.batch_id.desc())
 _OF_BATCH: Final = [column for column in batches.c if column.name != "query_key"]
-_RECORD: Final = (queries.c.query_id, queries.c.name.label("query"), queries.c.cluster, *_OF_BATCH)
+RECORDS: Final = sa.select(
+    queries.c.query_id, queries.c.name.label("query"), queries.c.cluster, *_OF_BATCH
+).join_from(queries, batches, batches.c.query_key == queries.c.query_key)
+"""The query for all records, as rows with the fields of a BatchRecord."""
 _ROWS: Final = sa.func.json_to_recordset(
     sa.cast(sa.bindparam("rows", type_=sa.Text), postgresql.JSON)
 )
@@ -265,25 +266,10 @@ _FROM_JSON: Final = (
 _encode = msgspec.json.Encoder().encode
 
 
-def select_records() -> sa.Select[Any]:
-    """The query for all records, as rows with the fields of a BatchRecord."""
-    return sa.select(*_RECORD).join_from(
-        queries, batches, batches.c.query_key == queries.c.query_key
-    )
-
-
-def record_of(row: sa.Row[Any]) -> BatchRecord:
-    """The record in one of these rows."""
-    return BatchRecord(**row._mapping)
-
-
-def query_values(query_id: str, name: str | None, cluster: str) -> dict[str, Any]:
+def query_values(of: BatchRecord | Observation) -> dict[str, Any]:
     """A query's row."""
-    return {
-        "query_id": query_id,
-        "name": name[:MAX_NAME] if name is not None else None,
-        "cluster": cluster[:MAX_NAME],
-    }
+    name = of.query[:MAX_NAME] if of.query is not None else None
+    return {"query_id": of.query_id, "name": name, "cluster": of.cluster[:MAX_NAME]}
 
 
 def batch_values(record: BatchRecord, query_key: int) -> dict[str, Any]:

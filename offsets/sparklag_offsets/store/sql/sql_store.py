@@ -17,6 +17,7 @@ from sparklag_offsets.store.sql import database
 from sparklag_offsets.store.sql.database import (
     MAX_NAME,
     NEWEST_FIRST,
+    RECORDS,
     batch_values,
     batches,
     errors_translated,
@@ -25,8 +26,6 @@ from sparklag_offsets.store.sql.database import (
     make_engine,
     queries,
     query_values,
-    record_of,
-    select_records,
 )
 from sparklag_schemas.runtime.queue import by_count, by_size
 from sparklag_schemas.text.locations import shown_url
@@ -37,6 +36,7 @@ _CLOSE_S: Final = 2.0
 _STATEMENT_QUERIES: Final = 500
 _STATEMENT_CHARS: Final = 1_000_000
 """The size of ranges in one statement."""
+_NO_KEY: Final = (None, object())
 _LOCK_RETRY_S: Final = 0.05
 _ATTEMPTS: Final = 5
 
@@ -59,24 +59,19 @@ class SqlStore:
 
     async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
         other = batches.alias()
-        newest_first = (other.c.generation.desc(), other.c.batch_id.desc())
-        of_query = other.c.query_key == queries.c.query_key
+        of_query = select(other).where(other.c.query_key == queries.c.query_key)
+        last = of_query.order_by(other.c.generation.desc(), other.c.batch_id.desc()).limit(1)
         # Two comparisons: for a pair of columns databases scan all rows of the query.
         is_last = [
-            batches.c[name]
-            == select(other.c[name])
-            .where(of_query)
-            .order_by(*newest_first)
-            .limit(1)
-            .scalar_subquery()
+            batches.c[name] == last.with_only_columns(other.c[name]).scalar_subquery()
             for name in ("generation", "batch_id")
         ]
         records = {}
         async with self._transaction() as connection:
             for chunk in by_count(query_ids, _STATEMENT_QUERIES):
-                statement = select_records().where(queries.c.query_id.in_(chunk), *is_last)
+                statement = RECORDS.where(queries.c.query_id.in_(chunk), *is_last)
                 for row in await connection.execute(statement):
-                    records[row.query_id] = record_of(row)
+                    records[row.query_id] = BatchRecord(**row._mapping)
         return records
 
     async def write(self, records: Sequence[BatchRecord]) -> None:
@@ -107,7 +102,7 @@ class SqlStore:
     async def as_of(self, query_id: str, at_ms: int | None) -> BatchRecord | None:
         # A join by the id would make PostgreSQL sort all rows of the query.
         key = select(queries.c.query_key).where(queries.c.query_id == query_id).scalar_subquery()
-        statement = select_records().where(batches.c.query_key == key).limit(1)
+        statement = RECORDS.where(batches.c.query_key == key).limit(1)
         if at_ms is None:
             statement = statement.order_by(*NEWEST_FIRST)
         else:
@@ -115,7 +110,7 @@ class SqlStore:
             statement = statement.order_by(batches.c.processed_at.desc(), *NEWEST_FIRST)
         async with self._transaction() as connection:
             row = (await connection.execute(statement)).first()
-        return record_of(row) if row is not None else None
+        return BatchRecord(**row._mapping) if row is not None else None
 
     async def queries(self, name_or_id: str | None = None) -> list[RecordedQuery]:
         async with self._transaction() as connection:
@@ -174,10 +169,8 @@ class SqlStore:
         """Insert or rename the queries of these records, and cache their keys."""
         changed = {}
         for record in records:
-            _, name = self._keys.get(record.query_id, (None, None))
-            if record.query_id not in self._keys or name != record.query:
-                values = query_values(record.query_id, record.query, record.cluster)
-                changed[record.query_id] = values
+            if self._keys.get(record.query_id, _NO_KEY)[1] != record.query:
+                changed[record.query_id] = query_values(record)
         if not changed:
             return
         # Sorted, against deadlocks with another writer of the same queries.

@@ -25,14 +25,13 @@ from sparklag_offsets.store.batch_sequence import (
 from sparklag_offsets.store.sql import database
 from sparklag_offsets.store.sql.database import (
     NEWEST_FIRST,
+    RECORDS,
     batch_values,
     batches,
     errors_translated,
     insert_or_rename,
     queries,
     query_values,
-    record_of,
-    select_records,
 )
 from sparklag_schemas import Observation
 from sparklag_schemas.runtime.logs import log_fields
@@ -109,9 +108,7 @@ def _record(connection: Connection, observation: Observation, topic_id_of: Topic
         if record.is_inferred:
             _log.warning(
                 "sparklag: query %s: batches %d to %d were not recorded with their results",
-                observation.display_name,
-                record.first_batch_id,
-                record.batch_id,
+                *(observation.display_name, record.first_batch_id, record.batch_id),
                 extra=log_fields(observation),
             )
     return True
@@ -120,7 +117,7 @@ def _record(connection: Connection, observation: Observation, topic_id_of: Topic
 def _locked(connection: Connection, observation: Observation) -> tuple[int, BatchRecord | None]:
     """The key of the query's row, locked, and its last record."""
     is_query = queries.c.query_id == observation.query_id
-    values = query_values(observation.query_id, observation.query, observation.cluster)
+    values = query_values(observation)
     upsert = insert_or_rename(connection.dialect.name)
     row = select(queries.c.query_key).where(is_query)
     # The first statement takes the lock, SQLite's too. An upsert consumes a value of the key's
@@ -134,9 +131,9 @@ def _locked(connection: Connection, observation: Observation) -> tuple[int, Batc
         connection.execute(upsert, values)
         key = connection.execute(row).scalar_one()
     # By the key: joined by its id, all rows of the query would be sorted.
-    statement = select_records().where(batches.c.query_key == key).order_by(*NEWEST_FIRST).limit(1)
+    statement = RECORDS.where(batches.c.query_key == key).order_by(*NEWEST_FIRST).limit(1)
     newest = connection.execute(statement).first()
-    return key, record_of(newest) if newest is not None else None
+    return key, BatchRecord(**newest._mapping) if newest is not None else None
 
 
 def _has_run(connection: Connection, key: int, run_id: str | None) -> bool:
