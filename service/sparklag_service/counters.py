@@ -33,21 +33,16 @@ _RECENT_S: Final = 300.0
 
 
 def count(meaning: str) -> Any:
-    """A count that begins with 0."""
     return field(default=0, metadata={"meaning": meaning})
 
 
 @dataclass
 class Counts:
-    """A dataclass of counters."""
-
     def as_dict(self) -> dict[str, int]:
-        """Counts by name."""
         return asdict(self)
 
     @classmethod
     def meanings(cls) -> dict[str, str]:
-        """Meanings by name."""
         return {counter.name: counter.metadata["meaning"] for counter in fields(cls)}
 
 

@@ -32,7 +32,6 @@ class InstanceState:
 
     @property
     def metadata(self) -> Mapping[str, ClusterMetadata]:
-        """See ServiceState."""
         poll_s = self._pipeline.group_poll_s
         return {
             alias: metadata._replace(group_poll_s=max(poll_s.get(alias, {}).values(), default=None))
@@ -109,7 +108,6 @@ class InstanceState:
         return text if owned else f"{text}, by another instance or by none"
 
     def status(self) -> InstanceStatus:
-        """See ServiceState."""
         pipeline, enricher = self._pipeline, self._pipeline.enricher
         caught_up_s, mirror = pipeline.intake.caught_up_s, pipeline.mirror
         return InstanceStatus(

@@ -106,7 +106,6 @@ class Ownership:
         """See Follower."""
 
     def arrived(self, arrival: Arrival) -> None:
-        """See Follower."""
         if arrival.event is None:
             self._tombstones.add(arrival.query_id)
 
@@ -145,7 +144,6 @@ class Ownership:
                 self._release(query_id)
 
     async def on_assigned(self) -> None:
-        """See RebalanceHandler."""
         try:
             await asyncio.wait_for(self._view_reader.reach_end(), _REBALANCE_STEP_S)
         except KAFKA_FAILURES:
@@ -156,7 +154,6 @@ class Ownership:
         await self._request_tracked()
 
     def tracks(self, query_id: str) -> bool:
-        """See RebalanceHandler."""
         return query_id in self._tracked
 
     async def _request_tracked(

@@ -76,7 +76,6 @@ class StoreRecorder(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
         self._pending.put_nowait(observation)
 
     async def run(self) -> None:
-        """Record until cancelled."""
         try:
             await run_together(
                 self._writer.prune_regularly(),

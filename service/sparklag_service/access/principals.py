@@ -23,7 +23,6 @@ class Subject(NamedTuple):
 
 
 def subject_of(event: LagEvent) -> Subject:
-    """The subject of a query, from its event."""
     clusters = frozenset(topic.cluster for topic in event.topics)
     return Subject(event.query_id, event.query, clusters or frozenset((event.cluster,)))
 

@@ -110,7 +110,6 @@ class ServiceClient:
 
 
 def unreachable(service: ServiceAccess, error: httpx.HTTPError) -> ServiceError:
-    """The error of a failed request, in one line."""
     shown = service.shown
     if isinstance(error, httpx.TimeoutException):
         return ServiceError(f"the service at {shown} did not answer in {TIMEOUT_S:g} s")

@@ -125,8 +125,6 @@ def _is_of(event: LagEvent, query: str) -> bool:
 
 
 class _PrintedRefusals(Refusals):
-    """Prints refusals at once."""
-
     def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
         print_error(f"skipped a {what}")
 

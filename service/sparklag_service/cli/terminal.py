@@ -62,10 +62,8 @@ def ascii_json(document: bytes) -> str:
 
 
 def print_error(text: str) -> None:
-    """Print one line on standard error."""
     typer.echo(f"sparklag: {printable(text, _LONGEST_ERROR)}", err=True)
 
 
 def print_json(document: object) -> None:
-    """Print JSON on one line and in ASCII."""
     typer.echo(json.dumps(document))

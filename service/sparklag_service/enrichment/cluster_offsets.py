@@ -94,7 +94,6 @@ class Topic:
 
     @cached_property
     def numbers(self) -> frozenset[int]:
-        """The numbers of the partitions, as a set."""
         return frozenset(self.partitions)
 
 

@@ -93,7 +93,6 @@ class LogEndHistory:
 
     @property
     def last_s(self) -> float | None:
-        """The time of the last row."""
         return self._times[-1] if self._times else None
 
     def append(self, at_s: float, ends: Sequence[LatestOffset | None], interval_s: float) -> None:

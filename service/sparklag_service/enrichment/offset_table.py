@@ -76,7 +76,6 @@ class WatchedTopic(TopicOffsets):
     """All partitions by leader. None unless each has a leader."""
 
     def retain(self, numbers: set[int]) -> None:
-        """Forget all other partitions."""
         if not self.unknown and numbers == self.description.numbers:
             return
         tables: list[dict[int, Any]] = [*self.latest.values(), *self.without_records.values()]

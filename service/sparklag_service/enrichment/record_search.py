@@ -70,7 +70,6 @@ class BatchSizes:
         self._bytes[topic] = min(MAX_BYTES, max(size, previous * _SHRINK, _MIN_BYTES))
 
     def retain(self, topics: Iterable[str]) -> None:
-        """Forget all other topics."""
         self._bytes = {topic: self._bytes[topic] for topic in topics if topic in self._bytes}
 
 

@@ -167,11 +167,9 @@ class WatchedCluster(OffsetsReceiver):
             )
 
     def part(self, topic: str, numbers: tuple[int, ...]) -> TopicPart:
-        """See OffsetsReceiver."""
         return self.table.part(topic, numbers)
 
     def received(self, level: IsolationLevel, response: bytes, requested_s: float) -> set[str]:
-        """See OffsetsReceiver."""
         self._mark_reachable()
         now_s = time.monotonic()
         stale, doubtful = self.table.take_latest(level, response, requested_s, now_s)
@@ -198,7 +196,6 @@ class WatchedCluster(OffsetsReceiver):
         self.table.take_latest(level, response, requested_s, now_s, same)
 
     def failed(self, parts: list[TopicPart], reason: str, requested_s: float) -> None:
-        """See OffsetsReceiver."""
         for part in parts:
             self.table.fail(part.topic, part.numbers, reason, requested_s)
         self.late(parts)

@@ -33,8 +33,6 @@ _FROM_WINDOW: Final[tuple[Status, ...]] = ("WARN", "STALL", "STOP", "REWIND")
 
 
 class Commit(NamedTuple):
-    """A commit of one partition."""
-
     at_s: float
     """`time.monotonic()`."""
     offset: int
@@ -44,8 +42,6 @@ class Commit(NamedTuple):
 
 
 class LogEnds(NamedTuple):
-    """The latest offsets at one time."""
-
     at_s: float
     latest: Mapping[SourceTopic, Mapping[int, int | None]]
 

@@ -59,8 +59,6 @@ class CommitSample(NamedTuple):
 
 
 class ArrivalSample(NamedTuple):
-    """How many records had arrived at a time."""
-
     at_s: float
     records: int
 
@@ -244,7 +242,6 @@ def advance_history(
     measure_time: MeasureTime,
     thresholds: Thresholds,
 ) -> QueryHistory:
-    """`history` after one more measurement."""
     now_s, topics = measure_time.now_s, measured.topics
     is_idle = state.idle_at_ms != history.idle_key
     behind_since_s = history.behind_since_s

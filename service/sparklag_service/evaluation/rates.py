@@ -136,7 +136,6 @@ class Headroom:
 def headroom_of(
     topics: Sequence[TopicLag], history: QueryHistory, measure_time: MeasureTime
 ) -> Headroom:
-    """The smallest headroom of all partitions with lag."""
     records: int | None = None
     nearest: tuple[float, TopicLag, PartitionLag] | None = None
     for topic in topics:

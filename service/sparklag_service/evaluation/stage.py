@@ -55,7 +55,6 @@ class Evaluation:
         )
 
     async def run(self) -> None:
-        """Evaluate until cancelled."""
         since_pause = 0
         while True:
             states, requested_s = await self.enricher.next_measured()
@@ -73,11 +72,9 @@ class Evaluation:
                     await asyncio.sleep(0)
 
     def adopt(self, event: LagEvent, at: MeasureTime) -> None:
-        """Continue from another instance's event."""
         self._queries[event.query_id] = EvaluatedQuery(event, resume_history(event, at))
 
     def release(self, query_id: str) -> None:
-        """Forget a query's history."""
         self._queries.pop(query_id, None)
 
     def last_event(self, query_id: str) -> LagEvent | None:

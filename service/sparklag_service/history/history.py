@@ -88,11 +88,9 @@ class Archive:
             self._thin(series, now_ms)
 
     def forget(self, query_id: str) -> None:
-        """Drop the rows of a query."""
         self._series.pop(query_id, None)
 
     def forget_before(self, query_id: str, at_ms: int) -> None:
-        """Drop the rows of a query from before `at_ms`."""
         series = self._series.get(query_id)
         if series is not None:
             rows = (row for row in series.all_rows() if row.measured_at_ms >= at_ms)
@@ -104,7 +102,6 @@ class Archive:
         return [] if series is None else self.resolution.thinned(series.all_rows(), now_ms)
 
     def query_ids(self) -> list[str]:
-        """The ids of queries with rows."""
         return list(self._series)
 
     def _series_of(self, query_id: str) -> _Series | None:
@@ -173,7 +170,6 @@ class History:
         self.refill_needed = asyncio.Event()
 
     def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """See Follower."""
         now_ms = epoch_ms()
         for partition in self.ends.keys() - ends.keys():
             del self.ends[partition]
@@ -183,7 +179,6 @@ class History:
             self.refill_needed.set()
 
     def arrived(self, arrival: Arrival) -> None:
-        """See Follower."""
         event = arrival.event
         if event is None:
             self.archive.forget(arrival.query_id)
@@ -200,7 +195,6 @@ class History:
         self.archive.forget_before(query_id, at_ms)
 
     def page(self, entry: Entry, wanted: TimeRange, now_ms: int) -> HistoryPage:
-        """The totals of a query in a range of time."""
         event = entry.event
         wanted = wanted.aligned(self.archive.resolution, now_ms)
         rows = self.archive.rows(event.query_id, now_ms)

@@ -201,7 +201,6 @@ class _Window:
         self._next = dict(self.starts)
 
     def passed(self, partition: TopicPartition, record: ConsumerRecord) -> None:
-        """Store that a record was read."""
         deleted = self._next[partition] == self._first[partition] > 0
         if record.offset > self._next[partition] or deleted:
             self.incomplete_ms[partition] = record.timestamp

@@ -81,7 +81,6 @@ class Row(NamedTuple):
     """True if an event in the slot shows that a run began."""
 
     def joined(self, later: Row) -> Row:
-        """This row and a later one, joined."""
         return Row(
             later.measured_at_ms,
             later.total_lag,
@@ -102,7 +101,6 @@ class Row(NamedTuple):
 
     @property
     def statuses(self) -> list[Status]:
-        """Every status in the slot."""
         return [s for number, s in enumerate(_STATUSES) if self.status_bits >> number & 1]
 
 
@@ -220,7 +218,6 @@ class Resolution(NamedTuple):
     keep_ms: int
 
     def width_ms(self, age_ms: int) -> int:
-        """The width of a slot of this age."""
         least = age_ms / self.fineness / self.finest_ms
         return self.finest_ms if least <= 1 else self.finest_ms << ceil(log2(least))
 

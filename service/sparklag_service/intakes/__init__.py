@@ -130,8 +130,6 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class SourceContext:
-    """The arguments of a watcher."""
-
     settings: ResolvedSettings
     queue: NewestQueue[Delivery]
     """Receives the watcher's observations."""

@@ -29,8 +29,6 @@ PollResult = CheckpointPosition | CheckpointError | None
 
 @dataclass(eq=False)
 class WatchedCheckpoint:
-    """A checkpoint that is polled at intervals."""
-
     location: str
     """Normalised."""
     cluster: str
@@ -75,7 +73,6 @@ class CheckpointPoller:
         asyncio.get_running_loop().call_later(after_s, self._start_poll, checkpoint)
 
     async def run(self) -> None:
-        """Poll until cancelled."""
         try:
             while True:
                 await self._local_is_due.wait()

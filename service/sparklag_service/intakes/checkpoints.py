@@ -75,7 +75,6 @@ class CheckpointIntake:
         """The checkpoints of each query by location: the original, and its copies."""
 
     async def run(self) -> None:
-        """Poll until cancelled."""
         try:
             await run_together(self._find_regularly(), self._follow_regularly(), self._poller.run())
         finally:

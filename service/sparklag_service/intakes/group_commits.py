@@ -85,7 +85,6 @@ class ClusterFailures:
         self._recovered = recovered
 
     def broker(self, node_id: int) -> str:
-        """The key of a broker."""
         return f"{self.cluster}: broker {node_id}"
 
     def descriptions(self, node_id: int) -> str:
@@ -93,7 +92,6 @@ class ClusterFailures:
         return f"{self.broker(node_id)}, its descriptions"
 
     def group(self, group: str) -> str:
-        """The key of a group."""
         return f"{self.cluster}: group {group}"
 
     def add(self, key: str, reason: str) -> None:
@@ -118,10 +116,8 @@ class ClusterFailures:
             _log.info("%s %s", key, self._recovered)
 
     def discard(self, *keys: str) -> None:
-        """Remove reasons that no longer matter."""
         for key in keys:
             self.reasons.pop(key, None)
 
     def retain(self, keys: Container[str]) -> None:
-        """Remove all other reasons."""
         self.discard(*(key for key in self.reasons if key not in keys))

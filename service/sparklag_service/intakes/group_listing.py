@@ -50,7 +50,6 @@ class CommitPartition:
     _has_moved: bool = False
 
     def take_groups(self, groups: Sequence[str]) -> None:
-        """Store the groups of the newest listing."""
         if groups != self.groups:
             self.groups, self.due_s = groups, 0.0
 

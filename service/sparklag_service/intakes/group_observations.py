@@ -16,7 +16,6 @@ from sparklag_service.intakes.group_commits import is_mirrored
 
 
 def group_query_id(alias: str, group: str) -> str:
-    """The query id of a consumer group."""
     return f"group:{alias}:{group}"
 
 

@@ -107,7 +107,6 @@ class GroupIntake:
         """The duration of the last read of groups, by coordinator."""
 
     async def run(self) -> None:
-        """Read until cancelled."""
         try:
             await run_together(
                 repeat(self._find_regularly, self._failures.cluster, _MIN_FIND_INTERVAL_S),

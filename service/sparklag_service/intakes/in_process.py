@@ -52,7 +52,6 @@ class InProcessIntake:
         """Nothing to do: the driver's queue ends with the driver."""
 
     async def run(self, handler: RebalanceHandler) -> None:
-        """Move observations until cancelled."""
         while True:
             observation = await self._source.get()
             trace = None

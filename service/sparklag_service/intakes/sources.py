@@ -26,8 +26,6 @@ _ENTRY_POINTS: Final = "sparklag.sources"
 
 @dataclass(frozen=True)
 class SourceKind:
-    """A kind of source."""
-
     origin: str
     """The origin of its observations."""
     make_watchers: Callable[[SourceContext], Iterable[Watcher]]
@@ -97,7 +95,6 @@ class Watchers:
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """Why a source cannot be read, by the name of the source."""
         return {what: why for watcher in self._watchers for what, why in watcher.failing.items()}
 
     async def run(self) -> None:
@@ -114,7 +111,6 @@ class Watchers:
         await asyncio.get_running_loop().create_future()
 
     async def stop(self) -> None:
-        """Stop all watchers."""
         if self._running is not None:
             await cancel_and_wait(self._running)
 

@@ -94,7 +94,6 @@ class TopicIntake(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
 
     @property
     def ready(self) -> str | None:
-        """Why the intake receives nothing, or None."""
         return self._unread or self._not_member or self._unmeasured
 
     def may_adopt(self, query_id: str) -> bool:

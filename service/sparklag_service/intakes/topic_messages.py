@@ -66,7 +66,6 @@ class UntrackedMessages:
         return self._bytes >= _MAX_BYTES
 
     def add(self, record: ConsumerRecord) -> None:
-        """Append a message."""
         self._waiting.append(record)
         self._by_key[record.key] += 1
         self._bytes += _size(record)

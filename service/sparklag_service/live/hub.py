@@ -64,11 +64,9 @@ class LiveHub:
         """The number of readers to which the newest events are being written."""
 
     def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """See Follower."""
         self._ring.begin(restarted)
 
     def arrived(self, arrival: Arrival) -> None:
-        """See Follower."""
         query_id, partition, offset = arrival.query_id, arrival.partition, arrival.offset
         is_last = arrival.event is None
         body = sse.forgotten(query_id) if is_last else sse.lag(arrival.document)

@@ -89,7 +89,6 @@ class Frame(msgspec.Struct, eq=False, gc=False):
 
     @property
     def held_bytes(self) -> int:
-        """Memory of the frame."""
         return len(self.text) + len(self.summary) + _OVERHEAD_BYTES
 
 

@@ -200,7 +200,6 @@ def _of_topic(
     topic: TopicLag,
     selection: Selection,
 ) -> Iterator[_Point]:
-    """The points of a topic and its partitions, from `families`."""
     if not selection.takes_topic(topic.topic):
         return
     yield from _known(cluster, families[0], labels, topic)

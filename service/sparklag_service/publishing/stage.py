@@ -76,18 +76,15 @@ class Publishing:
         return len(self._in_flight)
 
     async def run(self) -> None:
-        """Keep the writers ready until cancelled."""
         by_partition = [] if self._by_partition is None else [self._by_partition.run()]
         await run_together(self.writer.stay_ready(), *by_partition)
 
     def adopt(self, event: LagEvent, at: MeasureTime) -> None:
-        """Publish a query whose newest event is another instance's."""
         query = self._query(event.query_id)
         if self._by_partition is not None:
             query.partitions.take_over(event)
 
     def release(self, query_id: str) -> None:
-        """Stop publishing a query."""
         query = self._queries.get(query_id)
         if query is not None:
             query.is_released = True
@@ -283,7 +280,6 @@ class PartitionPublisher:
         self._enqueue(query)
 
     async def run(self) -> None:
-        """Publish until cancelled."""
         try:
             while True:
                 query = await self._queue.get()

@@ -73,7 +73,6 @@ class PublishedTraces:
         self._traces.append(PublishedTrace(spans, known))
 
     def take(self) -> list[PublishedTrace]:
-        """Remove and return all."""
         taken = list(self._traces)
         self._traces.clear()
         return taken

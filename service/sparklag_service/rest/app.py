@@ -23,7 +23,6 @@ from sparklag_service.rest.system import Backend, add_health, add_metrics, add_p
 
 
 def create_app(backend: Backend) -> FastAPI:
-    """The application, which responds from the view of `backend`."""
     # The files of `/docs` come from the wheel: many clusters cannot reach a content network.
     app = FastAPIOffline(
         title="sparklag",

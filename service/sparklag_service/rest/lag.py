@@ -41,8 +41,6 @@ class _RouteByPath(APIRoute):
 
 
 def add_lag(app: FastAPI, backend: Backend) -> None:
-    """Add the routes that read lag."""
-
     @app.get(
         "/lag",
         tags=["lag"],
@@ -129,7 +127,6 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
 
 
 def add_forget(app: FastAPI, backend: Backend) -> None:
-    """Add the route that forgets a query."""
     allowed_from = backend.settings.http_forget
 
     @app.delete(
@@ -208,7 +205,6 @@ LastId = Annotated[
 
 
 def add_live(app: FastAPI, backend: Backend) -> None:
-    """Add the routes of the live streams."""
     app.add_exception_handler(TooManyReaders, _handle_full)
 
     @app.get(

@@ -31,12 +31,10 @@ def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict
 
 
 def ref(name: str) -> dict[str, str]:
-    """A reference to a schema of the document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def refused(why: str) -> dict[str, Any]:
-    """A response with a problem document."""
     return {
         "description": why,
         "content": {problems.MEDIA_TYPE: {"schema": ref("ProblemDocument")}},
@@ -47,7 +45,6 @@ JSON = "application/json"
 
 
 def json_of(name: str) -> dict[int | str, dict[str, Any]]:
-    """A successful response with a document of that schema."""
     return {200: {"content": {JSON: {"schema": ref(name)}}}}
 
 
@@ -72,7 +69,6 @@ _REFUSED_BY_TOKEN: Final = {
 
 
 def document(app: FastAPI, *, needs_token: bool) -> dict[str, Any]:
-    """The document of all routes, with the schemas of the messages."""
     if app.openapi_schema is not None:
         return app.openapi_schema
     openapi = FastAPI.openapi(app)

@@ -47,8 +47,6 @@ class Backend(ServiceState, Protocol):
 
 
 def add_health(app: FastAPI, backend: Backend) -> None:
-    """Add the routes of `/health`."""
-
     @app.get("/health/live", tags=["health"], summary="Whether the process answers")
     async def live() -> dict[str, str]:
         """200 as long as the loop runs."""
@@ -101,7 +99,6 @@ def _reads_reasons(backend: Backend, request: Request) -> bool:
 
 
 def add_metrics(app: FastAPI, backend: Backend) -> None:
-    """Add the route of `/metrics`."""
     exposition = Exposition(backend)
 
     @app.get(

@@ -99,12 +99,10 @@ class QueryState(QueryMessage, frozen=True, kw_only=True):
 
     @property
     def has_position(self) -> bool:
-        """Returns whether any source has a processed offset."""
         return any(source.processed is not None for source in self.sources)
 
     @property
     def has_members(self) -> bool:
-        """True: a consumer group with members."""
         return self.group is not None and bool(self.group.members)
 
     @property

@@ -44,7 +44,6 @@ class Tracking:
         self._tracker = Tracker(ClusterNames(self.settings).alias_of, ahead_ms)
 
     async def run(self) -> None:
-        """Track until cancelled."""
         for number in count(1):
             delivery = await self.queue.get()
             self.counters.observations += 1
@@ -65,7 +64,6 @@ class Tracking:
         self.tracked.adopt(event, at.now_s)
 
     def release(self, query_id: str) -> None:
-        """Stop tracking a query, and drop its pending delivery."""
         self.tracked.release(query_id)
 
     def _track(self, delivery: Delivery) -> None:

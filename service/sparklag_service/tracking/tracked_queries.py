@@ -61,8 +61,6 @@ class Liveness:
 
 @dataclass(slots=True)
 class TrackedQuery:
-    """The record of one query."""
-
     state: QueryState
     """The newest state."""
     partitions: int = 0
@@ -85,7 +83,6 @@ class TrackedQuery:
         return self.pending if self.state is state else None
 
     def take_covered(self, state: QueryState) -> Delivery | None:
-        """Remove and return the delivery that an event measured from `state` covers."""
         covered = self.covered(state)
         if covered is not None:
             self.pending = None
@@ -140,7 +137,6 @@ class TrackedQueries(Mapping[str, QueryState]):
         return self._records.keys()
 
     def record(self, query_id: str) -> TrackedQuery | None:
-        """The record of a tracked query."""
         return self._records.get(query_id)
 
     def track(self, state: QueryState, partitions: int = 0) -> TrackedQuery:

@@ -44,8 +44,6 @@ ClusterOf = Callable[[str | None, str], str | None]
 
 
 class StateChange(NamedTuple):
-    """What an observation changes."""
-
     state: QueryState
     is_news: bool = True
     """False: a past run wrote the message, and only the record of that run changes."""
@@ -247,7 +245,6 @@ def _is_old(observation: Observation, offset: int | None, current: QueryState) -
 
 
 def _with_past(current: QueryState, run_id: str, past: PastRun) -> dict[str, PastRun]:
-    """The past runs, with one more."""
     others = (run for run in current.past_runs.items() if run[0] != run_id)
     return dict([(run_id, past), *others][:_RUNS_REMEMBERED])
 

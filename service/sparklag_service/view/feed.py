@@ -111,7 +111,6 @@ class Feed:
                 self._failed(follower)
 
     def _failed(self, follower: Follower) -> None:
-        """Count a failure; the view continues."""
         self._counters.followers_failed += 1
         if self._counters.followers_failed == 1:
             _log.exception("%s failed with an event; the next are not logged", type(follower))
@@ -191,7 +190,6 @@ class ViewReader:
         return group_id if is_recent else None
 
     async def run(self) -> None:
-        """Read until cancelled."""
         await read_with_retry(
             self._read, self._settings.lag_topic, self._settings, self._counters, self._not_ready
         )

@@ -133,7 +133,6 @@ class View:
         ]
 
     def query_ids(self) -> list[str]:
-        """The ids of all queries."""
         return list(self._entries)
 
     def listed(self, after: bytes | None = None) -> Iterator[tuple[bytes, LagEvent]]:
@@ -145,7 +144,6 @@ class View:
             yield position, self.shown(self._entries[query_id]).event
 
     def get(self, query_id: str) -> Entry | None:
-        """The newest event of a query id."""
         return self._entries.get(query_id)
 
     def event(self, query_id: str) -> LagEvent | None:

@@ -58,7 +58,6 @@ class LiveScreen(Screen[None]):
         self.show(epoch_ms())
 
     def show(self, now_ms: int) -> None:
-        """Show the state at this time."""
         raise NotImplementedError
 
     def show_alarm(self, text: str) -> None:

@@ -27,8 +27,6 @@ _PAGE: Final = "1000"
 
 
 class LagPage(Struct, frozen=True, kw_only=True):
-    """A page of `GET /lag`."""
-
     queries: list[Summary]
     next_cursor: str | None = None
     failing: dict[str, str] | None = None
@@ -123,7 +121,6 @@ class State:
     is_paused: bool = False
 
     def listed(self) -> list[Summary]:
-        """Returns the queries that match, in order."""
         wanted = self.text.casefold()
         key = ORDERS[self.order]
         return sorted(

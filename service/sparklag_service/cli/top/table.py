@@ -49,8 +49,6 @@ class QueryTable(ScrollView, can_focus=True):
         """Another query is selected, or other rows or columns are visible."""
 
     class Opened(Message):
-        """The user opens a query."""
-
         def __init__(self, summary: Summary) -> None:
             super().__init__()
             self.summary = summary
@@ -73,12 +71,10 @@ class QueryTable(ScrollView, can_focus=True):
 
     @property
     def visible_ids(self) -> list[str]:
-        """Ids of the queries on the screen."""
         top = self.scroll_offset.y
         return [query.query_id for query in self._queries[top : top + self.size.height]]
 
     def show(self, queries: list[Summary], now_ms: int) -> None:
-        """Show the queries from top to bottom."""
         self._queries, self._now_ms = queries, now_ms
         widths = widths_of(queries, now_ms)
         # Columns never shrink between responses: the other columns would jump.
