@@ -34,11 +34,6 @@ def _day(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, timezone.utc).isoformat(" ", "minutes")
 
 
-@tokens.callback()
-def _tokens() -> None:
-    """Tokens for the REST interface."""
-
-
 @tokens.command("create")
 def create(
     name: Name,

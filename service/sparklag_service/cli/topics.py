@@ -20,11 +20,6 @@ from sparklag_service.errors import ServiceError
 topics = typer.Typer(help="sparklag's own topics.", no_args_is_help=True, cls=CommandGroup)
 
 
-@topics.callback()
-def _topics() -> None:
-    """sparklag's own topics."""
-
-
 @topics.command("create")
 def create_topics(bootstrap_servers: BootstrapServers = None, config: Config = None) -> None:
     """Create the topics that are missing, with the settings they need; with format = "avro",
