@@ -173,14 +173,9 @@ def add_page(app: FastAPI) -> None:
         return HTMLResponse(with_base(html, request.scope["path"]))
 
     @app.get("/assets/{name}", include_in_schema=False)
-    async def asset(name: str, accept_encoding: AcceptEncoding = "") -> Response:
-        return file(f"assets/{name}", accept_encoding)
-
     @app.get("/icon.svg", include_in_schema=False)
-    async def icon(accept_encoding: AcceptEncoding = "") -> Response:
-        return file("icon.svg", accept_encoding)
-
-    def file(name: str, accept_encoding: str) -> Response:
+    async def file(request: Request, accept_encoding: AcceptEncoding = "") -> Response:
+        name = request.scope["path"].removeprefix("/")
         if name not in built:
             raise Problem("not-found", f"the page has no file {name}")
         return built[name].response(accept_encoding)
