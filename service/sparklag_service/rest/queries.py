@@ -75,7 +75,10 @@ class Filter:
         return (
             (self.superseded or event.superseded_by is None)
             and (self.status is None or event.status == self.status)
-            and (self.cluster is None or self.cluster in _clusters(event))
+            and (
+                self.cluster is None
+                or self.cluster in {event.cluster, *(t.cluster for t in event.topics)}
+            )
             and (self.topic is None or any(t.topic == self.topic for t in event.topics))
         )
 
@@ -92,22 +95,10 @@ def page(view: View, wanted: Filter, limit: int, cursor: str | None) -> Page:
 
     The order is independent of lag, so paging misses no query while lags change.
     """
-    after = _decode(cursor) if cursor else None
+    after = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)) if cursor else None
     matching = (item for item in view.listed(after) if wanted.matches(item[1]))
     shown = list(islice(matching, limit))
-    has_more = next(matching, None) is not None
-    return Page(
-        [Raw(summary(event)) for _, event in shown], _encode(shown[-1][0]) if has_more else None
-    )
-
-
-def _clusters(event: LagEvent) -> set[str | None]:
-    return {event.cluster, *(topic.cluster for topic in event.topics)}
-
-
-def _encode(position: bytes) -> str:
-    return base64.urlsafe_b64encode(position).decode().rstrip("=")
-
-
-def _decode(cursor: str) -> bytes:
-    return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+    next_cursor = None
+    if next(matching, None) is not None:
+        next_cursor = base64.urlsafe_b64encode(shown[-1][0]).decode().rstrip("=")
+    return Page([Raw(summary(event)) for _, event in shown], next_cursor)
