@@ -113,7 +113,9 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
                 position = position_of_record(await find_record(store, query, at_ms))
             restored = await restore(position, RestoreOptions(edge, on_deleted, source), settings)
         except (OffsetsError, KafkaUnavailable) as error:
-            raise _problem(error) from error
+            kind = next(kind for cause, kind in _KINDS.items() if isinstance(error, cause))
+            query_ids = error.query_ids if isinstance(error, AmbiguousQuery) else ()
+            raise problems.Problem(kind, str(error), query_ids) from error
         response = Response(restored.json, media_type=JSON)
         response.headers["Sparklag-Batch-Id"] = str(restored.position.batch_id)
         response.headers["Sparklag-Processed-At"] = str(restored.position.processed_at)
@@ -122,9 +124,3 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
             plain = printable(warning, 2_000).encode("ascii", "backslashreplace").decode()
             response.headers.append("Sparklag-Warning", plain.strip())
         return response
-
-
-def _problem(error: SparklagError) -> problems.Problem:
-    kind = next(kind for cause, kind in _KINDS.items() if isinstance(error, cause))
-    query_ids = error.query_ids if isinstance(error, AmbiguousQuery) else ()
-    return problems.Problem(kind, str(error), query_ids)
