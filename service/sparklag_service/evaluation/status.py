@@ -359,11 +359,6 @@ def _hang(batch: RunningBatch, stuck_s: float) -> str:
     return text
 
 
-def completes_nothing(evidence: Evidence) -> Verdict | None:
-    """The verdict of `stalled`, else of `running_batch_hangs`: both concern the batch."""
-    return stalled(evidence) or running_batch_hangs(evidence)
-
-
 def lag_grows(evidence: Evidence) -> Verdict | None:
     """WARN, Burrow's rule 6 on the whole query: the lag grew throughout the window of commits, and
     records are older than the usual times explain."""
@@ -406,4 +401,4 @@ _OF_LAG: Final[tuple[Rule, ...]] = (
     beyond_max_time_lag,
     waits_for_transaction,
 )
-_OF_THE_PAST: Final[tuple[Rule, ...]] = (completes_nothing, lag_grows, without_evidence)
+_OF_THE_PAST: Final = (stalled, running_batch_hangs, lag_grows, without_evidence)
