@@ -53,7 +53,6 @@ class CommitSample(NamedTuple):
     batches: int
     """Batches completed since the previous commit: not every batch is reported."""
     duration_s: float | None
-    """Duration of a batch."""
     moved: int
     arrived: int
 
@@ -104,7 +103,6 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     lag: int | None = None
     """Lag of the whole query, after the last commit at which it was known."""
     rise: LagRise | None = None
-    """The rise of `lag`."""
     is_resumed: bool = False
     """True: another instance observed its commits up to a few intervals ago. The first commits
     after a hand-over are observed late, and their lag is too high to tell that a later one fell."""
@@ -118,10 +116,6 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     def alarm_age_s(self) -> float:
         """The age that records of the query must have before its past is a reason for an alarm."""
         return max(ALARM_AGE_S, _ALARM_INTERVALS * self.usual.longest_s)
-
-    def is_at_peak(self) -> bool:
-        """Returns whether the last commit left the highest lag of a rise."""
-        return self.rise is not None and self.lag == self.rise.peak
 
     def has_rates(self) -> bool:
         """Returns whether the rates cover enough commits to be evidence against a verdict."""
@@ -161,17 +155,13 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
 
 def start_history(state: QueryState, measure_time: MeasureTime) -> QueryHistory:
     """The history of a query without an earlier measurement."""
-    return _with_last_commit(
-        QueryHistory(
-            at_s=measure_time.now_s,
-            commit_key=_commit_key(state),
-            idle_key=state.idle_at_ms,
-            first_read_s=measure_time.now_s if traits_of(state.origin).commits_offsets else None,
-        ),
-        measure_time,
-        state.processed_at,
-        _duration_s(state.batch),
+    history = QueryHistory(
+        at_s=measure_time.now_s,
+        commit_key=_NO_COMMIT,
+        idle_key=state.idle_at_ms,
+        first_read_s=measure_time.now_s if traits_of(state.origin).commits_offsets else None,
     )
+    return moved_history(history, state, measure_time)
 
 
 def moved_history(
@@ -179,7 +169,7 @@ def moved_history(
 ) -> QueryHistory:
     """The history of a query whose checkpoint is read at another location now: its last commit
     there was not made now."""
-    history = replace(history, commit_key=_commit_key(state))
+    history = replace(history, commit_key=_key(state))
     return _with_last_commit(history, measure_time, state.processed_at, _duration_s(state.batch))
 
 
@@ -203,7 +193,7 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
             first_read_s = min(first_read_s, behind_since_s)
     history = QueryHistory(
         at_s=measured_s,
-        commit_key=_key(event.batch_id, event.processed_at),
+        commit_key=_key(event),
         first_read_s=first_read_s,
         # The change of owner must not raise an alarm: the query may have been idle. A group is
         # never idle.
@@ -262,7 +252,7 @@ def advance_history(
         arrived=arrived,
         arrivals=_with_arrivals(history.arrivals, ArrivalSample(now_s, arrived)),
     )
-    if _commit_key(state) == history.commit_key:
+    if _key(state) == history.commit_key:
         return history
     return _with_commit(history, state, topics, measure_time, thresholds)
 
@@ -318,7 +308,7 @@ def _with_commit(
     is_resumed = history.is_resumed and len(commits) <= _EVIDENT_INTERVALS
     return replace(
         history,
-        commit_key=_commit_key(state),
+        commit_key=_key(state),
         commits=commits,
         usual=history.usual if is_resumed or len(commits) == 1 else _usual(commits),
         trends=trends,
@@ -405,13 +395,9 @@ def _is_behind(topics: Sequence[TopicLag], allowed_lag: int) -> bool:
     )
 
 
-def _commit_key(state: QueryState) -> tuple[int | None, int | None]:
-    return _key(state.batch_id, state.processed_at)
-
-
-def _key(batch_id: int | None, processed_at_ms: int | None) -> tuple[int | None, int | None]:
+def _key(query: QueryState | LagEvent) -> tuple[int | None, int | None]:
     # A driver and its checkpoint have different times for the same batch.
-    return (batch_id, processed_at_ms if batch_id is None else None)
+    return query.batch_id, query.processed_at if query.batch_id is None else None
 
 
 def _duration_s(batch: Batch | None) -> float | None:
