@@ -269,7 +269,7 @@ def _gets_better(
         # The predecessor's rates are why a rise was no alarm.
         return history.is_resumed and was == "OK"
     # Over a minute it may fall, and yet be higher than ever after the last batch.
-    if rates.lag_falls and not history.is_at_peak():
+    if rates.lag_falls and not (history.rise is not None and history.lag == history.rise.peak):
         return True
     catch_up_s, _ = catch_up(lag, rates, batch, "OK")
     is_soon = catch_up_s is not None and catch_up_s <= history.alarm_age_s()
@@ -291,12 +291,6 @@ def unknown_event(
         measured_at=now_ms,
         topics=[],
     )
-
-
-def without_numbers(event: LagEvent, reason: str) -> LagEvent:
-    """Returns the event without its numbers, as UNKNOWN for `reason`."""
-    by, at_ms = event.measured_by, event.measured_at
-    return unknown_event(event, by, at_ms, event_id=event.event_id, reason=reason)
 
 
 def _with_trends(

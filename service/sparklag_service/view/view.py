@@ -26,7 +26,7 @@ from sparklag_schemas.messages.query_names import (
 from sparklag_schemas.settings import LimitSettings
 from sparklag_schemas.text.formatting import ago
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.evaluation.evaluator import without_numbers
+from sparklag_service.evaluation.evaluator import unknown_event
 
 
 class _Topic(Struct, frozen=True, gc=False):
@@ -227,7 +227,10 @@ class View:
     def _admitted(self, entry: Entry, current: Entry | None) -> Entry:
         event = entry.event
         more_bytes = len(entry.document) - (len(current.document) if current is not None else 0)
-        while not self._has_room(more_bytes, is_new=current is None):
+        while (
+            len(self._entries) + (current is None) > self._most_queries
+            or self.size_bytes + more_bytes > self._most_bytes
+        ):
             evicted = next((i for i in self._finished if i != event.query_id), None)
             if evicted is None or has_ended(event.status):
                 break
@@ -240,19 +243,14 @@ class View:
                 " (limits.queries, limits.view_mb)"
             )
         reason = f"its event of {len(entry.document):,} bytes has no room here (limits.view_mb)"
-        cut = without_numbers(event, reason)
+        by, at_ms = event.measured_by, event.measured_at
+        cut = unknown_event(event, by, at_ms, event_id=event.event_id, reason=reason)
         if has_ended(event.status):
             # An alarm remains an alarm.
             cut = msgspec.structs.replace(
                 cut, status=event.status, reason=f"{event.reason}; {reason}"
             )
         return replace(entry, event=cut, document=encode(cut))
-
-    def _has_room(self, more_bytes: int, *, is_new: bool) -> bool:
-        return (
-            len(self._entries) + is_new <= self._most_queries
-            and self.size_bytes + more_bytes <= self._most_bytes
-        )
 
     def _remove_name(self, event: LagEvent) -> None:
         if event.query is None:
