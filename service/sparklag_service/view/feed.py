@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
@@ -92,11 +92,7 @@ class Feed:
             if last is None or start > last + 1 or ends.get(partition, 0) <= last:
                 restarted[partition] = start
                 self._last[partition] = start - 1
-        for follower in self.followers:
-            try:
-                follower.began(restarted, ends)
-            except Exception:  # the view continues
-                self._failed(follower)
+        self._notify(lambda follower: follower.began(restarted, ends))
 
     def dispatch(self, arrival: Arrival) -> None:
         """Dispatch a record that the view accepted, unless it was dispatched before or precedes the
@@ -104,16 +100,17 @@ class Feed:
         if arrival.offset <= self._last.get(arrival.partition, -1):
             return
         self._last[arrival.partition] = arrival.offset
+        self._notify(lambda follower: follower.arrived(arrival))
+
+    def _notify(self, call: Callable[[Follower], None]) -> None:
         for follower in self.followers:
             try:
-                follower.arrived(arrival)
+                call(follower)
             except Exception:  # the view continues
-                self._failed(follower)
-
-    def _failed(self, follower: Follower) -> None:
-        self._counters.followers_failed += 1
-        if self._counters.followers_failed == 1:
-            _log.exception("%s failed with an event; the next are not logged", type(follower))
+                self._counters.followers_failed += 1
+                if self._counters.followers_failed == 1:
+                    what = "%s failed with an event; the next are not logged"
+                    _log.exception(what, type(follower))
 
 
 class _Version(Struct, frozen=True, kw_only=True, gc=False):
