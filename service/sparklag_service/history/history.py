@@ -73,9 +73,14 @@ class Archive:
     def add(self, query_id: str, row: Row, now_ms: int, *, older: bool = False) -> bool:
         """Add a row that is newer than the query's other rows; with `older`, one that is older, in
         the order of time. Returns False if there is no room."""
-        series = self._series_of(query_id)
+        series = self._series.get(query_id)
         if series is None:
-            return False
+            coarsest = len(self._resolutions) - 1
+            if self._bytes_of(len(self._series) + 1, coarsest) > self._max_bytes:
+                return False
+            series = self._series[query_id] = _Series()
+            while self._bytes_of(len(self._series), self._level) > self._max_bytes:
+                self._level += 1
         self._append(series.older if older else series.rows, row, now_ms)
         self._thin_if_long(series, now_ms)
         self._thin_another(now_ms)
@@ -103,17 +108,6 @@ class Archive:
 
     def query_ids(self) -> list[str]:
         return list(self._series)
-
-    def _series_of(self, query_id: str) -> _Series | None:
-        series = self._series.get(query_id)
-        if series is None:
-            coarsest = len(self._resolutions) - 1
-            if self._bytes_of(len(self._series) + 1, coarsest) > self._max_bytes:
-                return None
-            series = self._series[query_id] = _Series()
-            while self._bytes_of(len(self._series), self._level) > self._max_bytes:
-                self._level += 1
-        return series
 
     def _append(self, buffer: bytearray, row: Row, now_ms: int) -> None:
         if buffer:

@@ -152,9 +152,6 @@ class Refill:
                 if await consumer.position(partition) >= window.until[partition]:
                     active.discard(partition)
                     consumer.pause(partition)
-        await self._join()
-
-    async def _join(self) -> None:
         now_ms = epoch_ms()
         for at, query_id in enumerate(self._history.archive.query_ids(), start=1):
             self._history.archive.join(query_id, now_ms)

@@ -84,8 +84,8 @@ class Row(NamedTuple):
         return Row(
             later.measured_at_ms,
             later.total_lag,
-            _higher(self.max_total_lag, later.max_total_lag),
-            _higher(self.max_time_lag_s, later.max_time_lag_s),
+            _highest(self.max_total_lag, later.max_total_lag),
+            _highest(self.max_time_lag_s, later.max_time_lag_s),
             later.input_rate,
             later.processed_rate,
             later.status,
@@ -104,10 +104,8 @@ class Row(NamedTuple):
         return [s for number, s in enumerate(_STATUSES) if self.status_bits >> number & 1]
 
 
-def _higher(first: _Number | None, other: _Number | None) -> _Number | None:
-    if first is None or (other is not None and other > first):
-        return other
-    return first
+def _highest(*numbers: _Number | None) -> _Number | None:
+    return max((number for number in numbers if number is not None), default=None)
 
 
 class BatchTotals(Struct, frozen=True, kw_only=True, gc=False):
