@@ -115,7 +115,8 @@ class GroupObservations:
         else:
             tracked = self._context.queries.get(group_query_id(self._alias, group))
             if tracked is not None and not tracked.ended:
-                self._put(group, "terminated", requested_at_ms, None, _DELETED)
+                deleted = _ObservedGroup(CommittedGroup(0, {}), _DELETED, requested_at_ms)
+                self._put(group, deleted, "terminated")
 
     def _is_mirror(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> bool:
         # A mirrored Spark query is measured already; its group must not become another query.
@@ -135,17 +136,10 @@ class GroupObservations:
     def _put_position(self, group: str, observed: _ObservedGroup, cause: Cause) -> None:
         observed.put_s = time.monotonic()
         position = SourcePosition(source=0, processed=observed.offsets, assigned=observed.assigned)
-        at_ms, processed_at_ms = observed.requested_at_ms, observed.processed_at_ms
-        self._put(group, cause, at_ms, processed_at_ms, observed.described, position)
+        self._put(group, observed, cause, position)
 
     def _put(
-        self,
-        group: str,
-        cause: Cause,
-        observed_at_ms: int,
-        processed_at_ms: int | None,
-        described: ConsumerGroup,
-        *positions: SourcePosition,
+        self, group: str, observed: _ObservedGroup, cause: Cause, *positions: SourcePosition
     ) -> None:
         observation = Observation(
             observation_id=str(uuid4()),
@@ -155,9 +149,9 @@ class GroupObservations:
             cluster=self._alias,
             origin="group",
             cause=cause,
-            observed_at=observed_at_ms,
-            processed_at=processed_at_ms,
-            group=described,
+            observed_at=observed.requested_at_ms,
+            processed_at=observed.processed_at_ms,
+            group=observed.described,
             sources=list(positions),
         )
         self._context.queue.put_nowait(Delivery(observation, nothing_to_do))
