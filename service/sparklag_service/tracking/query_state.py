@@ -23,7 +23,6 @@ class TrackedSource(SourcePosition, frozen=True, kw_only=True):
     cluster: str | None = "default"
     """Alias of the source's Kafka cluster. None: the cluster is not configured."""
     matched: tuple[str, ...] = ()
-    """The topics that match its pattern."""
     unlisted: str | None = None
     """Why topics that match may be missing in `matched`."""
 
@@ -127,9 +126,13 @@ _QUERY_FIELDS = [name for name in QueryMessage.__struct_fields__ if name != "sch
 
 def restored(event: LagEvent) -> QueryState:
     """The state that `event` was measured from."""
+    by_source: dict[int, list[TopicLag]] = {}
+    for topic in event.topics:
+        by_source.setdefault(topic.source, []).append(topic)
+    has_batch = event.batch_id is not None or event.processed_at is not None
     return QueryState(
         **query_fields(event),
-        sources=_sources_of(event),
+        sources=tuple(_source_of(i, by_source[i], has_batch) for i in sorted(by_source)),
         checkpoint_batch_id=event.batch_id if traits_of(event.origin).is_checkpoint else None,
         driver_written_at_ms=_written_at_ms(event) if event.run_id is not None else 0,
         ended=is_over(event),
@@ -174,14 +177,6 @@ def _written_at_ms(event: LagEvent) -> int:
     receipt, `processed_at` is not."""
     ahead_ms = (event.processed_at or 0) - event.observed_at
     return event.observed_at + ahead_ms if 0 < ahead_ms <= _CLOCK_AHEAD_MS else event.observed_at
-
-
-def _sources_of(event: LagEvent) -> tuple[TrackedSource, ...]:
-    by_source: dict[int, list[TopicLag]] = {}
-    for topic in event.topics:
-        by_source.setdefault(topic.source, []).append(topic)
-    has_batch = event.batch_id is not None or event.processed_at is not None
-    return tuple(_source_of(index, by_source[index], has_batch) for index in sorted(by_source))
 
 
 def _source_of(index: int, topics: Sequence[TopicLag], has_batch: bool) -> TrackedSource:
