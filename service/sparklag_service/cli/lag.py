@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
-from math import isnan
-from types import FrameType
 from typing import Annotated, Final, NamedTuple
 
 import typer
@@ -34,6 +33,7 @@ from sparklag_service.cli.terminal import (
     ascii_json,
     console,
     print_error,
+    refuse_nan,
 )
 from sparklag_service.errors import RequestRefused
 from sparklag_service.publishing.published_query import has_changed
@@ -64,6 +64,7 @@ def lag(
         float | None,
         typer.Option(
             min=0,
+            callback=refuse_nan,
             help="Exit with 1 if the oldest unprocessed record is older (seconds), or its age is"
             " unknown.",
         ),
@@ -94,9 +95,6 @@ def lag(
     newest lag in place; otherwise each change is a block of text, or with --json a line. --watch is
     no probe: it takes neither --max-lag nor --max-age.
     """
-    if max_age is not None and isnan(max_age):
-        # No age exceeds NaN: the probe would always succeed.
-        raise typer.BadParameter("expected a number of seconds", param_hint="--max-age")
     service = service_at(url, config)
     most = None if every_partition else SHOWN_PARTITIONS
     if watch:
@@ -132,7 +130,8 @@ def _watch(read: Read, interval_s: float, most: int | None, json: bool) -> None:
 
 
 def _refresh_in_place(read: Read, interval_s: float, screen: Console, most: int | None) -> None:
-    signal.signal(signal.SIGTERM, _exit)  # the terminal's cursor is hidden meanwhile
+    # The terminal's cursor is hidden meanwhile.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     shown: LagEvent | None = None
     read_at_ms = 0
     with Live(console=screen, auto_refresh=False) as live:
@@ -179,10 +178,6 @@ def _readings(read: Read, interval_s: float) -> Iterator[Reading | SparklagError
         except SparklagError as error:
             reading = error
         yield reading
-
-
-def _exit(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 def objection(

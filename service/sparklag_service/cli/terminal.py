@@ -18,8 +18,8 @@ from sparklag_schemas.presentation.tables import width_of
 from sparklag_schemas.text.printable import printable
 
 
-def _refuse_nan(seconds: float) -> float:
-    if isnan(seconds):  # no bound excludes NaN
+def refuse_nan(seconds: float | None) -> float | None:
+    if seconds is not None and isnan(seconds):  # no bound excludes NaN
         raise typer.BadParameter("expected a number of seconds")
     return seconds
 
@@ -34,7 +34,7 @@ Query = Annotated[str, typer.Argument(help="Name, id or first characters of the 
 Url = Annotated[str, typer.Option("--url", envvar="SPARKLAG_URL", help="A running service.")]
 Interval = Annotated[
     float,
-    typer.Option(min=0.5, max=3_600, callback=_refuse_nan, help="Seconds between two requests."),
+    typer.Option(min=0.5, max=3_600, callback=refuse_nan, help="Seconds between two requests."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON, for a program.")]
 DEFAULT_URL = "http://127.0.0.1:8085"
