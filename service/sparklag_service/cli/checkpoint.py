@@ -57,8 +57,11 @@ def checkpoint(
     """Show the position of a query from its checkpoint, without the query."""
     settings = load_settings(config=config)
     store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
-    location = _single(store.find(path))
-    position = read_checkpoint(store, location)
+    locations = store.find(path)
+    if len(locations) > 1:
+        shown = ", ".join(locations[:3]) + (", …" if len(locations) > 3 else "")
+        raise ServiceError(f"{len(locations)} checkpoints match, name one: {shown}")
+    position = read_checkpoint(store, locations[0])
     lags = _lags(position, bootstrap_servers, settings) if bootstrap_servers else None
     if json:
         print_json(_document(position, lags))
@@ -66,13 +69,6 @@ def checkpoint(
     console(wrap=True).print(_headline(position))
     if position.sources:
         console(wrap=True).print(_table(position, lags))
-
-
-def _single(locations: list[str]) -> str:
-    if len(locations) > 1:
-        shown = ", ".join(locations[:3]) + (", …" if len(locations) > 3 else "")
-        raise ServiceError(f"{len(locations)} checkpoints match, name one: {shown}")
-    return locations[0]
 
 
 def _lags(

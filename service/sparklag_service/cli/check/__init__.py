@@ -67,22 +67,18 @@ def check(
     if as_json:
         print_json([asdict(result) for result in results])
     else:
-        console(wrap=True).print(_table(results))
+        rows = [
+            (
+                plain(result.check),
+                Text(result.state, style=COLOURS[_MARKS[result.state]]),
+                plain(result.text),
+                plain(result.remedy or ""),
+            )
+            for result in results
+        ]
+        console(wrap=True).print(FittedTable(_COLUMNS, rows))
     if not all(result.ok for result in results):
         raise typer.Exit(1)
-
-
-def _table(results: list[CheckResult]) -> FittedTable:
-    rows = [
-        (
-            plain(result.check),
-            Text(result.state, style=COLOURS[_MARKS[result.state]]),
-            plain(result.text),
-            plain(result.remedy or ""),
-        )
-        for result in results
-    ]
-    return FittedTable(_COLUMNS, rows)
 
 
 async def diagnose(settings: ResolvedSettings, url: str = DEFAULT_URL) -> list[CheckResult]:
