@@ -76,9 +76,6 @@ class FilterInput(Input):
         Binding("escape", "screen.clear_filter", "Clear", key_display="esc"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__(placeholder="a part of a name, id, status, topic or reason", compact=True)
-
 
 class FleetScreen(LiveScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -95,7 +92,8 @@ class FleetScreen(LiveScreen):
         self._title, self._totals, self._headings, self._sentence = map(
             _text, ("title", "totals", "headings", "sentence")
         )
-        self._filter = FilterInput()
+        hint = "a part of a name, id, status, topic or reason"
+        self._filter = FilterInput(placeholder=hint, compact=True)
         self._filter.display = False
 
     def compose(self) -> ComposeResult:
@@ -133,7 +131,8 @@ class FleetScreen(LiveScreen):
         self.show(epoch_ms())
 
     def on_input_submitted(self) -> None:
-        self._leave_input()
+        self._filter.display = False
+        self.table.focus()
 
     def action_filter(self) -> None:
         self._filter.display = True
@@ -144,7 +143,7 @@ class FleetScreen(LiveScreen):
 
     def action_clear_filter(self) -> None:
         self._filter.value = ""
-        self._leave_input()
+        self.on_input_submitted()
 
     def action_sort(self) -> None:
         self.state.next_order()
@@ -153,10 +152,6 @@ class FleetScreen(LiveScreen):
     def action_reverse(self) -> None:
         self.state.is_reversed = not self.state.is_reversed
         self.show(epoch_ms())
-
-    def _leave_input(self) -> None:
-        self._filter.display = False
-        self.table.focus()
 
 
 class QueryScreen(LiveScreen):
@@ -176,7 +171,6 @@ class QueryScreen(LiveScreen):
         self.event: LagEvent | None = None
         """None: not read yet."""
         self.error: str | None = None
-        """Why the last read failed."""
 
     def compose(self) -> ComposeResult:
         yield self._alarm
