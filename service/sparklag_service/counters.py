@@ -54,7 +54,6 @@ class Refusals:
         self.known_name: Callable[[str], str | None] = lambda query_id: None
         """See Refusals in `contract_records`."""
         self.counts: Counter[tuple[str, str]] = Counter()
-        """Refused messages by topic and kind."""
         self._logged: dict[tuple[str, str], tuple[float, int]] = {}
         self._of_query: OrderedDict[str, tuple[float, str]] = OrderedDict()
         self._newest: tuple[float, str] | None = None
@@ -100,7 +99,6 @@ class Counters(Counts):
 
     def __post_init__(self) -> None:
         self.refusals = Refusals()
-        """Messages that were refused."""
 
     observations: int = count("Observations received.")
     superseded: int = count(

@@ -109,7 +109,6 @@ class TopicOffsets:
     described_s: float | None = None
     """When its newest metadata was requested (`time.monotonic()`). None: not read yet."""
     replicas: Mapping[int, PartitionReplicas] = field(default_factory=dict)
-    """The replicas of every partition, from its newest metadata."""
     latest: dict[IsolationLevel, dict[int, LatestOffset]] = field(
         default_factory=lambda: {"read_uncommitted": {}, "read_committed": {}}
     )
@@ -119,7 +118,6 @@ class TopicOffsets:
     log_ends: defaultdict[IsolationLevel, LogEndHistory] = field(
         default_factory=lambda: defaultdict(LogEndHistory)
     )
-    """Earlier latest offsets."""
     advances: dict[int, Advances] = field(default_factory=dict)
     """The advances of partitions whose earliest offset has advanced."""
     record_times: dict[int, RecordTime] = field(default_factory=dict)

@@ -74,7 +74,6 @@ class WatchedCluster(OffsetsReceiver):
         self._settings = settings
         self.table = OffsetTable(alias)
         self.offsets: ClusterOffsets = self.table.topics
-        """The newest offsets."""
         self._earliest_receiver = _EarliestReceiver(self.table)
         self.queries: dict[str, WatchedQuery] = {}
         """The queries measured in this cluster, by id."""

@@ -55,7 +55,6 @@ class CommitWindow:
     inherited: Mapping[SourceTopic, Mapping[int, Verdict]] = field(default_factory=dict)
     """The verdicts of the instance that measured the group before this one."""
     committed_s: float = 0.0
-    """When the group committed last."""
 
     def after(
         self, state: QueryState, topics: Sequence[TopicLag], measure_time: MeasureTime, size: int

@@ -406,9 +406,7 @@ class MeasuredQuery(NamedTuple):
     unmeasured: list[Verdict]
     """The verdicts on topics without partitions."""
     arrived: int
-    """Records that arrived since the previous measurement."""
     moved: int
-    """Records that were processed since the previous measurement."""
 
 
 def measure_query(

@@ -132,7 +132,6 @@ class Watcher(Protocol):
 class SourceContext:
     settings: ResolvedSettings
     queue: NewestQueue[Delivery]
-    """Receives the watcher's observations."""
     watches: Callable[[str], bool]
     """Returns whether this instance reads the position of a query id. Observations of other queries
     are discarded."""

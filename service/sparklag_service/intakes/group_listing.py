@@ -45,7 +45,6 @@ class CommitPartition:
     due_s: float = 0.0
     """When to read their offsets."""
     decoded: Responses = field(default_factory=dict)
-    """The last responses."""
     _end: int | None = None
     _has_moved: bool = False
 

@@ -27,7 +27,6 @@ _ENTRY_POINTS: Final = "sparklag.sources"
 @dataclass(frozen=True)
 class SourceKind:
     origin: str
-    """The origin of its observations."""
     make_watchers: Callable[[SourceContext], Iterable[Watcher]]
     interval_s: Callable[[ResolvedSettings], float]
     """Returns the time between two reads of a query's position."""

@@ -24,7 +24,6 @@ class CommitLedger:
         self._done: set[int] = set()
         self._next: int | None = None
         self.committed: int | None = None
-        """The offset that Kafka has committed last."""
 
     def take(self, offset: int) -> None:
         """Add an offset that was read; it is larger than all before it."""

@@ -59,7 +59,6 @@ class LiveHub:
         self._wake = asyncio.Event()
         self._closed = False
         self.reading = 0
-        """The number of readers."""
         self.openings = 0
         """The number of readers to which the newest events are being written."""
 

@@ -101,7 +101,6 @@ class _Partition:
     complete_after: int
     """Every frame after this offset is in the ring."""
     last: int
-    """The last offset."""
 
 
 class Ring:

@@ -52,7 +52,6 @@ class Publishing:
     successor: Callable[[LagEvent], str | None]
     """Returns the id of the query that took over the name of an event's query."""
     request: Callable[[QueryState], None]
-    """Requests a measurement."""
     _queries: dict[str, PublishedQuery] = field(default_factory=dict)
     _in_flight: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -60,7 +59,6 @@ class Publishing:
         settings, formats = self._settings, self._formats
         topic = settings.lag_topic
         self.writer = TopicWriter(settings, topic, formats.writer(LagEvent, topic))
-        """Writes lag events and tombstones."""
         self._lag_partitions = LagPartitions(settings.own_partitions)
         self._by_partition: PartitionPublisher | None = None
         if settings.partition_records:
@@ -262,7 +260,6 @@ class PartitionPublisher:
 
     _writer: TopicWriter
     _owns: Callable[[str], bool]
-    """Returns whether this instance publishes a query id."""
     _counters: Counters
     _on_forgotten: Callable[[PublishedQuery], None]
     """Called once every partition of a query has its tombstone."""

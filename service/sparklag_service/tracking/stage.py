@@ -37,7 +37,6 @@ class Tracking:
     record: Callable[[Observation], None] | None
     """Stores an observation that is on no topic."""
     request: Callable[[QueryState], None]
-    """Requests a measurement."""
 
     def __post_init__(self) -> None:
         ahead_ms = int(self.settings.limits.clock_ahead_s * 1000)

@@ -62,7 +62,6 @@ class Liveness:
 @dataclass(slots=True)
 class TrackedQuery:
     state: QueryState
-    """The newest state."""
     partitions: int = 0
     """Partitions that count against the limit."""
     pending: Delivery | None = None
@@ -102,7 +101,6 @@ class TrackedQueries(Mapping[str, QueryState]):
     def __init__(
         self, settings: ResolvedSettings, queue: NewestQueue[Delivery], counters: Counters
     ) -> None:
-        """`queue`: where the deliveries come from."""
         self._records: dict[str, TrackedQuery] = {}
         self._queue = queue
         self._counters = counters
