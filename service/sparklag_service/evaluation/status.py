@@ -401,4 +401,4 @@ _OF_LAG: Final[tuple[Rule, ...]] = (
     beyond_max_time_lag,
     waits_for_transaction,
 )
-_OF_THE_PAST: Final = (stalled, running_batch_hangs, lag_grows, without_evidence)
+_OF_THE_PAST: Final[tuple[Rule, ...]] = (stalled, running_batch_hangs, lag_grows, without_evidence)
