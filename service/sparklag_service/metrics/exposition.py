@@ -46,7 +46,17 @@ class ServiceMetrics(Collector):
         meanings = Counters.meanings()
         for name, count in counters.as_dict().items():
             yield CounterMetricFamily(f"sparklag_{name}", meanings[name], value=count)
-        yield self._refused()
+        refused = CounterMetricFamily(
+            "sparklag_refused_messages",
+            "Refused messages, by reason; the log has some of them.",
+            labels=["topic", "reason"],
+        )
+        settings, counts = self._state.settings, counters.refusals.counts
+        # A counter that starts at 0 shows its first increase.
+        possible = product((settings.offsets_topic, settings.lag_topic), KINDS)
+        for topic, reason in sorted({*possible, *counts}):
+            refused.add_metric([topic, reason], counts[topic, reason])
+        yield refused
         restarts = "Restarts of a task after a failure."
         yield _counter("task_restarts", restarts, "task", status.task_restarts)
         failures = "Failures of a stage with one query; one trace of each kind is logged."
@@ -66,19 +76,6 @@ class ServiceMetrics(Collector):
         for name, meaning in RecordTimeCounts.meanings().items():
             counts = {cluster: of_all[name] for cluster, of_all in status.record_times.items()}
             yield _counter(f"record_times_{name}", meaning, "cluster", counts)
-
-    def _refused(self) -> Metric:
-        family = CounterMetricFamily(
-            "sparklag_refused_messages",
-            "Refused messages, by reason; the log has some of them.",
-            labels=["topic", "reason"],
-        )
-        settings, counts = self._state.settings, self._state.counters.refusals.counts
-        # A counter that starts at 0 shows its first increase.
-        possible = product((settings.offsets_topic, settings.lag_topic), KINDS)
-        for topic, reason in sorted({*possible, *counts}):
-            family.add_metric([topic, reason], counts[topic, reason])
-        return family
 
 
 def _labelled(

@@ -6,7 +6,7 @@ are cached. Two scrapes may render at the same time, so a cache entry is only re
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -32,7 +32,11 @@ class QuerySeries:
     def __init__(self, settings: Settings) -> None:
         self._selection = Selection(settings.metrics)
         self._native = SchemeText(NATIVE, self._selection)
-        self._compat = [SchemeText(scheme, self._selection) for scheme in _compat(settings)]
+        compat = settings.metrics.compat
+        schemes = [KAFKA_LAG_EXPORTER] if "kafka-lag-exporter" in compat else []
+        if "kafka_exporter" in compat:
+            schemes.append(kafka_exporter(None if settings.clusters else settings.cluster))
+        self._compat = [SchemeText(scheme, self._selection) for scheme in schemes]
 
     async def render(
         self,
@@ -56,13 +60,6 @@ class QuerySeries:
         groups = await self._selection.groups(queries, owned, time_slice)
         for scheme in self._compat:
             yield await scheme.render(groups, clusters, time_slice)
-
-
-def _compat(settings: Settings) -> Iterator[Scheme]:
-    if "kafka-lag-exporter" in settings.metrics.compat:
-        yield KAFKA_LAG_EXPORTER
-    if "kafka_exporter" in settings.metrics.compat:
-        yield kafka_exporter(None if settings.clusters else settings.cluster)
 
 
 TopicPartitions = tuple[str, Sequence[int], Sequence[Any]]

@@ -26,12 +26,9 @@ from sparklag_service.metrics.selection import as_group_reads, lag_sum, lags_of,
 def ages(now_ms: int) -> tuple[Gauge[LagEvent], ...]:
     """Families of ages. An age is 0 if another machine's clock is ahead."""
 
-    def since(attribute: str) -> Callable[[LagEvent], float | None]:
-        def age(event: LagEvent) -> float | None:
-            at_ms = getattr(event, attribute)
-            return None if at_ms is None else max(0, now_ms - at_ms) / 1000
-
-        return age
+    def since(name: str) -> Callable[[LagEvent], float | None]:
+        read = attribute(name)
+        return lambda event: None if (ms := read(event)) is None else max(0, now_ms - ms) / 1000
 
     return gauges(
         "sparklag_query_",
