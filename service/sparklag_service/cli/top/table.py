@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -27,9 +27,6 @@ from sparklag_service.cli.top.columns import (
     placed_columns,
     widths_of,
 )
-
-_PLAIN: Final = Style()
-_SELECTED: Final = Style(reverse=True)
 
 
 class QueryTable(ScrollView, can_focus=True):
@@ -165,7 +162,7 @@ class QueryTable(ScrollView, can_focus=True):
             return Strip.blank(width, self.rich_style)
         query, is_selected = self._queries[row], row == self._cursor
         severity = mark(query.status)
-        base = self.rich_style + (_SELECTED if is_selected else _PLAIN)
+        base = self.rich_style + Style(reverse=is_selected or None)
         coloured = base + Style(color=COLOURS[severity], bold=severity == "bad")
         segments = [
             Segment(">" if is_selected else " ", base),
