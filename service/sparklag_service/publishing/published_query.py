@@ -195,8 +195,3 @@ class PublishedQuery:
     """True until every partition of a forgotten query has its tombstone."""
     is_released: bool = False
     """True once this instance no longer publishes the query, except for writes that have begun."""
-
-    @property
-    def is_over(self) -> bool:
-        """Returns whether nothing is left to write."""
-        return self.is_released and self.in_flight is None and not self.is_forgotten

@@ -183,7 +183,7 @@ class Publishing:
         return query
 
     def _drop_if_over(self, query: PublishedQuery) -> None:
-        if query.is_over:
+        if query.is_released and query.in_flight is None and not query.is_forgotten:
             self._queries.pop(query.query_id, None)
 
     def _start(self, query: PublishedQuery, write: Coroutine[Any, Any, None]) -> None:
