@@ -83,7 +83,12 @@ class Archive:
                 self._level += 1
         self._append(series.older if older else series.rows, row, now_ms)
         self._thin_if_long(series, now_ms)
-        self._thin_another(now_ms)
+        # Visits the queries in turn: one without new events may keep the rows of fewer queries.
+        other = next(self._others, None)
+        if other is None:
+            self._others = iter(list(self._series))
+        elif other in self._series:
+            self._thin_if_long(self._series[other], now_ms)
         return True
 
     def join(self, query_id: str, now_ms: int) -> None:
@@ -124,14 +129,6 @@ class Archive:
     def _thin_if_long(self, series: _Series, now_ms: int) -> None:
         if len(series.older) + len(series.rows) > self._max_rows[self._level] * ROW_BYTES:
             self._thin(series, now_ms)
-
-    def _thin_another(self, now_ms: int) -> None:
-        # Visits the queries in turn: one without new events may keep the rows of fewer queries.
-        query_id = next(self._others, None)
-        if query_id is None:
-            self._others = iter(list(self._series))
-        elif query_id in self._series:
-            self._thin_if_long(self._series[query_id], now_ms)
 
     def _bytes_of(self, queries: int, level: int) -> float:
         return queries * (_SERIES_BYTES + _GROWTH * ROW_BYTES * self._max_rows[level])
