@@ -37,23 +37,21 @@ class TimeRange(NamedTuple):
 
 def time_range(since: str | None, until: str | None, step: str | None, now_ms: int) -> TimeRange:
     """Parse parameters; the default is the last hour. Raises ValueError with the parameter."""
-    until_ms = now_ms + 1
-    if until is not None:
-        until_ms = _parsed("until", lambda: timestamp_ms(until, now_ms))
+    until_ms = now_ms + 1 if until is None else _parsed("until", timestamp_ms, until, now_ms)
     since_ms = until_ms - _DEFAULT_RANGE_MS
     if since is not None:
-        since_ms = _parsed("since", lambda: timestamp_ms(since, now_ms))
+        since_ms = _parsed("since", timestamp_ms, since, now_ms)
     if since_ms >= until_ms:
         raise ValueError("since: it is not before `until`")
     step_ms = (until_ms - since_ms) // _DEFAULT_POINTS
     if step is not None:
-        step_ms = round(_parsed("step", lambda: duration_s(step)) * 1000)
+        step_ms = round(_parsed("step", duration_s, step) * 1000)
     return TimeRange(since_ms, until_ms, max(step_ms, 1))
 
 
-def _parsed(parameter: str, parse: Callable[[], _Number]) -> _Number:
+def _parsed(parameter: str, parse: Callable[..., _Number], *arguments: object) -> _Number:
     try:
-        return parse()
+        return parse(*arguments)
     except ValueError as error:
         raise ValueError(f"{parameter}: {error}") from None
 
