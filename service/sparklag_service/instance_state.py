@@ -51,10 +51,7 @@ class InstanceState:
         return {**tracked, **shown, "queries": max(tracked["queries"], shown["queries"])}
 
     def not_ready(self) -> dict[str, str]:
-        """The parts that are not ready, with the reason. Empty: all are ready.
-
-        An unreachable cluster, except the service's own, does not count: see `degraded`.
-        """
+        """An unreachable cluster, except the service's own, does not count: see `degraded`."""
         pipeline, writer = self._pipeline, self._pipeline.publishing.writer
         home = pipeline.enricher.unreachable.get(self.settings.cluster)
         parts: dict[str, str | None] = {

@@ -98,7 +98,6 @@ class CheckpointPoller:
         return call
 
     def timed_out(self, location: str) -> CheckpointError:
-        """The error of a call for `location` that exceeds the timeout."""
         return CheckpointAway(
             f"{redact_location(location)}: no answer within {self._timeout_s:g} s"
         )
