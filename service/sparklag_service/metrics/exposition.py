@@ -51,11 +51,11 @@ class ServiceMetrics(Collector):
             "Refused messages, by reason; the log has some of them.",
             labels=["topic", "reason"],
         )
-        settings, counts = self._state.settings, counters.refusals.counts
+        settings, refusals = self._state.settings, counters.refusals.counts
         # A counter that starts at 0 shows its first increase.
         possible = product((settings.offsets_topic, settings.lag_topic), KINDS)
-        for topic, reason in sorted({*possible, *counts}):
-            refused.add_metric([topic, reason], counts[topic, reason])
+        for topic, reason in sorted({*possible, *refusals}):
+            refused.add_metric([topic, reason], refusals[topic, reason])
         yield refused
         restarts = "Restarts of a task after a failure."
         yield _counter("task_restarts", restarts, "task", status.task_restarts)
