@@ -20,6 +20,7 @@ from sparklag_schemas import Settings, SettingsError, encode, load_settings
 from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.settings.settings import LOG_PACKAGES, LOG_STAGES
 from sparklag_schemas.timestamps import epoch_ms
+from tests.commands import run
 from tests.local_kafka import LocalKafka
 from tests.messages import seen
 from tests.second_client import SecondClient
@@ -138,13 +139,7 @@ def test_an_uncaught_error_is_one_line_with_its_trace() -> None:
         "warnings.warn('deprecated')\n"
         "raise ValueError('two\\nlines')\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE_S,
-    )
+    ended = run(sys.executable, "-c", program)
     assert ended.returncode == 1
     warning, error = (json.loads(line) for line in ended.stderr.splitlines())
     assert "deprecated" in warning["event"]
