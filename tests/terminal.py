@@ -66,10 +66,7 @@ class Terminal:
 
         def is_still() -> bool:
             nonlocal shown
-            before, shown = (
-                shown,
-                self._run("capture-pane", "-p", *(["-e"] if escapes else [])),
-            )
+            before, shown = shown, self._run("capture-pane", "-p", *(["-e"] if escapes else []))
             return shown == before
 
         wait_for(is_still, "the terminal is drawn")
