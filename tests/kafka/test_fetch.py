@@ -138,10 +138,6 @@ def test_what_is_cut_off_begins_where_the_next_fetch_does() -> None:
     assert FetchedPartition(ORDERS, 0, 100, 100, [], b"").first_batch_bytes == 0
 
 
-def test_a_record_without_a_time_has_minus_one() -> None:
-    assert time_of(batch(0, [-1]), 0) == -1
-
-
 @pytest.mark.parametrize("magic", [0, 1, 3, 255])
 def test_other_message_formats_are_refused(magic: int) -> None:
     """aiokafka's compiled parser of the older ones ends the process where they are malformed."""
