@@ -23,6 +23,7 @@ from tests.kafka.batches import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     batch,
+    last_offset,
     marker,
 )
 
@@ -39,11 +40,6 @@ def first_record(
         records = records[12 + int.from_bytes(records[8:12], "big") :]
     fetched = FetchedPartition(ORDERS, 0, 100, 100, list(aborted), records)
     return fetched.first_record(position, "read_committed" if committed else "read_uncommitted")
-
-
-def last_offset(records: bytes) -> int:
-    base_offset, delta = records[:8], records[23:27]
-    return int.from_bytes(base_offset, "big") + int.from_bytes(delta, "big", signed=True)
 
 
 def time_of(records: bytes, position: int, *aborted: Aborted) -> int | None:
