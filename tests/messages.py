@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -126,8 +127,5 @@ def moved(observed: Observation, processed: dict[int, int], after_ms: int = 1_00
 
 
 def query_id_in(partition: int, partitions: int) -> str:
-    return next(i for i in iter(_new_id, "") if partition_of(i, partitions) == partition)
-
-
-def _new_id() -> str:
-    return str(uuid.uuid4())
+    ids = (str(uuid.uuid4()) for _ in count())
+    return next(i for i in ids if partition_of(i, partitions) == partition)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from tests.commands import succeed
 from tests.debian_packages import library_path, unpacked_packages
 from tests.processes import descendants
-from tests.waiting import DEADLINE_S, wait_for
+from tests.waiting import wait_for
 
 _OPTIONS: Final = ("-u", "-f", "/dev/null")
 """UTF-8, and no settings of whoever runs the tests."""
@@ -66,10 +66,7 @@ class Terminal:
 
         def is_still() -> bool:
             nonlocal shown
-            before, shown = (
-                shown,
-                self._run("capture-pane", "-p", *(["-e"] if escapes else [])),
-            )
+            before, shown = shown, self._run("capture-pane", "-p", *(["-e"] if escapes else []))
             return shown == before
 
         wait_for(is_still, "the terminal is drawn")
@@ -103,16 +100,7 @@ class Terminal:
 
     def _run(self, *arguments: str) -> str:
         socket = str(Path(self._folder.name) / "socket")
-        done = subprocess.run(
-            [self._tmux, *_OPTIONS, "-S", socket, *arguments],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return succeed(self._tmux, *_OPTIONS, "-S", socket, *arguments, env=self._environment)
 
 
 def tmux_program() -> tuple[str, str]:

@@ -155,7 +155,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         java = shlex.join([str(find_java()), "-Xmx128m", "-cp", path])
         script = f'#!/bin/sh\nexec {java} {main} "$@"\n'
         _program(folder, name, script)
-    _add_readers_tools(folder)
+    unpacked, missing = readers_tools()
+    for tool in missing:
+        libraries, program = shlex.quote(library_path(unpacked)), unpacked / "usr" / "bin" / tool
+        script = f'LD_LIBRARY_PATH={libraries} exec {shlex.quote(str(program))} "$@"'
+        _program(folder, tool, f"#!/bin/sh\n{script}\n")
     for name in ("helm", "kubectl"):
         (folder / "bin" / name).symlink_to(helm_program(name))
     (folder / "deploy").symlink_to(ROOT / "deploy")
@@ -197,14 +201,6 @@ def readers_tools() -> tuple[Path, list[str]]:
         instead=f"install {', '.join(packages)}",
     )
     return unpacked, list(missing)
-
-
-def _add_readers_tools(folder: Path) -> None:
-    unpacked, missing = readers_tools()
-    for name in missing:
-        libraries, program = shlex.quote(library_path(unpacked)), unpacked / "usr" / "bin" / name
-        script = f'LD_LIBRARY_PATH={libraries} exec {shlex.quote(str(program))} "$@"'
-        _program(folder, name, f"#!/bin/sh\n{script}\n")
 
 
 def _program(folder: Path, name: str, text: str) -> None:

@@ -47,3 +47,8 @@ def marker(offset: int, producer_id: int, *, commits: bool) -> bytes:
     key = _INT16.pack(0) + _INT16.pack(1 if commits else 0)
     flags = CONTROL | TRANSACTIONAL
     return batch(offset, [9], producer_id=producer_id, flags=flags, key=key)
+
+
+def last_offset(records: bytes) -> int:
+    base_offset, delta = records[:8], records[23:27]
+    return int.from_bytes(base_offset, "big") + int.from_bytes(delta, "big", signed=True)

@@ -23,6 +23,7 @@ from tests.kafka.batches import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     batch,
+    last_offset,
     marker,
 )
 
@@ -39,11 +40,6 @@ def first_record(
         records = records[12 + int.from_bytes(records[8:12], "big") :]
     fetched = FetchedPartition(ORDERS, 0, 100, 100, list(aborted), records)
     return fetched.first_record(position, "read_committed" if committed else "read_uncommitted")
-
-
-def last_offset(records: bytes) -> int:
-    base_offset, delta = records[:8], records[23:27]
-    return int.from_bytes(base_offset, "big") + int.from_bytes(delta, "big", signed=True)
 
 
 def time_of(records: bytes, position: int, *aborted: Aborted) -> int | None:
@@ -136,10 +132,6 @@ def test_what_is_cut_off_begins_where_the_next_fetch_does() -> None:
     assert fetched.first_batch_bytes == len(first)
     assert first_record(b"", 5) == (None, 5)
     assert FetchedPartition(ORDERS, 0, 100, 100, [], b"").first_batch_bytes == 0
-
-
-def test_a_record_without_a_time_has_minus_one() -> None:
-    assert time_of(batch(0, [-1]), 0) == -1
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, 255])

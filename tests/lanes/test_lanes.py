@@ -180,9 +180,7 @@ def test_a_new_query_starts_where_another_ended(story: LaneStory) -> None:
 
 
 @pytest.mark.feature("Spark", "continuous processing")
-def test_a_continuous_query_is_reported_to_run_and_its_checkpoint_is_read(
-    story: LaneStory,
-) -> None:
+def test_a_continuous_query_is_reported_to_run_and_its_checkpoint_is_read(story: LaneStory) -> None:
     received = story.of(story.continuous)
     assert (received[0].cause, received[-1].cause) == ("started", "terminated")
     assert {each.mode for each in received} == {"continuous"}

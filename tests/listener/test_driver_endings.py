@@ -115,9 +115,7 @@ def test_its_end_is_as_it_would_be_and_shown_for_what_it_is(
 ) -> None:
     offsets_topic = topics.environment["SPARKLAG_OFFSETS_TOPIC"]
     with DriverProcess(
-        *(second_client, end.action, tmp_path),
-        program=end.program(),
-        offsets_topic=offsets_topic,
+        *(second_client, end.action, tmp_path), program=end.program(), offsets_topic=offsets_topic
     ) as process:
 
         def event() -> dict[str, Any]:

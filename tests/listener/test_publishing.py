@@ -15,6 +15,7 @@ from sparklag_listener.publishing import _MAX_PAUSE_S, publish_offsets
 from sparklag_listener.stats import Stats
 from sparklag_schemas import KafkaSettings, Observation, Settings, decode_observation
 from sparklag_schemas.runtime.queue import NewestQueue
+from tests.background_task import background
 from tests.listener.offsets_topic import OffsetsTopic
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
@@ -35,14 +36,12 @@ def own_kafka() -> Iterator[LocalKafka]:
 
 
 class Publishing:
-    def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.stats = Stats()
         self.queue: NewestQueue[Observation] = NewestQueue(
             settings.queue_size, key=lambda observation: observation.query_id
         )
-        self.task = asyncio.create_task(
-            publish_offsets(self.queue, settings.resolved(bootstrap_servers), self.stats)
-        )
+        self.task: asyncio.Task[object]
 
     def put(self, query_id: str, batch_id: int, partitions: int = 1) -> None:
         offsets = {"orders": dict.fromkeys(range(partitions), batch_id)}
@@ -68,13 +67,10 @@ async def publishing(
 ) -> AsyncIterator[Publishing]:
     kafka = KafkaSettings(request_timeout_s=request_timeout_s)
     own = Settings(offsets_topic=topic, topic_partitions=3, kafka=kafka, **settings)
-    made = Publishing(own, servers)
-    try:
+    made = Publishing(own)
+    run = publish_offsets(made.queue, own.resolved(servers), made.stats)
+    async with background(run) as made.task:
         yield made
-    finally:
-        made.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await made.task
 
 
 def newest(topic: OffsetsTopic) -> dict[str, int | None]:

@@ -72,10 +72,7 @@ def test_every_stage_keeps_an_adopted_query_until_it_is_released() -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize("partition_records", [False, True])
 async def test_a_query_that_was_forgotten_is_in_no_container(
-    service_settings: Settings,
-    second_client: SecondClient,
-    topic: str,
-    partition_records: bool,
+    service_settings: Settings, second_client: SecondClient, topic: str, partition_records: bool
 ) -> None:
     settings = replace(
         service_settings,

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +15,13 @@ from typing import Any
 
 import pytest
 
+from sparklag_jobs.broker.child_process import ChildProcess
 from sparklag_schemas import Settings, SettingsError, encode, load_settings
 from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.settings.settings import LOG_PACKAGES, LOG_STAGES
 from sparklag_schemas.timestamps import epoch_ms
+from tests.child_processes import running
+from tests.commands import run
 from tests.local_kafka import LocalKafka
 from tests.messages import seen
 from tests.second_client import SecondClient
@@ -33,16 +35,10 @@ COMMAND = [sys.executable, "-m", "sparklag_service", "serve", "--http-port", "0"
 
 
 @contextmanager
-def serving(log: Path, settings: Settings, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            COMMAND, env=environment(settings) | variables, stdout=file, stderr=file
-        )
-    try:
+def serving(log: Path, settings: Settings, **variables: str) -> Iterator[ChildProcess]:
+    env = environment(settings) | variables
+    with running(ChildProcess("the service", COMMAND, log_path=log, environment=env)) as process:
         yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def lines(log: Path) -> list[dict[str, Any]]:
@@ -69,7 +65,8 @@ def test_each_line_of_a_run_is_one_json_object_and_those_about_a_query_name_it(
             second_client.produce(settings.offsets_topic, [value], key=key_of(key))
         wait_for(lambda: len(about_queries(log)) >= 2, "both are logged")
         process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE_S) in (0, 130)
+        assert process.wait(DEADLINE_S)
+        assert process.exit_code in (0, 130)
     result = lines(log)
     assert log.read_text().endswith("\n")
     for line in result:
@@ -138,13 +135,7 @@ def test_an_uncaught_error_is_one_line_with_its_trace() -> None:
         "warnings.warn('deprecated')\n"
         "raise ValueError('two\\nlines')\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE_S,
-    )
+    ended = run(sys.executable, "-c", program)
     assert ended.returncode == 1
     warning, error = (json.loads(line) for line in ended.stderr.splitlines())
     assert "deprecated" in warning["event"]

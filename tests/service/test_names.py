@@ -45,11 +45,6 @@ async def test_a_query_that_another_of_its_name_has_followed_reports_so_as_long_
     )
 
 
-async def delete(service: RunningService, query_id: str) -> int:
-    async with rest_client(service.state) as client:
-        return (await client.delete(f"/lag/{query_id}")).status_code
-
-
 async def test_a_query_is_forgotten_by_every_instance_whichever_gets_the_request(
     kafka: LocalKafka, second_client: SecondClient, topic: str
 ) -> None:
@@ -75,8 +70,9 @@ async def test_a_query_is_forgotten_by_every_instance_whichever_gets_the_request
                 await service.shows(query.query_id, lambda e: e.status == "FINISHED", "it is there")
         await holds(lambda: all(service.state.owned_queries for service in both), "both own some")
         kept, *ended = queries
-        for query in ended:
-            assert await delete(one, query.query_id) == 204
+        async with rest_client(one.state) as http:
+            for query in ended:
+                assert (await http.delete(f"/lag/{query.query_id}")).status_code == 204
 
         async def only_one_is_left() -> bool:
             ids = [*one.state.owned_queries, *other.state.owned_queries]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 import uuid
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from sparklag_jobs.broker.child_process import free_port
+from sparklag_jobs.broker.child_process import ChildProcess, free_port
 from sparklag_schemas import (
     CheckpointSettings,
     ClusterSettings,
@@ -29,6 +28,7 @@ from sparklag_schemas.runtime.log_output import log_formatter
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
+from tests.child_processes import running
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
 from tests.service.cli.test_cli import environment
@@ -199,25 +199,17 @@ def test_no_command_shows_one(
     arguments = [argument.format(closed=away) for argument in command]
     if "--url" not in command:
         arguments += ["--config", str(config)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sparklag_service", *arguments],
-        env=environment(service_settings),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    log, program = tmp_path / "log", [sys.executable, "-m", "sparklag_service", *arguments]
+    env = environment(service_settings)
+    with running(ChildProcess("it", program, log_path=log, environment=env)) as process:
 
-    def has_ended() -> bool:
-        # Until `tail` follows, and then for it.
-        send(second_client, service_settings.lag_topic, event)
-        return process.poll() is not None
+        def has_ended() -> bool:
+            # Until `tail` follows, and then for it.
+            send(second_client, service_settings.lag_topic, event)
+            return not process.is_alive()
 
-    with process:
-        try:
-            wait_for(has_ended, "the command has ended")
-        finally:
-            process.kill()
-        output = process.stdout.read() if process.stdout is not None else ""
+        wait_for(has_ended, "the command has ended")
+    output = log.read_text()
     assert output
     assert PLANTED not in output
     assert "Traceback" not in output

@@ -21,13 +21,7 @@ from sparklag_listener.errors import LagUnavailable
 from sparklag_listener.lag.topic_source import TopicSource
 from sparklag_listener.publishing import publish_offsets
 from sparklag_listener.stats import Stats
-from sparklag_schemas import (
-    GroupSettings,
-    LagEvent,
-    MirrorSettings,
-    Observation,
-    StoreSettings,
-)
+from sparklag_schemas import GroupSettings, LagEvent, MirrorSettings, Observation, StoreSettings
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.check import diagnose

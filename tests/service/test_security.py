@@ -60,11 +60,6 @@ async def test_a_right_login_has_no_problem(scram_kafka: LocalKafka, mechanism: 
     assert await connection_problem(access) is None
 
 
-async def test_a_name_that_does_not_resolve_and_a_silent_port_are_named() -> None:
-    message = await problem_at("no-such-host.invalid:9092")
-    assert message.startswith("no-such-host.invalid:9092: ")
-
-
 async def test_over_tls_with_a_client_certificate_the_service_works(
     tls_kafka: LocalKafka, certificates: Certificates, topic_name: str
 ) -> None:

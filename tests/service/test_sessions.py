@@ -44,10 +44,7 @@ async def test_no_session_expires_while_driver_and_service_work(
     queue: NewestQueue[Observation] = NewestQueue(10, lambda one: one.query_id)
     stats, offset = Stats(), 0
     problems: list[Any] = []
-    with (
-        KafkaIssuer(2 * session_s) as issuer,
-        ExpiringKafka(session_s, issuer.url) as kafka,
-    ):
+    with KafkaIssuer(2 * session_s) as issuer, ExpiringKafka(session_s, issuer.url) as kafka:
         async with AsyncExitStack() as stack:
             internal = SecondClient(kafka.internal_servers)
             internal.create(topic_name, 1)

@@ -9,14 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparklag_listener.lag.topic_source import TopicSource
-from sparklag_schemas import (
-    LagEvent,
-    MirrorSettings,
-    Observation,
-    Settings,
-    StoreSettings,
-    encode,
-)
+from sparklag_schemas import LagEvent, MirrorSettings, Observation, Settings, StoreSettings, encode
 from sparklag_schemas.messages.headers import Signatures
 from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.settings import SigningSettings, TeamKey

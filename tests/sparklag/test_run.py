@@ -10,20 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import commands
+
 SPARKLAG_RUN = str(Path(sys.executable).with_name("sparklag-run"))
 SHOW = "import os, sys; print(os.environ['SPARKLAG_AUTO'], sys.argv[1:]); sys.exit(7)"
 
 
 def run_program(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-        env={**os.environ, **variables},
-        stdin=subprocess.DEVNULL,
-    )
+    return commands.run(*command, env=os.environ | variables, timeout_s=400)
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -32,17 +32,10 @@ class Demo:
     ) -> None:
         self.directory = directory
         self.output_path = directory.parent / f"{directory.name}-{len(more)}-{time.time_ns()}.out"
-        command = [
-            sys.executable,
-            "-m",
-            "sparklag_jobs.demo.__main__",
-            "--keep",
-            str(directory),
-            *more,
-        ]
+        command = [sys.executable, "-m", "sparklag_jobs.demo.__main__", "--keep", str(directory)]
         with self.output_path.open("wb") as output:
             self.process = subprocess.Popen(
-                started_by(command),
+                started_by([*command, *more]),
                 stdin=terminal if terminal is not None else subprocess.DEVNULL,
                 stdout=terminal if terminal is not None else output,
                 stderr=subprocess.STDOUT,

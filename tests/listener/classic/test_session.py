@@ -18,11 +18,7 @@ from sparklag_listener import (
 )
 from sparklag_listener.classic.listener import brief
 from sparklag_listener.classic.queries import _kafka_source
-from sparklag_listener.classic.session import (
-    ClassicSession,
-    JvmShutdown,
-    require_classic_session,
-)
+from sparklag_listener.classic.session import ClassicSession, JvmShutdown, require_classic_session
 from sparklag_listener.events.kafka_source import reads
 from sparklag_schemas import SettingsError, SourcePosition
 from tests.listener.fakes import (

@@ -13,11 +13,7 @@ import pytest
 from sparklag_offsets.checkpoints import CheckpointReader, CheckpointStore, read_checkpoint
 from sparklag_offsets.checkpoints.files import MAX_FILE_BYTES
 from sparklag_offsets.checkpoints.filesystems import open_filesystem
-from sparklag_offsets.errors import (
-    CheckpointAway,
-    CheckpointNotFound,
-    MalformedCheckpoint,
-)
+from sparklag_offsets.errors import CheckpointAway, CheckpointNotFound, MalformedCheckpoint
 from tests.offsets.checkpoints.folders import (
     COMMIT,
     METADATA,

@@ -12,11 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import (
-    ClientError,
-    EndpointConnectionError,
-    NoCredentialsError,
-)
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.memory import MemoryFileSystem
 

@@ -19,7 +19,6 @@ from sparklag_offsets.errors import (
     RestoreError,
     SourceNotNamed,
     TopicChanged,
-    UnknownQuery,
 )
 from sparklag_offsets.store import open_store
 from sparklag_offsets.store.writer import StoreWriter
@@ -271,12 +270,6 @@ def test_a_wrong_argument_is_reported_in_one_line(arguments: dict[str, Any], tex
 def test_topics_are_a_list_of_names(away: Keeper, topics: Any) -> None:
     with pytest.raises(RestoreError, match="topics takes a list of names") as raised:
         started(away, topics=topics, on_deleted="unchecked")
-    line(raised)
-
-
-def test_an_unrecorded_query_is_reported(away: Keeper) -> None:
-    with pytest.raises(UnknownQuery, match="query 'clicks' is not in") as raised:
-        starting_offsets("clicks", store=away.url)
     line(raised)
 
 

@@ -41,16 +41,11 @@ def test_another_origin_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 NEW: str = "a word of 1.9"
 FIELDS: list[tuple[MessageType, tuple[str | int, ...]]] = [
-    (Observation, ("cause",)),
-    (Observation, ("origin",)),
-    (Observation, ("activity",)),
-    (Observation, ("driver_end",)),
-    (Observation, ("mode",)),
-    (LagEvent, ("cause",)),
-    (LagEvent, ("origin",)),
-    (LagEvent, ("activity",)),
-    (LagEvent, ("driver_end",)),
-    (LagEvent, ("mode",)),
+    *(
+        (message, (name,))
+        for message in (Observation, LagEvent)
+        for name in ("cause", "origin", "activity", "driver_end", "mode")
+    ),
     (LagEvent, ("measured_by",)),
     (LagEvent, ("status",)),
     (LagEvent, ("topics", 0, "partitions", 0, "status")),

@@ -13,6 +13,7 @@ import termios
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tests.commands import run
 from tests.waiting import DEADLINE_S
 
 WIDTHS = (60, 80, 120)
@@ -62,15 +63,7 @@ def on_terminal(columns: int, program: Sequence[str]) -> Shown:
 
 
 def piped(program: Sequence[str]) -> Shown:
-    done = subprocess.run(
-        program,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env=environment(),
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    done = run(*program, env=environment())
     return Shown(done.returncode, done.stdout.splitlines(), done.stderr)
 
 

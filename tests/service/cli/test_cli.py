@@ -20,6 +20,7 @@ from werkzeug import Response
 from sparklag_jobs.broker.child_process import ChildProcess, free_port
 from sparklag_schemas import Settings
 from sparklag_service import cli
+from tests.child_processes import running
 from tests.http_server import JSON, HttpServer
 from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, seen
@@ -236,21 +237,14 @@ def test_a_background_job_ignores_ctrl_c_and_ends_at_sigterm(
     settings: Settings, url: str, tmp_path: Path, arguments: str, text: str, codes: set[int]
 ) -> None:
     command = [sys.executable, "-m", "sparklag_service", *arguments.format(url=url).split()]
-    job = ChildProcess(
-        "the job",
-        in_background(command),
-        log_path=tmp_path / "log",
-        environment=environment(settings),
-    )
-    job.start()
-    try:
+    log, env = tmp_path / "log", environment(settings)
+    job = ChildProcess("the job", in_background(command), log_path=log, environment=env)
+    with running(job):
         wait_for(lambda: job.has_logged(text) or not job.is_alive(), text)
         assert job.is_alive(), job.describe_end()
         assert {signal.SIGINT, signal.SIGHUP} <= ignored_signals(job.pid)
         job.send_signal(signal.SIGTERM)
         assert job.wait(DEADLINE_S), job.log_end()
-    finally:
-        job.kill()
     assert job.exit_code in codes, job.describe_end()
     assert not job.has_logged("Traceback"), job.log_end()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
@@ -18,6 +17,7 @@ from sparklag_jobs.report import lag_report
 from sparklag_service import cli
 from sparklag_service.cli import programs
 from sparklag_service.errors import ServiceError
+from tests.commands import succeed
 from tests.service.cli.terminals import WIDTHS
 
 COMMANDS = {
@@ -97,9 +97,7 @@ def test_the_list_of_commands_has_the_first_sentence_of_each_help(page: Page, co
 def test_the_list_of_commands_loads_none_of_them() -> None:
     script = "import sys; sys.argv = ['sparklag', '--help']; from sparklag_service.cli import run\n"
     script += "try: run()\nfinally: print(*sys.modules)"
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    ).stdout
+    printed = succeed(sys.executable, "-c", script)
     assert "typer" in printed.split()
     assert {"sparklag_schemas", "rich", "httpx", "aiokafka"}.isdisjoint(printed.split())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from typing import Any
 
 import pytest
@@ -16,7 +15,8 @@ from sparklag_service.cli.lag import Read, Reading, objection, print_changes
 from sparklag_service.errors import ServiceError
 from tests.messages import lag_event
 from tests.schemas.presentation.test_sentences import NOW_MS, event_of, partition
-from tests.service.cli.test_cli import environment, sparklag
+from tests.service.cli.terminals import command, environment
+from tests.service.cli.test_cli import sparklag
 from tests.service.live.live_server import LiveServer
 
 EVENT = lag_event()
@@ -84,12 +84,7 @@ async def test_a_pipe_has_a_line_of_json_for_each_change_until_ctrl_c(live: Live
     live.show(EVENT)
     arguments = ("lag", "orders", "--watch", "--json", "--interval", "0.5", "--url", live.url)
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "sparklag_service",
-        *arguments,
-        env=environment(None),
-        stdout=asyncio.subprocess.PIPE,
+        *command(*arguments), env=environment(), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     assert json.loads(await process.stdout.readline())["status"] == "OK"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ from sparklag_service.enrichment.record_search import (
 from sparklag_service.enrichment.record_times import RecordTimes
 from sparklag_service.enrichment.watched_cluster import WatchedQuery
 from sparklag_service.tracking.query_state import TrackedSource
-from tests.kafka.batches import TRANSACTIONAL, batch, marker
+from tests.kafka.batches import TRANSACTIONAL, batch, last_offset, marker
 from tests.service.asking import source
 from tests.service.states import offsets_at, state
 
@@ -213,17 +212,11 @@ def searched(
     while search.outcome is None:
         rounds += 1
         assert rounds < 50
-        ahead = [one for one in batches if last_of(one) >= search.offset]
+        ahead = [one for one in batches if last_offset(one) >= search.offset]
         fits = bool(ahead) and len(ahead[0]) <= search.size
         records = b"".join(ahead)[: search.size] if fits else b""
         search.take(FetchedPartition(ORDERS, 0, end, end, list(aborted), records))
     return search
-
-
-def last_of(raw: bytes) -> int:
-    (base,) = Struct(">q").unpack_from(raw, 0)
-    (delta,) = Struct(">i").unpack_from(raw, 23)
-    return int(base + delta)
 
 
 def test_a_batch_that_is_too_large_is_given_up() -> None:

@@ -18,12 +18,7 @@ from tests.messages import QUERY_ID, observation, position
 from tests.second_client import SecondClient
 from tests.secured_kafka import grant, login
 from tests.service.conftest import running, settings_for
-from tests.service.enrichment.sampling import (
-    first_times,
-    sampling,
-    standing,
-    write_batches,
-)
+from tests.service.enrichment.sampling import first_times, sampling, standing, write_batches
 from tests.service.second_broker import frozen, place, second_broker
 from tests.service.states import only
 from tests.waiting import wait_for

@@ -110,11 +110,8 @@ def test_an_offset_that_was_just_not_read_again_yet_counts_and_reports_its_age()
     assert (only(result).lag, only(result).status, only(result).reason) == (65, "OK", None)
     assert only(result).measured_at == result.measured_at - 1_500
     assert (result.status, result.reason) == ("OK", None)
-
-
-def test_an_offset_of_this_pass_has_no_age_of_its_own() -> None:
     result = evaluated(state(), offsets_at({0: 70}, requested_s=99), moment(100, requested_s=99))
-    assert only(result).measured_at is None
+    assert only(result).measured_at is None, "of this pass"
 
 
 def test_an_offset_that_could_not_be_read_again_reports_why_and_still_counts() -> None:
@@ -124,11 +121,8 @@ def test_an_offset_that_could_not_be_read_again_reports_why_and_still_counts() -
     assert only(result).reason == "the partition has no leader: its latest offset is 40 s old"
     assert only(result).measured_at == result.measured_at - 40_000
     assert result.reason == f"1 of 1 partitions: {only(result).reason}"
-
-
-def test_a_new_answer_ends_the_trouble() -> None:
-    offsets = offsets_at({0: 70}, unknown={0: NO_LEADER}, requested_s=100)
-    assert only(evaluated(state(), offsets, moment(100))).reason is None
+    answered = offsets_at({0: 70}, unknown={0: NO_LEADER}, requested_s=100)
+    assert only(evaluated(state(), answered, moment(100))).reason is None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -19,6 +19,7 @@ from sparklag_service.history.refill import Refill
 from sparklag_service.history.rows import Row
 from sparklag_service.view.feed import Feed, ViewReader
 from sparklag_service.view.view import View
+from tests.background_task import background
 from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.service.conftest import LagLog
@@ -59,18 +60,11 @@ class NewInstance:
 @asynccontextmanager
 async def refilled(settings: Settings) -> AsyncIterator[NewInstance]:
     instance = NewInstance(settings)
-    tasks = [asyncio.create_task(instance.reader.run())]
-    try:
+    async with background(instance.reader.run()):
         await asyncio.wait_for(instance.reader.caught_up.wait(), DEADLINE_S)
-        tasks.append(asyncio.create_task(instance.refill.run()))
-        await asyncio.wait_for(instance.refill.done.wait(), 120)
-        yield instance
-    finally:
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        async with background(instance.refill.run()):
+            await asyncio.wait_for(instance.refill.done.wait(), 120)
+            yield instance
 
 
 def write(log: LagLog, query_id: str, ages_ms: Iterable[int]) -> None:

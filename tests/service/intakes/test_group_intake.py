@@ -263,28 +263,6 @@ async def test_a_group_moves_and_comes_back(kafka: LocalKafka, topic: str, group
         assert (anew.cause, anew.sources[0].processed) == ("group", {topic: {0: 5}})
 
 
-async def test_many_groups_are_read_together(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
-) -> None:
-    second_client.create(topic_name, 20)
-    groups = [f"{topic_name}-{number}" for number in range(60)]
-
-    def position(number: int) -> dict[str, dict[int, int]]:
-        return {topic_name: {partition: number + partition for partition in range(20)}}
-
-    for start in range(0, 60, 10):
-        await asyncio.gather(
-            *(
-                commit(kafka.bootstrap_servers, groups[number], position(number))
-                for number in range(start, start + 10)
-            )
-        )
-    async with watching(kafka.bootstrap_servers, f"{re.escape(topic_name)}-.*") as watch:
-        for number, name in enumerate(groups):
-            await watch.at(name, position(number))
-        assert not watch.intake.failing
-
-
 async def test_a_service_measures_a_group_and_learns_that_it_was_deleted_while_it_was_down(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
 ) -> None:

@@ -18,6 +18,7 @@ from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.server import bind
 from sparklag_service.view.feed import Arrival
 from sparklag_service.view.view import Entry
+from tests.background_task import background
 from tests.service.pipelines import complete_pipeline_of
 from tests.waiting import DEADLINE_S, holds
 
@@ -195,18 +196,15 @@ async def live_server(**fields: Any) -> AsyncIterator[LiveServer]:
     if (monitoring_port := pipeline.settings.http_monitoring_port) is not None:
         listening.append(bind("127.0.0.1", monitoring_port))
     server = LiveServer(pipeline, listening[0].getsockname()[1])
-    waking = asyncio.create_task(pipeline.live.run())
-    serving = asyncio.create_task(server.http.serve(sockets=listening))
-    try:
-        await holds(lambda: server.http.started, "the server listens")
-        yield server
-    finally:
-        server.http.should_exit = True
-        await asyncio.wait_for(serving, DEADLINE_S)
-        server.clients.close()
-        waking.cancel()
-        with suppress(asyncio.CancelledError):
-            await waking
+    async with background(pipeline.live.run()):
+        serving = asyncio.create_task(server.http.serve(sockets=listening))
+        try:
+            await holds(lambda: server.http.started, "the server listens")
+            yield server
+        finally:
+            server.http.should_exit = True
+            await asyncio.wait_for(serving, DEADLINE_S)
+            server.clients.close()
 
 
 @asynccontextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from sparklag_jobs.broker.maven import KAFKA_VERSION, Module, find_java, resolve_jars
+from sparklag_jobs.broker.maven import KAFKA_VERSION, Module, resolve_jars
+from tests.commands import succeed
+from tests.local_servers import java_command
 
 
 class Described(NamedTuple):
@@ -24,21 +25,13 @@ def describe(
     bootstrap_servers: str, groups: Iterable[str]
 ) -> dict[str, dict[tuple[str, int], Described]]:
     """The rows of these groups: by group, then by topic and partition."""
-    done = subprocess.run(
-        [
-            *(str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp"),
-            f"{kafka_tools()[0].parent}/*",
-            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-            *("--bootstrap-server", bootstrap_servers, "--describe", "--timeout", "60000"),
-            *(word for group in groups for word in ("--group", group)),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=240,
+    output = succeed(
+        *java_command(kafka_tools(), "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"),
+        *("--bootstrap-server", bootstrap_servers, "--describe", "--timeout", "60000"),
+        *(word for group in groups for word in ("--group", group)),
     )
     result: dict[str, dict[tuple[str, int], Described]] = {}
-    for line in done.stdout.splitlines():
+    for line in output.splitlines():
         match line.split():
             case [group, topic, partition, current, log_end, lag, *_] if partition.isdigit():
                 row = Described(int(current), int(log_end), int(lag))

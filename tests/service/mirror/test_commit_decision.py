@@ -8,11 +8,7 @@ import pytest
 
 from sparklag_kafka.protocol.groups import CommittedTopic
 from sparklag_schemas import MirrorSettings, Offsets, Settings, encode
-from sparklag_service.intakes.group_commits import (
-    CommitMetadata,
-    is_mirrored,
-    parse_metadata,
-)
+from sparklag_service.intakes.group_commits import CommitMetadata, is_mirrored, parse_metadata
 from sparklag_service.mirror.commits import (
     CommitDecision,
     GroupOwnership,

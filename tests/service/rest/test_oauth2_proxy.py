@@ -12,6 +12,7 @@ import pytest
 
 from sparklag_jobs.broker.child_process import ChildProcess, free_port
 from sparklag_schemas.settings import HttpGrantSettings, HttpJwtSettings
+from tests.child_processes import running
 from tests.faults.tools import oauth2_proxy
 from tests.issuer import AUDIENCE, CLIENT_SECRET, Issuer
 from tests.messages import lag_event
@@ -48,14 +49,13 @@ async def test_a_browser_that_logged_in_at_the_issuer_sees_its_queries(tmp_path:
                 *(f"--redirect-url={url}/oauth2/callback", "--cookie-secure=false"),
             ]
             proxy = ChildProcess("proxy", command, log_path=tmp_path / "log", directory=tmp_path)
-            proxy.start()
 
             def is_up() -> bool:
                 with suppress(httpx.TransportError):
                     return httpx.get(f"{url}/ping").is_success
                 return False
 
-            try:
+            with running(proxy):
                 await asyncio.to_thread(wait_until_up, [proxy], is_up, DEADLINE_S)
                 seen = await browser.get("/lag")
                 assert [query["query"] for query in seen.json()["queries"]] == ["team-a-orders"]
@@ -64,5 +64,3 @@ async def test_a_browser_that_logged_in_at_the_issuer_sees_its_queries(tmp_path:
                     headers = {"host": "lag.example.com", "sec-fetch-site": site}
                     answer = await browser.delete("/lag/a1", headers=headers)
                     assert answer.status_code == status, answer.text
-            finally:
-                proxy.stop()

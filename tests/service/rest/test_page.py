@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -16,6 +15,7 @@ from sparklag_schemas import Settings, Status
 from sparklag_schemas.messages import enumerations
 from sparklag_schemas.text import formatting
 from sparklag_schemas.text.printable import printable
+from tests.commands import succeed
 from tests.node_programs import node_folder
 from tests.service.pipelines import complete_pipeline_of, show
 from tests.service.rest_client import rest_client
@@ -122,22 +122,9 @@ def test_the_page_formats_values_as_the_terminal_does() -> None:
         "console.log(JSON.stringify(Object.entries(cases).map(([name, all]) =>"
         " [name, all.map((each) => format[name](...each))])))"
     )
-    done = subprocess.run(
-        [
-            node_folder() / "bin/node",
-            "--input-type=module",
-            "-e",
-            script,
-            ROOT / "web/src/format.ts",
-            json.dumps(cases),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    message = dict(json.loads(done.stdout))
+    node = (node_folder() / "bin/node", "--input-type=module", "-e")
+    output = succeed(*node, script, ROOT / "web/src/format.ts", json.dumps(cases))
+    message = dict(json.loads(output))
     for name, arguments in cases.items():
         assert message[name] == [python[name](*each) for each in arguments], name
 

@@ -71,12 +71,6 @@ async def test_head_is_get_without_its_body(http: httpx.AsyncClient, path: str) 
         assert head.headers["content-type"] == get.headers["content-type"]
 
 
-async def test_a_method_that_is_not_allowed_names_those_that_are(http: httpx.AsyncClient) -> None:
-    answer = await http.post("/lag")
-    assert answer.status_code == 405
-    assert answer.headers["allow"] == "GET, HEAD"
-
-
 async def test_a_path_with_a_slash_is_not_redirected(http: httpx.AsyncClient) -> None:
     for path in ("/lag/orders/stream/", "/metrics/", "//attacker.example/lag"):
         assert "location" not in (await http.get(path)).headers

@@ -118,11 +118,7 @@ async def test_a_rotation_under_load_fails_no_request(
     ],
 )
 def test_a_wrong_file_is_one_line_with_setting_file_and_cause(
-    setting: str,
-    content: bytes | None,
-    cause: str,
-    certificates: Certificates,
-    tmp_path: Path,
+    setting: str, content: bytes | None, cause: str, certificates: Certificates, tmp_path: Path
 ) -> None:
     made, file = certificates, tmp_path / "wrong"
     if content is not None:

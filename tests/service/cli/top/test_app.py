@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ from sparklag_schemas.service_access import ServiceAccess
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.top.app import TopApp
 from sparklag_service.cli.top.state import LagPage
+from tests.commands import run, succeed
 from tests.http_server import JSON, HttpServer
 from tests.messages import lag_event
 from tests.service.cli.test_cli import refused, sparklag
@@ -39,14 +39,8 @@ run()
 LOADED = "import sys, sparklag_service.cli; print(sorted({*sys.modules} & {'textual'}))"
 
 
-def python(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False
-    )
-
-
 def test_without_the_extra_one_line_names_it() -> None:
-    assert refused(python(WITHOUT_TEXTUAL)) == (
+    assert refused(run(sys.executable, "-c", WITHOUT_TEXTUAL)) == (
         "sparklag: top needs textual:"
         " pip install 'sparklag[top]' (beside a clone: pip install './sparklag[top]')"
     )
@@ -59,7 +53,7 @@ def test_in_a_pipe_one_line_names_the_command_to_use() -> None:
 
 
 def test_no_other_command_loads_textual() -> None:
-    assert python(LOADED).stdout == "[]\n"
+    assert succeed(sys.executable, "-c", LOADED) == "[]\n"
 
 
 EIGHTY = (80, 24)
