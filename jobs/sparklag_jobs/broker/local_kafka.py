@@ -2,72 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import re
-import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from sparklag_jobs.broker.child_process import ChildProcess, free_ports
-from sparklag_jobs.broker.maven import KAFKA_VERSION, default_cache_dir, find_java, kafka_jars
+from sparklag_jobs.broker.maven import find_java, kafka_jars
 from sparklag_jobs.errors import BrokerFailed
 
-_META: Final = "meta.properties"
 _TOOL: Final = ("kafka.tools.StorageTool", "format", "--ignore-formatted")
-
-
-def cluster_id_of(storage: Path) -> str | None:
-    """The cluster id in a node's storage. None: the storage is not formatted."""
-    meta = storage / _META
-    if not meta.exists():
-        return None
-    (cluster_id,) = re.findall(r"^cluster\.id=(.*)$", meta.read_text(), re.M)
-    return str(cluster_id)
-
-
-def formatted_copy(storage: Path, cluster_id: str, node: Mapping[str, str]) -> bool:
-    """Make `storage` from a cached copy for such nodes. Returns False if there is none.
-
-    `node`: the properties of the node. Raises BrokerFailed.
-    """
-    kept = _kept(node)
-    if not (kept / _META).is_file():
-        return False
-    # Kafka forms the ids of folders like this.
-    directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    ids = {"cluster.id": cluster_id, "node.id": node["node.id"], "directory.id": directory_id}
-    meta = "".join(f"{name}={value}\n" for name, value in {**ids, "version": "1"}.items())
-    try:
-        # The properties last: a folder without them is formatted again.
-        shutil.copytree(kept, storage, ignore=shutil.ignore_patterns(_META), dirs_exist_ok=True)
-        (storage / _META).write_text(meta)
-    except OSError as error:
-        raise BrokerFailed(f"cannot write the broker's storage: {error}") from error
-    return True
-
-
-def keep_formatted(storage: Path, node: Mapping[str, str]) -> None:
-    """Cache a copy of a folder that the storage tool formatted without arguments, which may contain
-    passwords. If the cache cannot be written, the tool runs each time."""
-    kept = _kept(node)
-    with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".keeping-", dir=kept.parent) as scratch:
-            # Only a complete copy gets the final name. If two are made, the first stays.
-            shutil.copytree(storage, Path(scratch) / "storage").rename(kept)
-
-
-def _kept(node: Mapping[str, str]) -> Path:
-    roles = node["process.roles"].replace(",", "-")
-    return default_cache_dir() / "storage" / f"kafka-{KAFKA_VERSION}-{roles}"
-
-
 HOST: Final = "127.0.0.1"
 CONTROLLER_ID: Final = 1
 START_TIMEOUT_S: Final = 180.0  # a busy machine takes long
@@ -232,13 +178,7 @@ class LocalKafka(ChildProcess):
         return path
 
     def _format(self, configuration: Path, timeout_s: float) -> None:
-        storage = self.directory / "data"
-        formatted = cluster_id_of(storage)
-        if formatted is not None:
-            self._cluster_id = formatted
-            return
-        node = self._properties()
-        if not self._format_args and formatted_copy(storage, self._cluster_id, node):
+        if (self.directory / "data" / "meta.properties").exists():
             return
         command = [*self._java(), *_TOOL, "-t", self._cluster_id, "-c", str(configuration)]
         command += self._format_args
@@ -251,5 +191,3 @@ class LocalKafka(ChildProcess):
                 # Without the command, which may contain passwords.
                 message = f"cannot format the broker's storage:\n{self.log_end()}"
                 raise BrokerFailed(message) from error
-        if not self._format_args:
-            keep_formatted(storage, node)
