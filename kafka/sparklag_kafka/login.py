@@ -30,7 +30,6 @@ _MAX_BYTES: Final = 65_536
 _RENEW_AFTER: Final = 0.8
 """The share of a token's lifetime for which logins use it. Sessions are renewed later than that."""
 _TOKEN: Final = r"^[A-Za-z0-9._~+/-]+=*$"
-_CLIENT_SECRET: Final = "sasl_oauthbearer_client_secret"
 _ERROR: Final = re.compile(rb'"error"\s*:\s*"([a-z_]{1,40})"')
 
 
@@ -119,7 +118,8 @@ def _issued(kafka: KafkaSettings) -> _Issued:
     client, form = kafka.sasl_oauthbearer_client_id or "", {"grant_type": "client_credentials"}
     if kafka.sasl_oauthbearer_scope:
         form["scope"] = kafka.sasl_oauthbearer_scope
-    login = ":".join(quote(part, "") for part in (client, _secret(kafka, _CLIENT_SECRET)))
+    secret = _secret(kafka, "sasl_oauthbearer_client_secret")
+    login = f"{quote(client, '')}:{quote(secret, '')}"
     request = http.Request(
         kafka.sasl_oauthbearer_token_endpoint_url or "",
         urlencode(form).encode(),

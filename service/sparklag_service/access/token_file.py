@@ -59,10 +59,9 @@ def read_tokens(path: Path) -> list[Token]:
     expected = "expected what `sparklag tokens create` writes"
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Document).tokens
-    except OSError as error:
-        raise SettingsError(f"tokens file {path}: {error.strerror}; {expected}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"tokens file {path}: {error}; {expected}") from error
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        cause = getattr(error, "strerror", None) or error
+        raise SettingsError(f"tokens file {path}: {cause}; {expected}") from error
 
 
 def create_token(

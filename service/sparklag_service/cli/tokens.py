@@ -30,10 +30,6 @@ def _path(file: Path | None, config: Path | None) -> Path:
     return Path(path)
 
 
-def _day(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, timezone.utc).isoformat(" ", "minutes")
-
-
 @tokens.command("create")
 def create(
     name: Name,
@@ -53,9 +49,8 @@ def create(
         expires_at = None if expires is None else epoch_ms() + round(duration_s(expires) * 1000)
     except ValueError as error:
         raise SettingsError(f"--expires: {error}") from error
-    typer.echo(
-        create_token(_path(file, config), name, scope, query or (), cluster or (), expires_at)
-    )
+    path = _path(file, config)
+    typer.echo(create_token(path, name, scope, query or (), cluster or (), expires_at))
 
 
 @tokens.command("list")
@@ -67,7 +62,8 @@ def show(file: File = None, config: Config = None, as_json: Json = False) -> Non
         return
     for token in listed:
         limits = [*(f"query {q}" for q in token.queries), *(f"cluster {c}" for c in token.clusters)]
-        ends = "" if token.expires_at is None else f", expires {_day(token.expires_at)}"
+        end = token.expires_at and datetime.fromtimestamp(token.expires_at // 1000, timezone.utc)
+        ends = f", expires {end}" if end else ""
         may = ", ".join(token.scopes)
         typer.echo(f"{token.name}: {may}; {', '.join(limits) or 'every query'}{ends}")
 

@@ -136,8 +136,8 @@ def refuse(conn: HTTPConnection, error: Exception) -> Response:
     """The response to a request that Authentication refused, with a line for the audit."""
     assert isinstance(error, Refused)
     conn.scope["user"] = error.principal
-    is_decision = error.problem.document.status in (401, 403)  # a flood is not audited
-    log = _audit_log if is_decision else _log
+    # A flood is not audited.
+    log = _audit_log if error.problem.document.status in (401, 403) else _log
     _write(log, conn, error.principal, f"refused, {error}")
     return problem_response(error.problem)
 
