@@ -28,15 +28,13 @@ class Reloaded(Generic[_T]):
         """The value, which is loaded again if a file has changed. Blocks; one at a time."""
         versions = [_version(path) for path in self._paths]
         if versions != self._versions:
-            problem = ""
             try:
-                self.value, self._versions = self._load(), versions
+                self.value, self._versions, self._problem = self._load(), versions, ""
                 _log.info("read again: %s", ", ".join(map(str, self._paths)))
             except SettingsError as error:
-                problem = str(error)
-            if problem and problem != self._problem:
-                _log.error("%s; what was read before stays in force", problem)
-            self._problem = problem
+                if str(error) != self._problem:
+                    _log.error("%s; what was read before stays in force", error)
+                self._problem = str(error)
         return self.value
 
 

@@ -132,8 +132,6 @@ _DOCS_POLICY: Final = (
     b" img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none';"
     b" frame-ancestors 'none'",
 )
-_HOSTS: Final = 16
-"""Clients use few names of the service."""
 _NO_STORE: Final = (b"cache-control", b"no-store")
 """A proxy's cache would give one principal's response to another."""
 _HEADERS: Final = [
@@ -185,7 +183,7 @@ class RequestRules:
         self._app = app
         self._monitoring_port = monitoring_port
         self._hosts = [host.lower() for host in (http_host, *http_hosts)]
-        self._is_ours = lru_cache(_HOSTS)(self._names_this)
+        self._is_ours = lru_cache(16)(self._names_this)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
