@@ -155,19 +155,14 @@ def _write(log: logging.Logger, conn: HTTPConnection, principal: Principal, outc
 
 def is_by_cookie(conn: HTTPConnection) -> bool:
     """True: the cookie is the credential of a request, if it has any."""
-    return not _authorization(conn)
-
-
-def _authorization(conn: HTTPConnection) -> str:
-    # Starlette's `headers` take several microseconds.
-    headers: list[tuple[bytes, bytes]] = conn.scope["headers"]
-    return next((v.decode("latin-1") for name, v in headers if name == b"authorization"), "")
+    return not conn.headers.get("authorization")
 
 
 def credential_of(conn: HTTPConnection) -> str:
     """The token of a request; may be empty, and is not verified."""
-    kind, _, credential = _authorization(conn).partition(" ")
-    if not kind and not credential:
+    header = conn.headers.get("authorization", "")
+    kind, _, credential = header.partition(" ")
+    if not header:
         # The first of several is of the longest path: another service may be above this one.
         pairs = (pair.strip().partition("=") for pair in conn.headers.get("cookie", "").split(";"))
         credential = next((value for name, _, value in pairs if name == COOKIE), "")
