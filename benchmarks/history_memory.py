@@ -97,7 +97,7 @@ def _fill_archive(queries: int, _: int, pipe: Connection) -> None:
     events = 0
     cpu_s = time.process_time()
     for totals in _events(queries):
-        archive.add(totals.query_id, row_of(totals), totals.measured_at)
+        archive.add(totals.query_id, totals, totals.measured_at)
         events += 1
     cpu_s = time.process_time() - cpu_s
     rows = len(archive.rows(_name(queries - 1), _NOW_MS))
@@ -111,7 +111,7 @@ def _fill_table(queries: int, rows: int, pipe: Connection) -> None:
     table.execute(
         "CREATE TABLE history (query INTEGER, slot INTEGER, measured_at INTEGER, lag INTEGER,"
         " max_lag INTEGER, max_age REAL, input_rate REAL, processed_rate REAL, status INTEGER,"
-        " statuses INTEGER, PRIMARY KEY (query, slot)) WITHOUT ROWID"
+        " PRIMARY KEY (query, slot)) WITHOUT ROWID"
     )
     numbers = {_name(query): query for query in range(queries)}
     width_ms = _DAY_MS // rows
@@ -120,11 +120,11 @@ def _fill_table(queries: int, rows: int, pipe: Connection) -> None:
     for totals in _events(queries):
         row = row_of(totals)
         table.execute(
-            "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+            "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
             " measured_at = excluded.measured_at, lag = excluded.lag,"
             " max_lag = max(max_lag, excluded.max_lag), max_age = max(max_age, excluded.max_age),"
             " input_rate = excluded.input_rate, processed_rate = excluded.processed_rate,"
-            " status = excluded.status, statuses = statuses | excluded.statuses",
+            " status = excluded.status",
             (
                 numbers[totals.query_id],
                 row.measured_at_ms // width_ms,
@@ -135,7 +135,6 @@ def _fill_table(queries: int, rows: int, pipe: Connection) -> None:
                 row.input_rate,
                 row.processed_rate,
                 0,
-                row.status_bits,
             ),
         )
         events += 1
@@ -158,7 +157,6 @@ def _events(queries: int) -> Iterator[Totals]:
                 measured_at=at_ms,
                 status="OK",
                 cause="progress",
-                run_id=name,
                 batch=batch,
                 total_lag=random.randrange(10_000_000),
                 max_time_lag_s=round(random.uniform(0, 1_000), 3),

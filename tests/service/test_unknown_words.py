@@ -67,7 +67,6 @@ def test_people_see_them() -> None:
 def test_the_history_counts_an_unknown_status_as_unknown() -> None:
     (row,) = unpack(pack(row_of(event_of_tomorrow())))
     assert row.status == "UNKNOWN"
-    assert row.statuses == ["UNKNOWN"]
 
 
 def test_a_partition_record_has_them() -> None:

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from array import array
+from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
-from sparklag_schemas import Settings
+from sparklag_schemas import LagEvent, Settings
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
-from sparklag_service.history.page import HistoryPage, TimeRange, points
-from sparklag_service.history.rows import ROW_BYTES, Resolution, Row, pack, row_of, unpack
+from sparklag_service.history.page import HistoryPage, TimeRange, changes, points
+from sparklag_service.history.rows import (
+    ROW_BYTES,
+    Change,
+    Resolution,
+    Row,
+    Totals,
+    changes_of,
+    pack,
+    row_of,
+    unpack,
+    unpack_change,
+)
 from sparklag_service.view.feed import Arrival
 from sparklag_service.view.view import Entry
 
@@ -23,8 +36,9 @@ _SLACK: Final = 1.25
 """Factor: a query's rows are thinned once they exceed their number by this."""
 _GROWTH: Final = 1.125
 """Factor by which Python overallocates a growing buffer."""
-_SERIES_BYTES: Final = 700
-"""Memory of a query besides its rows."""
+_MAX_CHANGES: Final = 48
+_SERIES_BYTES: Final = 1_200
+"""Memory of a query besides its rows, with all its changes."""
 _SHARE: Final = 0.9
 """The used share of the memory limit; the allocator loses the rest between the buffers."""
 
@@ -34,9 +48,17 @@ class _Series:
     rows: bytearray = field(default_factory=bytearray)
     older: bytearray = field(default_factory=bytearray)
     """Rows from before the first of `rows`, which the refill reads."""
+    changes: array[int] = field(default_factory=lambda: array("Q"))
+    """Packed, oldest first."""
 
     def held_bytes(self) -> int:
         return _SERIES_BYTES + sys.getsizeof(self.rows) + sys.getsizeof(self.older)
+
+    def keep_changes(self, packed: Iterable[int]) -> None:
+        for change in packed:
+            if change not in self.changes:
+                insort(self.changes, change)
+        del self.changes[:-_MAX_CHANGES]
 
     def all_rows(self) -> Iterator[Row]:
         return unpack(self.older + self.rows)
@@ -70,9 +92,11 @@ class Archive:
         finer, and would look like gaps."""
         return self._resolutions[self._level]
 
-    def add(self, query_id: str, row: Row, now_ms: int, *, older: bool = False) -> bool:
-        """Add a row that is newer than the query's other rows; with `older`, one that is older, in
-        the order of time. Returns False if there is no room."""
+    def add(
+        self, query_id: str, event: LagEvent | Totals, now_ms: int, *, older: bool = False
+    ) -> bool:
+        """Add an event that is newer than the query's other rows; with `older`, one that is older,
+        in the order of time. Returns False if there is no room."""
         series = self._series.get(query_id)
         if series is None:
             coarsest = len(self._resolutions) - 1
@@ -81,7 +105,8 @@ class Archive:
             series = self._series[query_id] = _Series()
             while self._bytes_of(len(self._series), self._level) > self._max_bytes:
                 self._level += 1
-        self._append(series.older if older else series.rows, row, now_ms)
+        self._append(series.older if older else series.rows, row_of(event), now_ms)
+        series.keep_changes(changes_of(event))
         self._thin_if_long(series, now_ms)
         # Visits the queries in turn: one without new events may keep the rows of fewer queries.
         other = next(self._others, None)
@@ -105,11 +130,18 @@ class Archive:
         if series is not None:
             rows = (row for row in series.all_rows() if row.measured_at_ms >= at_ms)
             series.replace(rows)
+            kept = [change for change in series.changes if unpack_change(change).at_ms >= at_ms]
+            series.changes = array("Q", kept)
 
     def rows(self, query_id: str, now_ms: int) -> list[Row]:
         """The rows of a query, oldest first."""
         series = self._series.get(query_id)
         return [] if series is None else self.resolution.thinned(series.all_rows(), now_ms)
+
+    def changes(self, query_id: str) -> list[Change]:
+        """The last changes of a query, oldest first."""
+        series = self._series.get(query_id)
+        return [] if series is None else list(map(unpack_change, series.changes))
 
     def query_ids(self) -> list[str]:
         return list(self._series)
@@ -175,7 +207,7 @@ class History:
             self.archive.forget(arrival.query_id)
             self.forget_before(arrival.query_id, arrival.at_ms)
             return
-        if not self.archive.add(arrival.query_id, row_of(event), epoch_ms()):
+        if not self.archive.add(arrival.query_id, event, epoch_ms()):
             self._counters.history_left_out += 1
 
     def forget_before(self, query_id: str, at_ms: int) -> None:
@@ -200,4 +232,5 @@ class History:
             complete_since=max(now_ms - self.keep_ms, complete_since_ms),
             reason=None if rows else full,
             points=points(rows, wanted),
+            changes=changes(self.archive.changes(event.query_id), wanted),
         )

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from sparklag_schemas import Status
 from sparklag_schemas.timestamps import duration_s, timestamp_ms
-from sparklag_service.history.rows import Resolution, Row, significant
+from sparklag_service.history.rows import Change, Resolution, Row, significant
 
 _MAX_POINTS: Final = 1_000
 _DEFAULT_POINTS: Final = 300
@@ -90,13 +90,20 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     """At `measured_at`, offsets per second."""
     status: Status
     """At `measured_at`."""
-    statuses: list[Status]
-    """All that it had in the step."""
     batch: HistoryBatch | None
     """The last batch completed in the step. Null: none was, or Spark does not report its duration.
     """
-    started: bool
-    """Whether a run of the query began in the step."""
+
+
+class HistoryChange(Struct, frozen=True, kw_only=True):
+    """A query's status changed, or a run of it began."""
+
+    at: int
+    """When, epoch milliseconds: for a status, the event's `status_since`."""
+    status: Status | None
+    """The status from then on. Null: a run began."""
+    before: Status | None
+    """The status before. Null: not known."""
 
 
 class HistoryPage(Struct, frozen=True, kw_only=True):
@@ -120,15 +127,25 @@ class HistoryPage(Struct, frozen=True, kw_only=True):
     """Why there is no history, where there is none."""
     points: list[HistoryPoint]
     """From the oldest on."""
+    changes: list[HistoryChange]
+    """From the oldest on: of a query, the last 48 are stored."""
+
+
+def changes(stored: Sequence[Change], wanted: TimeRange) -> list[HistoryChange]:
+    """The changes in the range. `stored`: oldest first."""
+    listed: list[HistoryChange] = []
+    before: Status | None = None
+    for at_ms, status in stored:
+        if wanted.since_ms <= at_ms < wanted.until_ms and (status is None or status != before):
+            listed.append(HistoryChange(at=at_ms, status=status, before=before))
+        before = status or before
+    return listed
 
 
 def points(rows: Sequence[Row], wanted: TimeRange) -> list[HistoryPoint]:
     """A point for each step with rows. `rows`: oldest first; `wanted`: aligned."""
     by_step: dict[int, Row] = {}
-    run = 0
-    for each in rows:
-        row = each._replace(started=each.begins_run(run))
-        run = row.run or run
+    for row in rows:
         if wanted.since_ms <= row.measured_at_ms < wanted.until_ms:
             at_ms = row.measured_at_ms // wanted.step_ms * wanted.step_ms
             earlier = by_step.get(at_ms)
@@ -143,11 +160,9 @@ def points(rows: Sequence[Row], wanted: TimeRange) -> list[HistoryPoint]:
             input_rate=significant(row.input_rate),
             processed_rate=significant(row.processed_rate),
             status=row.status,
-            statuses=row.statuses,
             batch=None
             if row.batch is None
             else HistoryBatch(**{name: round(ms) for name, ms in row.batch._asdict().items()}),
-            started=row.started,
         )
         for at_ms, row in by_step.items()
     ]

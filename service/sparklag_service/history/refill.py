@@ -22,7 +22,7 @@ from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History
-from sparklag_service.history.rows import Totals, row_of
+from sparklag_service.history.rows import Totals
 from sparklag_service.supervision import read_with_retry
 from sparklag_service.view.view import View
 
@@ -174,7 +174,7 @@ class Refill:
             return
         if record.timestamp < history.forgotten_ms.get(totals.query_id, 0):
             return
-        if not history.archive.add(totals.query_id, row_of(totals), now_ms, older=True):
+        if not history.archive.add(totals.query_id, totals, now_ms, older=True):
             self._counters.history_left_out += 1
 
 

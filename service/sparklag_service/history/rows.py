@@ -7,7 +7,6 @@ whole multiples of their width. So two neighbours always make one slot of the ne
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterable, Iterator
 from math import ceil, isnan, log2, nan
 from typing import Final, NamedTuple, TypeVar, get_args
@@ -23,13 +22,13 @@ _NUMBER_OF_STATUS: Final[dict[str, int]] = {
     status: number for number, status in enumerate(_STATUSES)
 }
 _UNKNOWN: Final = _NUMBER_OF_STATUS["UNKNOWN"]
-_STARTED: Final = 1 << 15
-"""The bit after the bits of the statuses."""
-_ROW: Final = struct.Struct("<qqqfffHBffffH")
+_RUN_BEGAN: Final = len(_STATUSES)
+_KINDS: Final = 32
+"""A change is packed as its time in milliseconds times this, plus the number of its status."""
+_ROW: Final = struct.Struct("<qqqfffBffff")
 _UNKNOWN_LAG: Final = -1
 _Number = TypeVar("_Number", int, float)
 _NO_BATCH: Final = (nan, nan, nan, nan)
-_NO_RUN: Final = 0
 
 _WHOLE_BATCH: Final = "triggerExecution"
 _PLANNING, _PROCESSING, _COMMIT = 1, 2, 3
@@ -71,14 +70,8 @@ class Row(NamedTuple):
     input_rate: float | None
     processed_rate: float | None
     status: Status
-    status_bits: int
-    """A bit for each status in the slot."""
     batch: BatchTimes | None = None
     """The last batch completed in the slot. None: no batch, or Spark reports no duration."""
-    run: int = _NO_RUN
-    """A checksum of the run id, 16 bits: another checksum means another run."""
-    started: bool = False
-    """True if an event in the slot shows that a run began."""
 
     def joined(self, later: Row) -> Row:
         return Row(
@@ -89,19 +82,8 @@ class Row(NamedTuple):
             later.input_rate,
             later.processed_rate,
             later.status,
-            self.status_bits | later.status_bits,
             later.batch or self.batch,
-            later.run or self.run,
-            self.started or later.begins_run(self.run),
         )
-
-    def begins_run(self, last_run: int) -> bool:
-        """Return whether a run began in this row, if `last_run` was the run before."""
-        return self.started or (_NO_RUN not in (self.run, last_run) and self.run != last_run)
-
-    @property
-    def statuses(self) -> list[Status]:
-        return [s for number, s in enumerate(_STATUSES) if self.status_bits >> number & 1]
 
 
 def _highest(*numbers: _Number | None) -> _Number | None:
@@ -115,6 +97,12 @@ class BatchTotals(Struct, frozen=True, kw_only=True, gc=False):
     phases_ms: dict[Name, DurationMs] = field(default_factory=dict)
 
 
+class RunTotals(Struct, frozen=True, kw_only=True, gc=False):
+    """The field of the runs in `Totals`."""
+
+    started_at: EpochMs
+
+
 class Totals(Struct, frozen=True, kw_only=True, gc=False):
     """The fields of a lag event that the history stores. Partitions are not decoded."""
 
@@ -123,7 +111,8 @@ class Totals(Struct, frozen=True, kw_only=True, gc=False):
     status: OpenStatus
     cause: OpenCause
     query: Name | None = None
-    run_id: Name | None = None
+    status_since: EpochMs | None = None
+    runs: RunTotals | None = None
     batch: BatchTotals | None = None
     total_lag: Count | None = None
     max_time_lag_s: DurationS | None = None
@@ -133,7 +122,6 @@ class Totals(Struct, frozen=True, kw_only=True, gc=False):
 
 def row_of(event: LagEvent | Totals) -> Row:
     """The row of one event. A status of a newer version becomes UNKNOWN."""
-    number = _NUMBER_OF_STATUS.get(event.status, _UNKNOWN)
     return Row(
         event.measured_at,
         event.total_lag,
@@ -141,15 +129,33 @@ def row_of(event: LagEvent | Totals) -> Row:
         event.max_time_lag_s,
         event.input_rate,
         event.processed_rate,
-        _STATUSES[number],
-        1 << number,
+        _STATUSES[_NUMBER_OF_STATUS.get(event.status, _UNKNOWN)],
         # Only the progress event has the batch: later events repeat it.
         _batch_times(event.batch) if event.cause == "progress" and event.batch else None,
-        _NO_RUN
-        if event.run_id is None
-        else zlib.crc32(event.run_id.encode("utf-8", "surrogatepass")) & 0xFFFF,
-        event.cause == "started",
     )
+
+
+class Change(NamedTuple):
+    """The query has this status since then; None: a run began then."""
+
+    at_ms: int
+    status: Status | None
+
+
+def changes_of(event: LagEvent | Totals) -> list[int]:
+    """The packed changes that an event shows: all events between two changes show the same."""
+    packed = []
+    if event.runs is not None:
+        packed.append(event.runs.started_at * _KINDS + _RUN_BEGAN)
+    if event.status_since is not None:
+        status = _NUMBER_OF_STATUS.get(event.status, _UNKNOWN)
+        packed.append(event.status_since * _KINDS + status)
+    return packed
+
+
+def unpack_change(packed: int) -> Change:
+    at_ms, number = divmod(packed, _KINDS)
+    return Change(at_ms, None if number == _RUN_BEGAN else _STATUSES[number])
 
 
 def _batch_times(batch: Batch | BatchTotals) -> BatchTimes | None:
@@ -176,18 +182,15 @@ def pack(row: Row) -> bytes:
         nan if row.max_time_lag_s is None else row.max_time_lag_s,
         nan if row.input_rate is None else row.input_rate,
         nan if row.processed_rate is None else row.processed_rate,
-        row.status_bits | (_STARTED if row.started else 0),
         _NUMBER_OF_STATUS[row.status],
         *(row.batch or _NO_BATCH),
-        row.run,
     )
 
 
 def unpack(buffer: bytes | bytearray) -> Iterator[Row]:
     """The rows of a buffer. Ages and rates have spurious digits: see `significant`."""
     for values in _ROW.iter_unpack(buffer):
-        at_ms, lag, max_lag, age_s, input_rate, processed_rate, bits, status, *rest = values
-        *batch_ms, run = rest
+        at_ms, lag, max_lag, age_s, input_rate, processed_rate, status, *batch_ms = values
         yield Row(
             at_ms,
             None if lag == _UNKNOWN_LAG else lag,
@@ -196,10 +199,7 @@ def unpack(buffer: bytes | bytearray) -> Iterator[Row]:
             None if isnan(input_rate) else input_rate,
             None if isnan(processed_rate) else processed_rate,
             _STATUSES[status],
-            bits & ~_STARTED,
             None if isnan(batch_ms[0]) else BatchTimes(*batch_ms),
-            run,
-            bool(bits & _STARTED),
         )
 
 

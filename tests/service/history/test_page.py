@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_service.history.page import TimeRange, points, time_range
-from sparklag_service.history.rows import row_of
-from tests.messages import OTHER_RUN, RUN_ID, lag_event
+from sparklag_service.history.page import TimeRange, changes, time_range
+from sparklag_service.history.rows import Change
 
 NOW = 1_790_000_000_000
 HOUR = 3_600_000
@@ -63,15 +62,17 @@ def test_what_it_cannot_be_is_named(
         time_range(since, until, step, NOW)
 
 
-def test_a_run_that_began_is_in_the_step_of_its_first_row_also_where_a_range_begins() -> None:
-    minute = 60_000
-    runs = [RUN_ID, RUN_ID, OTHER_RUN, OTHER_RUN]
-    rows = [
-        row_of(lag_event(measured_at=NOW + number * minute, run_id=run, cause="refresh"))
-        for number, run in enumerate(runs)
+def test_a_range_has_the_changes_in_it_and_invents_none_at_its_beginning() -> None:
+    stored = [
+        Change(NOW, None),
+        Change(NOW + 1, "OK"),
+        Change(NOW + 5, "STALL"),
+        Change(NOW + 9, "STALL"),
+        Change(NOW + 12, "OK"),
     ]
-    begin_ms = NOW // minute * minute
-    whole = points(rows, TimeRange(begin_ms, begin_ms + 10 * minute, minute))
-    assert [point.started for point in whole] == [False, False, True, False]
-    later = points(rows, TimeRange(begin_ms + 2 * minute, begin_ms + 10 * minute, minute))
-    assert [point.started for point in later] == [True, False]
+    listed = changes(stored, TimeRange(NOW + 5, NOW + 20, 1))
+    assert [(each.at - NOW, each.status, each.before) for each in listed] == [
+        (5, "STALL", "OK"),
+        (12, "OK", "STALL"),
+    ]
+    assert changes(stored, TimeRange(NOW + 6, NOW + 10, 1)) == []

@@ -10,13 +10,14 @@ import pytest
 
 from sparklag_schemas import Batch, Settings, encode
 from sparklag_schemas.avro.formats import MessageFormats
+from sparklag_schemas.messages.lag_event import Runs
 from sparklag_schemas.messages.topics import key_of
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History
 from sparklag_service.history.page import TimeRange, points
 from sparklag_service.history.refill import Refill
-from sparklag_service.history.rows import Row
+from sparklag_service.history.rows import Change, Row
 from sparklag_service.view.feed import Feed, ViewReader
 from sparklag_service.view.view import View
 from tests.background_task import background
@@ -95,6 +96,7 @@ async def test_a_new_instance_knows_the_day_before_it_began(log: LagLog) -> None
 
 async def test_the_batches_and_the_runs_of_before_are_read_again_too(log: LagLog) -> None:
     key, now_ms = key_of("a"), epoch_ms()
+    began_ms = {"first": now_ms - 8 * HOUR, "second": now_ms - 3 * HOUR, "third": now_ms - HOUR}
     # In three of the parts that are read one after the other, the newest first.
     for ago_ms, run_id, cause in (
         (8 * HOUR, "first", "started"),
@@ -111,6 +113,7 @@ async def test_the_batches_and_the_runs_of_before_are_read_again_too(log: LagLog
             observed_at=at_ms,
             measured_at=at_ms,
             run_id=run_id,
+            runs=Runs(first_at=now_ms - 9 * HOUR, started_at=began_ms[run_id], reported_at=at_ms),
             cause=cause,
             batch=Batch(started_at=0, rows=1, duration_ms=ago_ms // S, phases_ms={"addBatch": 9}),
         )
@@ -118,10 +121,11 @@ async def test_the_batches_and_the_runs_of_before_are_read_again_too(log: LagLog
     async with refilled(log.settings) as instance:
         wanted = TimeRange(now_ms - 9 * HOUR, now_ms + MINUTE, MINUTE)
         steps = points(instance.rows("a"), wanted)
+        changes = instance.history.archive.changes("a")
     durations_s = [None, 7 * HOUR // S, 2 * HOUR // S, None, None]
     assert [step.batch and step.batch.duration_ms for step in steps] == durations_s
     assert [step.batch and step.batch.processing_ms for step in steps] == [None, 9, 9, None, None]
-    assert [step.started for step in steps] == [True, False, True, False, True]
+    assert changes == [Change(at_ms, None) for at_ms in began_ms.values()]
 
 
 async def test_where_retention_took_the_beginning_it_reports_since_when_nothing_is_missing(

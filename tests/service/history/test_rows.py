@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from sparklag_schemas import Batch
 from sparklag_schemas.messages.enumerations import OpenStatus
 from sparklag_service.history.history import COARSEST, FINEST, Archive
-from sparklag_service.history.rows import ROW_BYTES, Resolution, Row, Totals, pack, row_of, unpack
+from sparklag_service.history.rows import (
+    ROW_BYTES,
+    Change,
+    Resolution,
+    Row,
+    RunTotals,
+    Totals,
+    pack,
+    row_of,
+    unpack,
+)
 from tests.messages import lag_event
 
 MB = 1024 * 1024
@@ -30,17 +40,20 @@ def row(
     status: OpenStatus,
 ) -> Row:
     return row_of(
-        Totals(
-            query_id="a",
-            measured_at=measured_at_ms,
+        totals(
+            measured_at_ms,
             status=status,
-            cause="refresh",
             total_lag=lag,
             max_time_lag_s=age_s,
             input_rate=input_rate,
             processed_rate=processed_rate,
         )
     )
+
+
+def totals(measured_at_ms: int, **fields: Any) -> Totals:
+    known: dict[str, Any] = {"query_id": "a", "cause": "refresh", "status": "OK", "total_lag": 5}
+    return Totals(measured_at=measured_at_ms, **known | fields)
 
 
 def at(ago_ms: int, lag: int | None = 5) -> Row:
@@ -104,41 +117,13 @@ def test_only_the_event_that_a_batch_caused_has_it_and_of_joined_rows_the_last()
     assert first.joined(repeated).joined(last).batch == (7, 0, 6, 0)
 
 
-@pytest.mark.parametrize(
-    ("runs", "started"),
-    [
-        (["a", "a"], False),
-        (["a", "b"], True),
-        (["a", None, "a"], False),
-        (["a", None, "b"], True),
-        ([None, "a"], False),
-        (["a", "b", "b"], True),
-    ],
-)
-def test_a_run_began_where_joined_rows_change_run(runs: list[str | None], started: bool) -> None:
-    rows = [
-        row_of(lag_event(measured_at=NOW + number, run_id=run, cause="refresh"))
-        for number, run in enumerate(runs)
-    ]
-    joined, *_ = unpack(pack(reduce(Row.joined, rows)))
-    assert joined.started is started
-    assert joined.statuses == ["OK"]
-
-
-def test_a_run_began_where_an_event_reports_so() -> None:
-    first = row_of(lag_event(measured_at=NOW, cause="started"))
-    (unpacked,) = unpack(pack(first.joined(at(-1))))
-    assert unpacked.started
-
-
 def test_a_joined_row_reports_the_last_and_the_highest() -> None:
     joined = (
         row(NOW, 7, 2.0, 1.0, None, "STALL")
         .joined(row(NOW + 1, None, None, 2.0, 3.0, "UNKNOWN"))
         .joined(row(NOW + 2, 4, 0.5, None, 3.0, "OK"))
     )
-    assert joined[:7] == (NOW + 2, 4, 7, 2.0, None, 3.0, "OK")
-    assert joined.statuses == ["OK", "STALL", "UNKNOWN"]
+    assert joined == (NOW + 2, 4, 7, 2.0, None, 3.0, "OK", None)
 
 
 @given(st.lists(st.integers(0, 2 * DAY)), st.sampled_from([FINEST, 64, COARSEST]))
@@ -168,7 +153,7 @@ def test_rows_that_are_thinned_again_and_again_as_they_age_make_no_gap() -> None
 def test_a_day_of_heartbeats_is_kept_at_four_minutes_and_the_last_two_hours_at_the_finest() -> None:
     archive = Archive(MB, FINEST_MS, DAY)
     for age_ms in range(DAY + HOUR, 0, -10 * S):
-        archive.add("a", at(age_ms), NOW - age_ms)
+        archive.add("a", totals(NOW - age_ms), NOW - age_ms)
     rows = archive.rows("a", NOW)
     gaps_ms = [b.measured_at_ms - a.measured_at_ms for a, b in pairwise(rows)]
     assert max(gaps_ms) <= 4 * 60 * S + 10 * S
@@ -181,7 +166,7 @@ def test_for_any_number_of_queries_the_ceiling_holds_and_each_has_its_day(querie
     archive = Archive(MB, FINEST_MS, DAY)
     for age_ms in range(DAY, 0, -DAY // (45_000 // queries)):
         for query in range(queries):
-            archive.add(f"{query}", at(age_ms), NOW - age_ms)
+            archive.add(f"{query}", totals(NOW - age_ms), NOW - age_ms)
         assert archive.held_bytes <= MB
     for query in (0, queries - 1):
         rows = archive.rows(f"{query}", NOW)
@@ -191,15 +176,38 @@ def test_for_any_number_of_queries_the_ceiling_holds_and_each_has_its_day(querie
 
 def test_queries_beyond_what_fits_at_the_coarsest_have_no_history_and_are_reported_so() -> None:
     archive = Archive(MB, FINEST_MS, DAY)
-    taken = [archive.add(f"{query}", at(0), NOW) for query in range(2_000)]
+    taken = [archive.add(f"{query}", totals(NOW), NOW) for query in range(2_000)]
     assert archive.held_bytes <= MB
     assert 150 < taken.count(True) < 2_000
     archive.forget("0")
-    assert archive.add("2000", at(0), NOW)
+    assert archive.add("2000", totals(NOW), NOW)
 
 
 def test_a_clock_that_goes_ahead_fills_nothing_up() -> None:
     archive = Archive(MB, FINEST_MS, DAY)
     for second in range(20_000):
-        archive.add("a", at(-second * 60 * S), NOW)
+        archive.add("a", totals(NOW + second * 60 * S), NOW)
     assert archive.held_bytes < 200_000
+
+
+def test_a_change_has_its_own_millisecond_in_whatever_order_its_events_come() -> None:
+    archive = Archive(MB, FINEST_MS, DAY)
+    runs = RunTotals(started_at=NOW - 9_001)
+    for since_ms, status in ((8_003, "OK"), (1_002, "STALL"), (8_003, "OK"), (9_000, "UNKNOWN")):
+        event = totals(NOW, status=status, status_since=NOW - since_ms, runs=runs)
+        archive.add("a", event, NOW)
+    assert archive.changes("a") == [
+        Change(NOW - 9_001, None),
+        Change(NOW - 9_000, "UNKNOWN"),
+        Change(NOW - 8_003, "OK"),
+        Change(NOW - 1_002, "STALL"),
+    ]
+    archive.forget_before("a", NOW - 1_002)
+    assert archive.changes("a") == [Change(NOW - 1_002, "STALL")]
+
+
+def test_a_query_that_changes_without_end_keeps_its_last_changes() -> None:
+    archive = Archive(MB, FINEST_MS, DAY)
+    for second in range(200):
+        archive.add("a", totals(NOW, status_since=NOW + second), NOW)
+    assert [change.at_ms - NOW for change in archive.changes("a")] == list(range(152, 200))
