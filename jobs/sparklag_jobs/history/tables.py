@@ -24,7 +24,7 @@ _NOT_STORED: Final[Mapping[type, Collection[str]]] = {
     LagEvent: {
         *("observed_at", "processed_at", "origin", "activity", "batch", "planned_batch_id"),
         *("running_batch", "checkpoint_location", "exception", "cause", "measured_by"),
-        "driver_end",
+        *("driver_end", "spark_ui_url", "instance"),
         *("reason", "max_lag", "in_flight", "unknown_partitions", "lost_records", "other_run_id"),
         *("observation_offset", "status_since", "lag_trend", "catch_up_s", "catch_up_reason"),
         *("superseded_by", "application", "ends_by_itself", "runs", "mode"),

@@ -37,7 +37,7 @@ from sparklag_listener.events.session import (
 )
 from sparklag_schemas import Activity, RunningBatch, SourcePosition
 from sparklag_schemas.codec import NOT_JSON
-from sparklag_schemas.messages.bounds import bounded_s
+from sparklag_schemas.messages.bounds import HTTP_URL, bounded_s
 from sparklag_schemas.messages.enumerations import Mode
 from sparklag_schemas.text.locations import redact_location
 from sparklag_schemas.timestamps import epoch_ms
@@ -129,8 +129,19 @@ class ClassicQueries:
             if query is not None:
                 self._track(query)
                 description = describe_execution(query.streamingQuery())
-                return replace(description, application=str(self._context.applicationId()))
+                return replace(
+                    description,
+                    application=str(self._context.applicationId()),
+                    spark_ui_url=self._ui_url(),
+                )
         return description
+
+    def _ui_url(self) -> str | None:
+        """None: switched off (`spark.ui.enabled`), or no address that a page can link to."""
+        url = self._context.uiWebUrl()
+        if url.isEmpty() or not re.match(HTTP_URL, url.get()):
+            return None
+        return str(url.get())
 
     def kept_progresses(self) -> int | None:
         with suppress(ValueError, *UNAVAILABLE):
@@ -327,7 +338,7 @@ def describe_execution(execution: Any) -> QueryDescription:
     if any(source.starting is not None for source in sources) and not _is_new(execution):
         sources = tuple(structs.replace(source, starting=None) for source in sources)
     mode, interval_s, ends_by_itself = _trigger_of(execution)
-    return QueryDescription(sources, checkpoint, None, mode, interval_s, ends_by_itself)
+    return QueryDescription(sources, checkpoint, None, None, mode, interval_s, ends_by_itself)
 
 
 def _is_new(execution: Any) -> bool:

@@ -34,6 +34,7 @@ class QueryDescription:
     sources: tuple[SourcePosition, ...] = ()
     checkpoint_location: str | None = None
     application: str | None = None
+    spark_ui_url: str | None = None
     mode: Mode | None = None
     trigger_interval_s: float | None = None
     ends_by_itself: bool | None = None

@@ -198,7 +198,7 @@ class Observer:
         if not sources:
             return None
         self._newest_ms = max(self._newest_ms, at_ms)
-        location = query.description.checkpoint_location if self._publish_locations else None
+        description, publish = query.description, self._publish_locations
         return Observation(
             observation_id=str(uuid4()),
             cluster=self._cluster,
@@ -206,16 +206,17 @@ class Observer:
             query_id=query.query_id,
             run_id=query.run_id,
             query=query.name,
-            application=query.description.application,
-            ends_by_itself=query.description.ends_by_itself,
+            application=description.application,
+            spark_ui_url=description.spark_ui_url if publish else None,
+            ends_by_itself=description.ends_by_itself,
             cause=cause,
             observed_at=self._newest_ms,
             batch_id=query.batch_id,
             processed_at=query.processed_at_ms,
             sources=sources,
-            checkpoint_location=location,
-            mode=query.description.mode,
-            trigger_interval_s=query.description.trigger_interval_s,
+            checkpoint_location=description.checkpoint_location if publish else None,
+            mode=description.mode,
+            trigger_interval_s=description.trigger_interval_s,
             **details,
         )
 

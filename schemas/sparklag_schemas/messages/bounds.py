@@ -44,6 +44,9 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Name = Annotated[str, Meta(max_length=MAX_NAME)]
 TopicName = Annotated[str, Meta(min_length=1, max_length=MAX_TOPIC_NAME)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+HTTP_URL: Final = r"^https?://[\w.:\[\]-]+(/[\w./~%-]*)?$"
+"""A host, and at most a path."""
+HttpUrl = Annotated[str, Meta(pattern=HTTP_URL, max_length=MAX_NAME)]
 
 
 def bounded(count: int) -> int:

@@ -171,6 +171,9 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     """Why this event was made."""
     measured_by: OpenMeasuredBy
     """An instance of the service, or the service embedded in the driver."""
+    instance: Name | None = None
+    """Name of the instance of the service that measured it: setting `instance`. Null: embedded in
+    the driver, or the query could not be evaluated."""
     status: OpenStatus
     """State of the query."""
     measured_at: EpochMs

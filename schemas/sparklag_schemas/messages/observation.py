@@ -13,6 +13,7 @@ from sparklag_schemas.messages.bounds import (
     DurationMs,
     DurationS,
     EpochMs,
+    HttpUrl,
     Index,
     Int64,
     Name,
@@ -176,6 +177,8 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     """The query's name, an alias. Null where it has none."""
     application: Name | None = None
     """Spark's id of the application that runs the query. Null: not reported."""
+    spark_ui_url: HttpUrl | None = None
+    """Address of the application's Spark UI. Null: not reported, or it has none."""
     ends_by_itself: bool | None = None
     """True: each run reads what there is and ends (triggers `availableNow` and `once`). Null: not
     reported."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -12,6 +14,7 @@ from msgspec.structs import asdict
 import sparklag_schemas.settings.connections as connections
 import sparklag_schemas.settings.measuring as measuring
 from sparklag_schemas.errors import SettingsError
+from sparklag_schemas.messages.bounds import HTTP_URL
 from sparklag_schemas.settings.connections import ClusterAccess, ClusterSettings, KafkaSettings
 from sparklag_schemas.settings.http_access import (
     HttpJwtSettings,
@@ -84,7 +87,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the driver publishes of an exception that ended a query: its first line without possible
     secrets, its type, or nothing."""
     publish_locations: bool = True
-    """Publish the locations of checkpoints, without user and query of a URL."""
+    """Publish the locations of checkpoints, without user and query of a URL, and the address of
+    Spark's UI."""
 
     signing_key: SigningKey | None = None
     """Shared by drivers and service: every message is signed with it, and others are refused. At
@@ -151,6 +155,9 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """In a driver: the service that its handle requests lag from, `http(s)://host:port`, with the
     path under which a proxy serves it. None: lag is read from `lag_topic`."""
     service_client: ServiceClientSettings = ServiceClientSettings()
+    instance: Annotated[str, Meta(pattern="^[!-~]{1,200}$")] | None = None
+    """Name of this instance of the service, on the page and in its lag events. None: its host and
+    port."""
     http_host: str = "127.0.0.1"
     """Address that the service listens on."""
     http_port: Port = 8085
@@ -170,6 +177,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http_forget: Literal["loopback", "anywhere", "off"] = "loopback"
     """Where `DELETE /lag/{query}` is accepted from. `loopback`: this machine, or a token with scope
     `admin`."""
+    grafana_url: Annotated[str, Meta(pattern=HTTP_URL)] | None = None
+    """Address of Grafana, to whose dashboard `sparklag-query` the page links each query."""
     http_access_log: bool = False
     """Log a line for each request: method, path, status, duration, and who sent it."""
     log_level: LogLevel = "INFO"
@@ -246,6 +255,11 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 " http_tokens.file (`sparklag tokens create`) or http_jwt.issuer, or say"
                 " http_auth = 'none'"
             )
+
+    @property
+    def instance_name(self) -> str:
+        """Name of this instance of the service."""
+        return self.instance or f"{socket.gethostname()}:{self.http_port or os.getpid()}"
 
     @property
     def http_scheme(self) -> str:

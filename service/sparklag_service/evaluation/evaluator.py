@@ -65,6 +65,7 @@ class Evaluator:
     home: str = ""
     """Alias of the cluster of `own_topics`, the topics of sparklag."""
     own_topics: frozenset[str] = frozenset()
+    instance: str | None = None
 
     def evaluate(
         self,
@@ -176,6 +177,7 @@ class Evaluator:
             event_id=event_id,
             cause=cause,
             measured_by=self.measured_by,
+            instance=self.instance,
             status=status,
             status_since=_status_since(status, last, measure_time),
             reason=reason,

@@ -52,6 +52,7 @@ class Evaluation:
             ),
             settings.cluster,
             own_topic_names(settings),
+            settings.instance_name if self.measured_by == "service" else None,
         )
 
     async def run(self) -> None:

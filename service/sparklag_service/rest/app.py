@@ -61,7 +61,7 @@ def create_app(backend: Backend) -> FastAPI:
     add_offsets(app, backend)
     add_health(app, backend)
     add_metrics(app, backend)
-    add_page(app)
+    add_page(app, backend)
     if settings.needs_token:
         add_login(app)
     app.openapi = lambda: document(app, needs_token=settings.needs_token)  # type: ignore[method-assign]  # FastAPI's own way

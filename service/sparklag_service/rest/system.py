@@ -73,6 +73,7 @@ def add_health(app: FastAPI, backend: Backend) -> None:
             "degraded": degraded(backend, request),
             "queries": len(backend.view),
             "version": VERSION,
+            "instance": backend.settings.instance_name,
             "counters": backend.counters.as_dict(),
         }
 
@@ -149,8 +150,8 @@ def with_base(html: str, path: str) -> str:
     return html.replace(_BASE, f'<base href="{base}">')
 
 
-def add_page(app: FastAPI) -> None:
-    """Add `/`, `/q/{query}` and `/t/{topic}`: the page, built from `web/` into `static/`.
+def add_page(app: FastAPI, backend: Backend) -> None:
+    """Add the page, built from `web/` into `static/`, at each of its addresses.
 
     The page is one application that requests the other routes.
     """
@@ -159,6 +160,8 @@ def add_page(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     @app.get("/q/{query:name}", include_in_schema=False)
     @app.get("/t/{query:name}", include_in_schema=False)
+    @app.get("/topics", include_in_schema=False)
+    @app.get("/service", include_in_schema=False)
     async def page(request: Request) -> Response:
         if "index.html" not in built:
             raise Problem(
@@ -166,10 +169,13 @@ def add_page(app: FastAPI) -> None:
                 "this installation has no page: `pip install` of a wheel has; of a checkout it"
                 " builds it",
             )
-        html, name = built["index.html"].body.decode(), principal_of(request).name
-        if is_by_cookie(request) and not principal_of(request).is_anonymous:
-            meta = f'<meta name="sparklag-principal" content="{escape(name)}">'
-            html = html.replace(_BASE, _BASE + meta)
+        principal, metas = principal_of(request), {"version": VERSION}
+        if backend.settings.grafana_url is not None:
+            metas["grafana"] = backend.settings.grafana_url
+        if is_by_cookie(request) and not principal.is_anonymous:
+            metas["principal"] = principal.name
+        tags = (f'<meta name="sparklag-{k}" content="{escape(v)}">' for k, v in metas.items())
+        html = built["index.html"].body.decode().replace(_BASE, "".join((_BASE, *tags)))
         return HTMLResponse(with_base(html, request.scope["path"]))
 
     @app.get("/assets/{name}", include_in_schema=False)
