@@ -14,7 +14,7 @@ from sparklag_schemas.text.printable import printable
 from tests.second_client import SecondClient
 from tests.service.test_hostile_names import HOSTILE
 from tests.waiting import eventually
-from tests.web.audits import axe_violations, lighthouse_accessibility
+from tests.web.audits import axe_violations, lighthouse_failures
 from tests.web.chromium import running_chromium
 from tests.web.fleet_page import FleetPage
 from tests.web.pages import PHONE, Pages
@@ -110,26 +110,89 @@ async def test_a_row_draws_the_lag_of_the_last_half_hour(fleet: FleetPage) -> No
     await expect(line).not_to_have_accessible_name(re.compile("unknown"))
 
 
-async def test_a_keyboard_is_enough(fleet: FleetPage) -> None:
+async def test_a_keyboard_is_enough(fleet: FleetPage, service: ServiceProcess) -> None:
     page = fleet.page
     await fleet.open("?sort=query:asc&filter=query-")
-    await page.keyboard.press("Tab")
-    skip = page.get_by_role("link", name="Skip to the content")
-    await expect(skip).to_be_focused()
+    await page.keyboard.press("j")
+    await expect(fleet.link("query-00")).to_be_focused()
     await page.keyboard.press("/")
     await expect(fleet.search).to_be_focused()
     await page.keyboard.type("0")
     await expect(fleet.names).to_have_text([f"query-0{number}" for number in range(10)])
-    await fleet.link("query-00").focus()
-    await page.keyboard.press("ArrowDown")
-    await page.keyboard.press("j")
-    await expect(fleet.link("query-02")).to_be_focused()
-    await page.keyboard.press("k")
-    await page.keyboard.press("Enter")
+    await fleet.search.blur()
+    for key in ("ArrowDown", "ArrowDown", "j", "k", "Enter"):
+        await page.keyboard.press(key)
     await expect(page.get_by_role("heading", level=1)).to_have_text("query-01")
-    await page.go_back()
-    await expect(fleet.link("query-01")).to_be_visible()
+    await expect(page.get_by_role("region", name="History").get_by_role("figure")).to_have_count(2)
+    await page.keyboard.press("+")
+    await expect(page).to_have_url(re.compile(r"\?since=\d{13}&until=\d{13}$"))
+    await page.keyboard.press("0")
+    await expect(page).to_have_url(re.compile(r"/q/[^?]*$"))
+    await page.keyboard.press("Escape")
+    await expect(fleet.link("query-01")).to_be_focused()
     await expect(fleet.search).to_have_value("query-0")
+    await page.keyboard.press("Escape")
+    await expect(page).to_have_url(f"{service.url}/?sort=query%3Aasc")
+    lag = fleet.header("Lag").get_by_role("button")
+    await lag.focus()
+    definition = await lag.evaluate("(its) => getComputedStyle(its, '::after').content")
+    assert "Records in Kafka that the query has not processed yet." in definition
+    await page.keyboard.press("Enter")
+    await expect(fleet.header("Lag")).to_have_attribute("aria-sort", "descending")
+
+
+async def test_columns_without_a_value_are_left_out(fleet: FleetPage) -> None:
+    await fleet.open()
+    await expect(fleet.names.first).to_be_visible()
+    await expect(fleet.header("Last measured")).to_be_visible()
+    await expect(fleet.header("Running batch")).to_have_count(0)
+
+
+async def test_queries_are_grouped_by_application(
+    fleet: FleetPage, service: ServiceProcess, topics: list[str]
+) -> None:
+    for application in ("app-1", "app-2"):
+        query = service.query(topics[0], "twice")
+        query.complete_batch(QUERIES, application=application)
+    await fleet.open("?filter=twice")
+    await fleet.page.get_by_role("checkbox", name="By application").check()
+    headings = fleet.table.get_by_role("rowheader")
+    await expect(headings).to_have_text(["Application app-1 1", "Application app-2 1"])
+    # Of one name, each shows its id.
+    await expect(fleet.table.locator(".identity")).to_have_count(2)
+    another = FleetPage(fleet.page, service.url)
+    await another.open(f"?{urlsplit(fleet.page.url).query}&application=app-2")
+    await expect(another.names).to_have_count(1)
+
+
+async def test_the_dead_of_a_filter_are_forgotten_together(
+    fleet: FleetPage, service: ServiceProcess, topics: list[str]
+) -> None:
+    for number in range(3):
+        query = service.query(topics[0], f"gone-{number}")
+        query.complete_batch(QUERIES)
+        query.stop()
+    lives = service.query(topics[0], "gone-not")
+    lives.complete_batch(QUERIES)
+    await fleet.open("?filter=gone-")
+    await fleet.page.get_by_role("button", name="Forget 3 dead").click()
+    dialog = fleet.page.get_by_role("dialog", name="Forget these 3 queries?")
+    await expect(dialog).to_contain_text("FINISHED gone-2")
+    await dialog.get_by_role("button", name="Forget").click()
+    await expect(fleet.names).to_have_text(["gone-not"])
+
+
+async def test_topics_and_instances_are_listed(
+    page: Page, service: ServiceProcess, topics: list[str]
+) -> None:
+    await page.goto(f"{service.url}/topics?filter={topics[1]}")
+    row = page.get_by_role("region", name="Topics").get_by_role("row").nth(1)
+    await expect(row).to_contain_text("FAILED")
+    await expect(row.locator("td.readers")).to_have_text("2 ")
+    await page.get_by_role("link", name="Service").click()
+    row = page.get_by_role("region", name="Instances").get_by_role("row").nth(1)
+    await expect(row).to_contain_text(re.compile(r"measures .+:\d+\d+100 %\d+ s ago"))
+    await expect(page.get_by_label("This instance")).to_contain_text("ready")
 
 
 @pytest.mark.slow
@@ -218,7 +281,7 @@ async def test_it_has_the_colours_of_the_system(
 async def test_a_chosen_theme_is_kept(fleet: FleetPage) -> None:
     page = fleet.page
     await fleet.open()
-    await page.get_by_role("combobox", name="Theme").select_option("Dark")
+    await page.get_by_role("combobox", name="Theme").select_option("Theme: dark")
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     await page.reload()
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
@@ -234,7 +297,7 @@ async def test_axe_finds_nothing(
     await fleet.open()
     await expect(fleet.names.first).to_be_visible()
     assert await axe_violations(page) == []
-    for path in ("q/query-30", f"t/{topics[0]}", "q/nobody"):
+    for path in ("q/query-30", f"t/{topics[0]}", "q/nobody", "topics", "service"):
         pages.errors.allow("404 .*nobody")
         await page.goto(f"{service.url}/{path}")
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
@@ -244,8 +307,10 @@ async def test_axe_finds_nothing(
 
 
 @pytest.mark.slow
-async def test_lighthouse_finds_it_accessible(service: ServiceProcess, topics: list[str]) -> None:
+@pytest.mark.parametrize("path", ["", "q/query-30", "topics", "service"])
+async def test_lighthouse_finds_nothing(
+    service: ServiceProcess, topics: list[str], path: str
+) -> None:
     port = free_port()
     async with running_chromium(f"--remote-debugging-port={port}"):
-        result = await lighthouse_accessibility(port, f"{service.url}/")
-    assert result.score >= 95, result.failing
+        assert await lighthouse_failures(port, f"{service.url}/{path}") == []

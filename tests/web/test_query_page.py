@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime, timezone
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 from playwright.async_api import Page, expect
 
@@ -40,7 +43,7 @@ async def test_it_follows_each_partition(
     second_client.produce(topic, [b"x"] * 2_000, partition=1)
     await expect(rows.nth(2).get_by_role("cell").nth(2)).to_have_text("2,000")
     await expect(rows.nth(3).get_by_role("cell").nth(2)).to_have_text("0")
-    chart = page.get_by_role("figure", name="Lag, records")
+    chart = page.get_by_role("figure", name="Lag", exact=True)
     await expect(chart.get_by_role("table")).to_contain_text("2,000")
 
 
@@ -69,7 +72,7 @@ async def test_a_link_keeps_the_range_of_time(
 async def test_dragging_zooms_into_a_chart(page: Page, service: ServiceProcess, topic: str) -> None:
     query = await service.known_query(topic, 0, 0, 0)
     await page.goto(f"{service.url}/q/{query.id}")
-    chart = page.get_by_role("img", name=re.compile("^Lag, records"))
+    chart = page.get_by_role("img", name=re.compile("^Lag, "))
     box = await chart.bounding_box()
     assert box is not None
     middle = box["y"] + box["height"] / 3
@@ -101,6 +104,43 @@ async def test_it_copies_offsets_for_spark_and_requests_for_curl(
     assert copied == f"curl -s '{path}'\ncurl -s '{path}/history?since=6h'"
 
 
+async def test_each_change_is_listed_at_its_second_and_a_zoom_adds_none(
+    pages: Pages, service: ServiceProcess, topic: str
+) -> None:
+    query = await service.known_query(topic, 10, 10, 0)
+    query.complete_batch(10, 10, 0)
+
+    async def history() -> list[dict[str, Any]]:
+        async with httpx.AsyncClient() as client:
+            changes = (await client.get(f"{service.url}/lag/{query.id}/history")).json()["changes"]
+        return list(changes)
+
+    async def is_stalled() -> bool:
+        query.refresh()
+        return (await history())[-1]["status"] == "STALL"
+
+    await eventually(is_stalled, "it stalls")
+    query.complete_batch(10, 10, 10)
+
+    async def is_recovered() -> bool:
+        return (await history())[-1]["status"] == "OK"
+
+    await eventually(is_recovered, "it recovers")
+    stalled, recovered = (await history())[-2:]
+    page = await pages.open(timezone_id="UTC", locale="en-GB")
+    await page.goto(f"{service.url}/q/{query.id}")
+    events = page.get_by_role("list", name="Events").get_by_role("listitem")
+    texts = [
+        f"{datetime.fromtimestamp(change['at'] / 1000, timezone.utc):%H:%M:%S} {text}"
+        for change, text in ((recovered, "recovered from STALL"), (stalled, "stalled"))
+    ]
+    await expect(events.nth(0)).to_contain_text(texts[0])
+    await expect(events.nth(1)).to_contain_text(texts[1])
+    await page.goto(f"{page.url}?since={recovered['at'] + 1}&until={recovered['at'] + 100_000}")
+    await expect(page.get_by_role("figure").first).to_be_visible()
+    await expect(events).to_have_count(0)
+
+
 @pytest.mark.slow
 async def test_of_two_queries_of_one_name_it_has_both(
     pages: Pages, page: Page, service: ServiceProcess, topic: str
@@ -115,11 +155,16 @@ async def test_of_two_queries_of_one_name_it_has_both(
 
 
 @pytest.mark.slow
-async def test_an_unknown_query_is_named(pages: Pages, page: Page, service: ServiceProcess) -> None:
+async def test_an_unknown_query_is_named_and_those_like_it(
+    pages: Pages, page: Page, service: ServiceProcess, topic: str
+) -> None:
     pages.errors.allow("404 ")
-    await page.goto(f"{service.url}/q/nobody")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("nobody")
-    await expect(page.get_by_role("alert")).to_be_visible()
+    query = await service.known_query(topic, 0, 0, 0)
+    await page.goto(f"{service.url}/q/{query.name}x")
+    await expect(page.get_by_role("heading", level=1)).to_have_text(f"No such query: {query.name}x")
+    await expect(page.get_by_role("status").first).to_contain_text("asking again")
+    await page.get_by_role("link", name=query.name, exact=True).click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text(query.name)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 /** Annotations of a query's charts: starts, failures and other changes, from its history. */
 
-import type { HistoryPoint } from "./generated/rest.ts";
+import type { HistoryChange } from "./generated/rest.ts";
 import { mark } from "./status.ts";
 
 /** Something that happened to a query. */
@@ -13,7 +13,6 @@ export interface Annotation {
   text: string;
 }
 
-const STARTED = "▶";
 const SHOWN: Record<string, [glyph: string, text: string]> = {
   FAILED: ["✖", "failed"],
   STOP: ["■", "its driver stopped reporting"],
@@ -24,20 +23,15 @@ const SHOWN: Record<string, [glyph: string, text: string]> = {
   STALL: ["‖", "stalled"],
   GONE: ["∅", "its topic is gone"],
   CONFLICT: ["≠", "two runs at a time"],
+  WARN: ["▲", "warned"],
+  UNKNOWN: ["?", "its lag was not known"],
 };
 
-/** What changed from one step to the next: a status that lasts is one event. */
-export function annotations(points: readonly HistoryPoint[]): Annotation[] {
-  const annotated: Annotation[] = [];
-  let before = new Set<string>();
-  for (const [index, { at, started, statuses }] of points.entries()) {
-    if (started) annotated.push({ at, glyph: STARTED, colour: "ok", text: index === 0 ? "started" : "started again" });
-    for (const status of statuses) {
-      const shown = SHOWN[status];
-      if (!shown || before.has(status)) continue;
-      annotated.push({ at, glyph: shown[0], colour: mark(status), text: shown[1] });
-    }
-    before = new Set(statuses);
-  }
-  return annotated;
+/** The changes in words, as many as there are. */
+export function annotations(changes: readonly HistoryChange[]): Annotation[] {
+  return changes.flatMap(({ at, status, before }) => {
+    if (status === null) return [{ at, glyph: "▶", colour: "ok", text: before === null ? "started" : "started again" }];
+    const [glyph, text] = SHOWN[status] ?? ["✔", before === null ? null : status === "OK" ? `recovered from ${before}` : `became ${status}`];
+    return text === null ? [] : [{ at, glyph, colour: mark(status), text }];
+  });
 }

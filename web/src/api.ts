@@ -3,12 +3,16 @@
 /** The service's answer to a request that it refused: RFC 9457. */
 export class Problem extends Error {
   readonly status: number;
+  /** The queries that the name means, by their ids. */
   readonly queryIds: string[];
+  /** Names of queries that are like the one that was asked for. */
+  readonly alike: string[];
 
-  constructor(status: number, detail: string, queryIds: string[] = []) {
+  constructor(status: number, detail: string, queryIds: string[] = [], alike: string[] = []) {
     super(detail);
     this.status = status;
     this.queryIds = queryIds;
+    this.alike = alike;
   }
 }
 
@@ -47,9 +51,15 @@ export async function getJson<T>(path: string, params: Params = {}, signal?: Abo
   return (await response.json()) as T;
 }
 
-/** Who has logged in on this page: the name of the token. Null: nobody, or it came by a proxy. */
-export function principalName(): string | null {
-  return document.querySelector<HTMLMetaElement>('meta[name="sparklag-principal"]')?.content ?? null;
+/** What the service wrote into this page. `principal`: the name of the token of who has logged in; null: nobody, or it
+ * came by a proxy. `grafana`: its address; null: not set. */
+export function pageMeta(name: "principal" | "grafana" | "version"): string | null {
+  return document.querySelector<HTMLMetaElement>(`meta[name="sparklag-${name}"]`)?.content ?? null;
+}
+
+/** Forget a query that no driver reports. Throws as `get` does. */
+export async function forget(queryId: string): Promise<void> {
+  await get(`lag/${segment(queryId)}`, {}, { method: "DELETE" });
 }
 
 /** Clear the cookie, and show the login form. */
@@ -60,8 +70,8 @@ export async function logOut(): Promise<void> {
 
 async function problemOf(response: Response): Promise<Problem> {
   try {
-    const { detail, title, query_ids } = await response.json();
-    return new Problem(response.status, detail ?? title ?? response.statusText, query_ids ?? []);
+    const { detail, title, query_ids, alike } = await response.json();
+    return new Problem(response.status, detail ?? title ?? response.statusText, query_ids ?? [], alike ?? []);
   } catch {
     return new Problem(response.status, `HTTP ${response.status} ${response.statusText}`.trim());
   }

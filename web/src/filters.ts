@@ -8,7 +8,11 @@ export interface Filters {
   status: string;
   topic: string;
   cluster: string;
+  application: string;
 }
+
+/** The parameters of the address that filter. */
+export const FILTERS = ["filter", "status", "topic", "cluster", "application"] as const;
 
 export function filtersOf(params: URLSearchParams): Filters {
   return {
@@ -16,15 +20,17 @@ export function filtersOf(params: URLSearchParams): Filters {
     status: params.get("status")?.toUpperCase() ?? "",
     topic: params.get("topic") ?? "",
     cluster: params.get("cluster") ?? "",
+    application: params.get("application") ?? "",
   };
 }
 
 export function matches(event: LagSummary, filters: Filters): boolean {
-  const { text, status, topic, cluster } = filters;
+  const { text, status, topic, cluster, application } = filters;
   return (
     (status === "" || event.status === status) &&
     (topic === "" || event.topics.includes(topic)) &&
     (cluster === "" || (event.cluster ?? "default") === cluster) &&
+    (application === "" || event.application === application) &&
     (text === "" || searched(event).includes(text.toLowerCase()))
   );
 }
@@ -76,11 +82,37 @@ export function sorted(events: readonly LagSummary[], { key, descending }: Sort)
   return [...events].sort(order);
 }
 
+/** A heading above the rows that belong to it. */
+export interface Section {
+  heading: string;
+  count: number;
+}
+
+/** Rows by id, and above them headings: by application, where that is chosen; groups apart from queries, last. */
+export function sections(events: readonly LagSummary[], byApplication: boolean): (string | Section)[] {
+  const bySection = new Map<string, string[]>();
+  for (const { origin, application, query_id } of events) {
+    const heading =
+      origin === "group" ? GROUPS : !byApplication ? "Spark queries" : application ? `Application ${application}` : "Without a driver";
+    const ids = bySection.get(heading);
+    if (ids) ids.push(query_id);
+    else bySection.set(heading, [query_id]);
+  }
+  if (bySection.size <= 1 && !byApplication) return [...bySection.values()].flat();
+  const last = (heading: string) => Number(heading === GROUPS);
+  return [...bySection]
+    .sort(([a], [b]) => last(a) - last(b))
+    .flatMap(([heading, ids]) => [{ heading, count: ids.length }, ...ids]);
+}
+
+const GROUPS = "Consumer groups";
+
 /** What a reader can choose from. */
-export function choices(events: readonly LagSummary[]): { statuses: string[]; topics: string[]; clusters: string[] } {
-  const statuses = new Set<string>(), topics = new Set<string>(), clusters = new Set<string>();
+export function choices(events: readonly LagSummary[]): { statuses: string[]; topics: string[]; clusters: string[]; applications: string[] } {
+  const statuses = new Set<string>(), topics = new Set<string>(), clusters = new Set<string>(), applications = new Set<string>();
   for (const event of events) {
     statuses.add(event.status);
+    if (event.application) applications.add(event.application);
     clusters.add(event.cluster ?? "default");
     for (const topic of event.topics) topics.add(topic);
   }
@@ -88,5 +120,6 @@ export function choices(events: readonly LagSummary[]): { statuses: string[]; to
     statuses: [...statuses].sort(byUrgency),
     topics: [...topics].sort((a, b) => a.localeCompare(b)),
     clusters: [...clusters].sort((a, b) => a.localeCompare(b)),
+    applications: [...applications].sort((a, b) => a.localeCompare(b)),
   };
 }

@@ -27,11 +27,16 @@ export const summaries = computed<LagSummary[]>(() => {
 });
 
 /** How many rows have each name. */
-export const nameCounts = computed<Map<string, number>>(() => {
+const nameCounts = computed<Map<string, number>>(() => {
   const counts = new Map<string, number>();
   for (const { query } of summaries.value) if (query) counts.set(query, (counts.get(query) ?? 0) + 1);
   return counts;
 });
+
+/** Whether another query has the same name. */
+export function sharesName({ query }: Pick<LagSummary, "query">): boolean {
+  return (nameCounts.value.get(query ?? "") ?? 0) > 1;
+}
 
 /** The row of a query, which changes by itself. */
 export function rowOf(queryId: string): Signal<LagSummary> | undefined {

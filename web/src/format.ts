@@ -73,13 +73,32 @@ const units: [number, string][] = [
   [1e3, "k"],
 ];
 
-/** A count as short as an axis needs it: `1.2M`. */
-export function short(value: number): string {
-  for (const [unit, name] of units) {
-    if (Math.abs(value) >= unit) return `${Number((value / unit).toPrecision(3))}${name}`;
-  }
-  return String(Number(value.toPrecision(3)));
+/** The ticks of an axis in the unit of the largest: `0.5M`, `1M`. */
+export function counts(ticks: readonly number[]): string[] {
+  const [unit, name] = units.find(([unit]) => unit <= Math.max(...ticks)) ?? [1, ""];
+  return ticks.map((tick) => `${Number((tick / unit).toPrecision(4))}${tick === 0 ? "" : name}`);
 }
+
+const spans: [number, string][] = [
+  [86_400, "d"],
+  [3_600, "h"],
+  [60, "min"],
+  [1, "s"],
+];
+
+/** The ticks of an axis of seconds, in the unit of the largest: `2 min`, `4 min`. */
+export function spanTicks(ticks: readonly number[]): string[] {
+  const largest = Math.max(...ticks);
+  const [unit, name] = spans.find(([unit]) => 2 * unit <= largest) ?? (largest < 0.1 ? [1e-3, "ms"] : [1, "s"]);
+  return ticks.map((tick) => (tick === 0 ? "0" : `${Number((tick / unit).toPrecision(4))} ${name}`));
+}
+
+/** Steps between the ticks of an axis of seconds that are whole in each unit. */
+export const SPAN_STEPS = [
+  ...[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30],
+  ...[60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200],
+  ...[1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000].map((days) => days * 86_400),
+];
 
 const ESCAPED: Record<string, string> = { "\t": "\\t", "\n": "\\n", "\r": "\\r" };
 
@@ -111,12 +130,16 @@ export function local(atMs: number, nowMs: number): string {
   return (Math.abs(nowMs - atMs) < 86_400_000 ? clock : dated).format(atMs);
 }
 
-const minute = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+const minute = formats({ hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const second = formats({ hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const day = formats({ month: "short", day: "numeric" });
 
-/** The time on an axis, in the reader's zone: at midnight the day. */
-export function onAxis(atMs: number): string {
-  const at = new Date(atMs);
-  if (at.getHours() === 0 && at.getMinutes() === 0) return day.format(at);
-  return (at.getSeconds() === 0 ? minute : clock).format(at);
+function formats(options: Intl.DateTimeFormatOptions): Record<"local" | "utc", Intl.DateTimeFormat> {
+  return { local: new Intl.DateTimeFormat(undefined, options), utc: new Intl.DateTimeFormat(undefined, { ...options, timeZone: "UTC" }) };
+}
+
+/** The time on an axis: at midnight the day. */
+export function onAxis(atMs: number, zone: "local" | "utc"): string {
+  const ofDay = zone === "utc" ? atMs : atMs - new Date(atMs).getTimezoneOffset() * 60_000;
+  return (ofDay % 86_400_000 === 0 ? day : ofDay % 60_000 === 0 ? minute : second)[zone].format(atMs);
 }

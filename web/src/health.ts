@@ -8,6 +8,8 @@ export interface Health {
   failing: Record<string, string>;
   /** The same of what concerns single queries. */
   degraded: Record<string, string>;
+  /** The name of the instance that answered; null: not for this reader. */
+  instance: string | null;
 }
 
 const INTERVAL_MS = 3_000;
@@ -24,7 +26,7 @@ export function followHealth(): () => void {
       // 503 has the same document.
       const response = await fetch(address("health/ready"), { headers: { accept: "application/json" } });
       const document = (await response.json()) as Health;
-      health.value = { failing: document.failing ?? {}, degraded: document.degraded ?? {} };
+      health.value = { failing: document.failing ?? {}, degraded: document.degraded ?? {}, instance: document.instance ?? null };
     } catch {
       health.value = null;
     }

@@ -5,7 +5,9 @@ import "./styles.css";
 import { followHealth } from "./health.ts";
 import { FleetPage } from "./pages/fleet.tsx";
 import { QueryPage } from "./pages/query.tsx";
+import { ServicePage } from "./pages/service.tsx";
 import { TopicPage } from "./pages/topic.tsx";
+import { TopicsPage } from "./pages/topics.tsx";
 import { fleetHref, followLinks, place } from "./router.ts";
 
 function Page() {
@@ -13,6 +15,8 @@ function Page() {
   const { route } = place.value;
   if (route.page === "query") return <QueryPage key={route.query} query={route.query} />;
   if (route.page === "topic") return <TopicPage key={route.topic} topic={route.topic} />;
+  if (route.page === "topics") return <TopicsPage />;
+  if (route.page === "service") return <ServicePage />;
   if (route.page === "fleet") return <FleetPage />;
   return (
     <main id="main" tabIndex={-1}>

@@ -7,6 +7,8 @@ export type Route =
   | { page: "fleet" }
   | { page: "query"; query: string }
   | { page: "topic"; topic: string }
+  | { page: "topics" }
+  | { page: "service" }
   | { page: "unknown" };
 
 export interface Place {
@@ -23,6 +25,7 @@ export function routeOf(href: string): Route | null {
   const url = new URL(href, base);
   if (url.origin !== base.origin || !url.pathname.startsWith(base.pathname)) return null;
   const [first = "", second, ...rest] = url.pathname.slice(base.pathname.length).split("/");
+  if (second === undefined && (first === "topics" || first === "service")) return { page: first };
   if (first === "" && second === undefined) return { page: "fleet" };
   if (rest.length > 0 || !second) return null;
   try {
@@ -53,6 +56,10 @@ export function fleetHref(): string {
   return document.baseURI;
 }
 
+export function pageHref(page: "topics" | "service"): string {
+  return new URL(page, document.baseURI).href;
+}
+
 /** Change parameters of the address, in place; those without a value go. */
 export function setParams(changes: Record<string, string | null>): void {
   const url = new URL(location.href);
@@ -60,22 +67,60 @@ export function setParams(changes: Record<string, string | null>): void {
     if (value) url.searchParams.set(name, value);
     else url.searchParams.delete(name);
   }
-  history.replaceState(null, "", url);
+  history.replaceState(history.state, "", url);
   place.value = read();
+}
+
+/** What an entry of the browser's history knows of its page. */
+interface Visit {
+  /** A page of this application led here. */
+  isFollowed?: boolean;
+  /** The link that was followed from here, and how far the page was scrolled then. */
+  left?: { href: string; scrollY: number };
+}
+
+function visit(): Visit {
+  return (history.state as Visit | null) ?? {};
 }
 
 /** Follow links between the pages without loading anything; every other link is the browser's. */
 export function followLinks(): void {
-  addEventListener("popstate", () => (place.value = read()));
+  history.scrollRestoration = "manual";
+  addEventListener("popstate", () => {
+    const { left } = visit();
+    place.value = read();
+    requestAnimationFrame(() => {
+      scrollTo(0, left?.scrollY ?? 0);
+      if (left) focusLink(left.href);
+    });
+  });
   document.addEventListener("click", (event) => {
     if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const link = (event.target as Element | null)?.closest("a");
     if (!link || link.target || link.hasAttribute("download") || routeOf(link.href) === null) return;
     event.preventDefault();
-    history.pushState(null, "", link.href);
-    place.value = read();
-    scrollTo(0, 0);
-    // A screen reader begins with the new page.
-    queueMicrotask(() => document.getElementById("main")?.focus());
+    follow(link.href);
   });
+}
+
+function follow(href: string): void {
+  history.replaceState({ ...visit(), left: { href, scrollY } } satisfies Visit, "");
+  history.pushState({ isFollowed: true } satisfies Visit, "", href);
+  place.value = read();
+  scrollTo(0, 0);
+  // A screen reader begins with the new page.
+  queueMicrotask(() => document.getElementById("main")?.focus());
+}
+
+/** The page that was left has its rows at once; others may come a little later. */
+function focusLink(href: string, tries = 30): void {
+  const link = [...document.querySelectorAll<HTMLAnchorElement>("main a")].find((each) => each.href === href);
+  if (link) link.focus({ preventScroll: true });
+  else if (tries > 0) setTimeout(() => focusLink(href, tries - 1), 100);
+}
+
+/** To the page that led here; without one, to all queries. */
+export function goBack(): void {
+  if (visit().isFollowed) history.back();
+  else follow(fleetHref());
 }

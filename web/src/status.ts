@@ -39,6 +39,11 @@ export function bySeverity(a: LagSummary, b: LagSummary): number {
   );
 }
 
+/** Whether no driver reports the query: it can be forgotten. */
+export function isDead({ run_id, status, runs, driver_end }: Pick<LagSummary, "run_id" | "status" | "runs" | "driver_end">): boolean {
+  return run_id === null ? status === "UNKNOWN" : ["STOP", "FAILED", "FINISHED"].includes(status) || runs?.ended === true || driver_end === "closed";
+}
+
 export function displayName(event: { query?: string | null; query_id: string }): string {
   return event.query || event.query_id;
 }

@@ -7,6 +7,8 @@ import { get, Problem, type Params } from "./api.ts";
 export type StreamState =
   | { kind: "connecting" }
   | { kind: "live" }
+  /** The service answers, and has nothing for this stream yet. */
+  | { kind: "waiting" }
   | { kind: "down"; since: number; reason: string };
 
 export interface StreamHandlers {
@@ -46,11 +48,13 @@ async function readForever(path: string, params: Params, handlers: StreamHandler
   while (!closed.aborted) {
     let reason = "the connection ended";
     let isGap = false;
+    let isWaiting = false;
     try {
       await readOnce(path, params, cursor, handlers, closed);
     } catch (error) {
       isGap = error instanceof Gap;
       if (error instanceof Problem) handlers.refused?.(error);
+      isWaiting = error instanceof Problem && (error.status === 404 || error.status === 409);
       reason = error instanceof Error ? error.message : String(error);
     }
     if (closed.aborted) return;
@@ -64,7 +68,7 @@ async function readForever(path: string, params: Params, handlers: StreamHandler
       continue;
     }
     downSince ??= Date.now();
-    handlers.state({ kind: "down", since: downSince, reason });
+    handlers.state(isWaiting ? { kind: "waiting" } : { kind: "down", since: downSince, reason });
     await pause(retryMs * (0.75 + Math.random() / 2), closed);
     retryMs = Math.min(retryMs * 2, MAX_RETRY_MS);
   }

@@ -1,24 +1,17 @@
 /** Dark, light, or what the system has; kept in this browser. */
 
 import { effect, signal } from "@preact/signals";
+import { stored } from "./storage.ts";
 
-export type Theme = "auto" | "light" | "dark";
+export const THEMES = { auto: "Theme: system", light: "Theme: light", dark: "Theme: dark" } as const;
+export type Theme = keyof typeof THEMES;
 
-const KEY = "sparklag-theme";
 const system = matchMedia("(prefers-color-scheme: dark)");
+const kept = stored("sparklag-theme", Object.keys(THEMES) as Theme[], "auto");
 
-export const theme = signal<Theme>(stored());
+export const theme = signal<Theme>(kept.value);
 /** Which of both is shown. */
 export const shown = signal<"light" | "dark">("light");
-
-function stored(): Theme {
-  try {
-    const value = localStorage.getItem(KEY);
-    return value === "light" || value === "dark" ? value : "auto";
-  } catch {
-    return "auto"; // storage is forbidden here
-  }
-}
 
 function apply(): void {
   shown.value = theme.value === "auto" ? (system.matches ? "dark" : "light") : theme.value;
@@ -30,11 +23,7 @@ effect(apply);
 
 export function setTheme(value: Theme): void {
   theme.value = value;
-  try {
-    localStorage.setItem(KEY, value);
-  } catch {
-    // It holds until the page is closed.
-  }
+  kept.keep(value);
 }
 
 /** The value of a colour of styles.css. */

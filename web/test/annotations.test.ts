@@ -1,27 +1,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { HistoryPoint } from "../src/generated/rest.ts";
 import { annotations } from "../src/annotations.ts";
+import type { HistoryChange } from "../src/generated/rest.ts";
 
-function point(at: number, statuses: string[], started = false): HistoryPoint {
-  return { at, statuses, started } as HistoryPoint;
+function texts(...changes: [HistoryChange["status"], HistoryChange["before"]][]): string[] {
+  return annotations(changes.map(([status, before], at) => ({ at, status, before }))).map(({ text }) => text);
 }
 
-test("a status that lasts is one event", () => {
-  const annotated = annotations([point(1, ["OK", "FAILED"]), point(2, ["FAILED"]), point(3, ["FAILED"])]);
-  assert.deepEqual(annotated.map(({ at, text }) => [at, text]), [[1, "failed"]]);
+test("a change is said in words, and a recovery by what it ends", () => {
+  assert.deepEqual(texts(["STALL", "OK"], ["OK", "STALL"], ["WARN", "OK"]), ["stalled", "recovered from STALL", "warned"]);
 });
 
-test("a status that comes back is another event", () => {
-  const annotated = annotations([point(1, ["STALL"]), point(2, ["OK"]), point(3, ["STALL"])]);
-  assert.deepEqual(annotated.map(({ at }) => at), [1, 3]);
+test("a start after a status is another start", () => {
+  assert.deepEqual(texts([null, null], [null, "FAILED"]), ["started", "started again"]);
 });
 
-test("a start is one that comes again after the first step", () => {
-  const annotated = annotations([point(1, ["OK"], true), point(2, ["OK"]), point(3, ["FAILED", "OK"], true)]);
-  assert.deepEqual(annotated.map(({ text }) => text), ["started", "started again", "failed"]);
-});
-
-test("an unknown status and a healthy one are none", () => {
-  assert.deepEqual(annotations([point(1, ["OK", "WARN", "NEW_WORD"])]), []);
+test("the first status is no event where all is well", () => {
+  assert.deepEqual(texts(["OK", null], ["NEW_WORD" as "OK", "OK"]), ["became NEW_WORD"]);
 });

@@ -1,43 +1,67 @@
 /** `/`: every query, the worst first. */
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { now } from "../clock.ts";
-import { choices, DESCENDS, filtersOf, matches, sorted, sortOf, type SortKey } from "../filters.ts";
-import { followFleet, loaded, nameCounts, receivedAt, revision, rowOf, streamState, summaries, totalsOf, type Totals } from "../fleet.ts";
+import { DEFINITIONS, type Figure as FigureName } from "../definitions.ts";
+import { choices, DESCENDS, FILTERS, filtersOf, matches, sections, sorted, sortOf, type Filters, type Section, type SortKey } from "../filters.ts";
+import { followFleet, loaded, receivedAt, revision, rowOf, sharesName, streamState, summaries, totalsOf, type Totals } from "../fleet.ts";
 import { catchUp, oldest, printable, records, span, trend } from "../format.ts";
 import type { LagSummary, RunningBatch } from "../generated/rest.ts";
 import { health } from "../health.ts";
+import { useKeys } from "../keys.ts";
 import { useMedia } from "../media.ts";
+import { CopyButton } from "../parts/copy_button.tsx";
+import { ForgetButton } from "../parts/forget.tsx";
 import { Header } from "../parts/header.tsx";
+import { Select } from "../parts/select.tsx";
 import { Sparkline } from "../parts/sparkline.tsx";
-import { Age, Foreign, StatusMark } from "../parts/text.tsx";
+import { Age, Foreign, Headroom, QueryLink, StatusMark, Term, TopicLinks } from "../parts/text.tsx";
 import { VirtualRows } from "../parts/virtual_rows.tsx";
-import { place, queryHref, setParams, topicHref } from "../router.ts";
-import { displayName, GLYPHS, mark } from "../status.ts";
+import { place, setParams } from "../router.ts";
+import { displayName, GLYPHS, isDead, mark } from "../status.ts";
 import { extendTrend, trendOf } from "../trends.ts";
 
 const ROW_PX = 56;
 const CARD_PX = 132;
+const SECTION_PX = 40;
 /** Rows change their places no more often than this: nobody can point at what moves. */
 const REORDER_MS = 2_000;
 
 interface Column {
   key: SortKey;
-  name: string;
-  title: string;
+  figure: FigureName;
+  /** Of its track in the grid. */
+  width: string;
+  /** Of the window, in rem: with less it is left out. */
+  least?: number;
+  /** Whether it has something to show of a query; a column that has nothing of any query is left out. */
+  isKnown?(event: LagSummary): boolean;
 }
 
 const COLUMNS: Column[] = [
-  { key: "severity", name: "Status", title: "The worst first" },
-  { key: "query", name: "Query", title: "Name, or id where it has none" },
-  { key: "lag", name: "Lag", title: "Records that are not processed" },
-  { key: "age", name: "Time lag", title: "Age of the first record that is not processed" },
-  { key: "trend", name: "Trend", title: "Lag over the last 30 minutes, and its change a second" },
-  { key: "catch_up", name: "Catch-up", title: "Until the lag is gone, at these rates" },
-  { key: "headroom", name: "Headroom", title: "Until retention deletes records that are not processed" },
-  { key: "batch", name: "Running batch", title: "The batch that runs, and how much of it is done" },
-  { key: "measured", name: "Age", title: "When the latest offsets were read" },
+  { key: "severity", figure: "status", width: "7.5rem" },
+  { key: "query", figure: "query", width: "minmax(10rem, 1.4fr)" },
+  { key: "lag", figure: "lag", width: "7rem" },
+  { key: "age", figure: "time_lag", width: "5.5rem" },
+  { key: "trend", figure: "trend", width: "minmax(11rem, 1fr)" },
+  { key: "catch_up", figure: "catch_up", width: "6.5rem", least: 64, isKnown: (event) => catchUpOf(event) !== "" },
+  {
+    key: "headroom",
+    figure: "headroom",
+    width: "7.5rem",
+    least: 64,
+    isKnown: (event) => (event.min_headroom_s ?? event.min_headroom_records ?? event.loss_expected_at) != null,
+  },
+  {
+    key: "batch",
+    figure: "running_batch",
+    width: "8rem",
+    least: 82,
+    isKnown: (event) => event.running_batch != null || event.activity === "running",
+  },
+  { key: "measured", figure: "last_measured", width: "7.5rem", least: 82 },
 ];
 
 export function FleetPage() {
@@ -65,12 +89,12 @@ function Fleet() {
   return (
     <>
       <TotalFigures totals={totalsOf(shown)} of={isFiltered ? events.length : null} />
-      <FilterBar />
+      <FilterBar dead={shown.filter(isDead)} />
       {shown.length > 0 ? (
         <QueryTable />
       ) : (
         <p class="empty">
-          No query fits the filter. <button type="button" onClick={() => setParams({ filter: null, status: null, topic: null, cluster: null })}>Show all</button>
+          No query fits the filter. <button type="button" onClick={() => setParams(Object.fromEntries(FILTERS.map((parameter) => [parameter, null])))}>Show all</button>
         </p>
       )}
     </>
@@ -82,25 +106,25 @@ function TotalFigures({ totals, of }: { totals: Totals; of: number | null }) {
   return (
     <dl class="totals" aria-label="Totals">
       <div>
-        <dt>Queries</dt>
+        <dt>Queries and groups</dt>
         <dd>
           {records(totals.queries)}
           {of !== null && <small> of {records(of)}</small>}
         </dd>
       </div>
       <div>
-        <dt>Records behind</dt>
+        <dt><Term of="lag" /></dt>
         <dd>
           {records(totals.records)}
           {totals.unknown > 0 && <small> and {records(totals.unknown)} unknown</small>}
         </dd>
       </div>
       <div>
-        <dt>Oldest record</dt>
+        <dt><Term of="time_lag" /></dt>
         <dd>{totals.oldestS === null ? "none" : span(totals.oldestS)}</dd>
       </div>
       <div class="by-status">
-        <dt>By status</dt>
+        <dt><Term of="status" /></dt>
         <dd>
           {totals.byStatus.map(([status, count]) => (
             <button
@@ -119,19 +143,22 @@ function TotalFigures({ totals, of }: { totals: Totals; of: number | null }) {
   );
 }
 
-function FilterBar() {
-  const filters = filtersOf(place.value.params);
-  const { statuses, topics, clusters } = choices(summaries.value);
+function FilterBar({ dead }: { dead: LagSummary[] }) {
+  const { params } = place.value;
+  const filters = filtersOf(params);
+  const { statuses, topics, clusters, applications } = choices(summaries.value);
   const search = useRef<HTMLInputElement>(null);
-  useEffect(() => {
-    const focus = (event: KeyboardEvent) => {
-      if (event.key !== "/" || event.ctrlKey || event.metaKey || isEditable(event.target)) return;
-      event.preventDefault();
-      search.current?.focus();
-    };
-    addEventListener("keydown", focus);
-    return () => removeEventListener("keydown", focus);
-  }, []);
+  const clear = () => setParams(Object.fromEntries(FILTERS.map((parameter) => [parameter, null])));
+  useKeys({
+    "/": () => search.current?.focus(),
+    Escape: () => {
+      clear();
+      search.current?.blur();
+    },
+  });
+  const choice = (name: string, parameter: keyof Filters, of: string[]) => (
+    <Select name={name} value={filters[parameter]} of={of} label={printable} none="all" onChange={(value) => setParams({ [parameter]: value })} />
+  );
   return (
     <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
       <label>
@@ -144,54 +171,37 @@ function FilterBar() {
           onInput={(event) => setParams({ filter: event.currentTarget.value })}
         />
       </label>
-      <Choice name="Status" parameter="status" value={filters.status} of={statuses} />
-      <Choice name="Topic" parameter="topic" value={filters.topic} of={topics} />
-      {(clusters.length > 1 || filters.cluster !== "") && <Choice name="Cluster" parameter="cluster" value={filters.cluster} of={clusters} />}
-      <Choice
+      {choice("Status", "status", statuses)}
+      {choice("Topic", "topic", topics)}
+      {(applications.length > 1 || filters.application !== "") && choice("Application", "application", applications)}
+      {(clusters.length > 1 || filters.cluster !== "") && choice("Cluster", "cluster", clusters)}
+      <Select
         name="Sort"
-        parameter="sort"
-        value={sortOf(place.value.params).key}
-        of={COLUMNS.map((column) => column.key)}
-        label={(key) => COLUMNS.find((column) => column.key === key)?.name ?? key}
-        needed
+        class="by-sort"
+        value={sortOf(params).key}
+        of={COLUMNS.map(({ key }) => key)}
+        label={(key) => DEFINITIONS[COLUMNS.find((column) => column.key === key)?.figure ?? "status"].name}
+        onChange={(sort) => setParams({ sort })}
       />
+      {applications.length > 0 && (
+        <label class="choice">
+          <input
+            type="checkbox"
+            checked={params.get("group") === "application"}
+            onChange={(event) => setParams({ group: event.currentTarget.checked ? "application" : null })}
+          />{" "}
+          By application
+        </label>
+      )}
+      <CopyButton name="Copy link" text={() => location.href} />
+      <ForgetButton queries={dead} name={`Forget ${records(dead.length)} dead`} />
     </form>
   );
 }
 
-interface ChoiceProps {
-  name: string;
-  parameter: string;
-  value: string;
-  of: string[];
-  label?: (value: string) => string;
-  needed?: boolean;
-}
-
-function Choice({ name, parameter, value, of, label = printable, needed = false }: ChoiceProps) {
-  const options = value === "" || of.includes(value) ? of : [value, ...of];
-  return (
-    <label class={`choice by-${parameter}`}>
-      {name}{" "}
-      <select value={value} onChange={(event) => setParams({ [parameter]: event.currentTarget.value })}>
-        {!needed && <option value="">all</option>}
-        {options.map((each) => (
-          <option key={each} value={each}>
-            {label(each)}
-          </option>
-        ))}
-      </select>
-    </label>
-  );
-}
-
-function isEditable(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && target.matches("input, select, textarea");
-}
-
-/** The ids of the rows in their order: at once when the reader changes it, else now and then. */
+/** The rows and headings in their order: at once when the reader changes it, else now and then. */
 function useOrder() {
-  const order = useSignal<string[]>([]);
+  const order = useSignal<(string | Section)[]>([]);
   const ordered = useRef({ at: 0, by: "", count: -1 });
   const params = useComputed(() => place.value.params.toString());
   useSignalEffect(() => {
@@ -204,29 +214,56 @@ function useOrder() {
     const count = summaries.value.length;
     if (!isDue && last.by === params.value && last.count === count) return;
     ordered.current = { at: Date.now(), by: params.value, count };
-    const ids = sorted(summaries.value.filter((event) => matches(event, filters)), sortOf(search)).map((event) => event.query_id);
+    const events = sorted(summaries.value.filter((event) => matches(event, filters)), sortOf(search));
+    const items = sections(events, search.get("group") === "application");
     const before = order.peek();
-    if (ids.length !== before.length || ids.some((id, index) => id !== before[index])) order.value = ids;
+    if (items.length !== before.length || items.some((item, index) => keyOf(item) !== keyOf(before[index]))) order.value = items;
   });
   return order;
 }
 
+function keyOf(item: string | Section | undefined): string {
+  return typeof item === "object" ? `${item.heading}\n${item.count}` : (item ?? "");
+}
+
+/** The columns that the window has room for, and that have something to show now or had it before. */
+function useColumns(): Column[] {
+  const widths: Record<number, boolean> = { 64: useMedia("(min-width: 64rem)"), 82: useMedia("(min-width: 82rem)") };
+  const known = useRef(new Set<SortKey>());
+  const events = summaries.value;
+  for (const { key, isKnown } of COLUMNS) {
+    if (isKnown === undefined || (!known.current.has(key) && events.some(isKnown))) known.current.add(key);
+  }
+  return COLUMNS.filter(({ key, least }) => known.current.has(key) && (least === undefined || widths[least]));
+}
+
 function QueryTable() {
-  const order = useOrder();
+  const items = useOrder().value;
+  const columns = useColumns();
   const isNarrow = useMedia("(max-width: 48rem)");
+  const layout = useMemo(() => items.flatMap((item, index) => (typeof item === "object" ? [index] : [])).join(), [items]) + isNarrow;
   const sort = sortOf(place.value.params);
   const table = useRef<HTMLDivElement>(null);
-  const ids = order.value;
+  const move = (step: 1 | -1) => () => moveFocus(table.current, step);
+  useKeys({ j: move(1), ArrowDown: move(1), k: move(-1), ArrowUp: move(-1) });
   return (
-    <div ref={table} role="table" aria-label="Queries" aria-rowcount={ids.length + 1} class="table queries" onKeyDown={(event) => moveFocus(event, table.current)}>
+    <div
+      ref={table}
+      role="table"
+      aria-label="Queries"
+      aria-rowcount={items.length + 1}
+      class="table queries"
+      style={{ "--columns": columns.map(({ width }) => width).join(" ") }}
+    >
       <div role="rowgroup">
         <div role="row" class="head" aria-rowindex={1}>
-          {COLUMNS.map(({ key, name, title }) => {
+          {columns.map(({ key, figure }) => {
+            const { name, means } = DEFINITIONS[figure];
             const isSorted = sort.key === key;
             const descending = isSorted ? !sort.descending : DESCENDS[key];
             return (
               <div key={key} role="columnheader" class={key} aria-sort={isSorted ? (sort.descending ? "descending" : "ascending") : "none"}>
-                <button type="button" title={title} onClick={() => setParams({ sort: `${key}:${descending ? "desc" : "asc"}` })}>
+                <button type="button" data-definition={means} aria-description={means} onClick={() => setParams({ sort: `${key}:${descending ? "desc" : "asc"}` })}>
                   {name}
                   <span aria-hidden="true">{isSorted ? (sort.descending ? " ↓" : " ↑") : ""}</span>
                 </button>
@@ -236,89 +273,89 @@ function QueryTable() {
         </div>
       </div>
       <VirtualRows
-        count={ids.length}
-        rowHeight={isNarrow ? CARD_PX : ROW_PX}
-        keyOf={(index) => ids[index] ?? String(index)}
-        render={(index) => <Row key={ids[index]} id={ids[index] ?? ""} index={index} />}
+        count={items.length}
+        layout={layout}
+        heightOf={(index) => (typeof items[index] === "object" ? SECTION_PX : isNarrow ? CARD_PX : ROW_PX)}
+        keyOf={(index) => keyOf(items[index])}
+        render={(index) => {
+          const item = items[index];
+          if (typeof item === "object") return <SectionRow section={item} index={index} />;
+          return <Row key={item} id={item ?? ""} index={index} columns={columns} />;
+        }}
       />
     </div>
   );
 }
 
-function Row({ id, index }: { id: string; index: number }) {
-  const row = rowOf(id);
-  useSignalEffect(() => {
-    if (row) extendTrend(row.value);
-  });
-  const sharesName = useComputed(() => (nameCounts.value.get(row?.value.query ?? "") ?? 0) > 1);
-  if (!row) return null;
-  const event = row.value;
-  const its = mark(event.status);
+function SectionRow({ section: { heading, count }, index }: { section: Section; index: number }) {
   return (
-    <div role="row" class={`row ${its}`} aria-rowindex={index + 2}>
-      <div role="cell" class="severity">
-        <StatusMark status={event.status} />
-        {event.status_since != null && its !== "ok" && (
-          <small>for {span(Math.max(0, (now.value - event.status_since) / 1000))}</small>
-        )}
-      </div>
-      <div role="cell" class="query">
-        <a href={queryHref(event.query_id)}>
-          <Foreign text={displayName(event)} />
-        </a>
-        <small>
-          {sharesName.value && <Foreign text={`${event.query_id.slice(0, 8)} ${event.application ?? ""}: `} />}
-          {event.reason ? <Foreign text={event.reason} /> : <Topics event={event} />}
-        </small>
-      </div>
-      <div role="cell" class="lag number">
-        {records(event.total_lag)}
-        {(event.unknown_partitions ?? 0) > 0 && <small>{records(event.unknown_partitions)} unknown</small>}
-      </div>
-      <div role="cell" class="age number">{oldest(event.total_lag, event.max_time_lag_s)}</div>
-      <div role="cell" class="trend">
-        <RowTrend id={id} name={displayName(event)} />
-        <small>{trend(event.lag_trend)}</small>
-      </div>
-      <div role="cell" class="catch_up number" title={event.catch_up_reason ? printable(event.catch_up_reason) : undefined}>
-        {event.total_lag === 0 ? "" : catchUp(event.catch_up_s, event.catch_up_reason)}
-      </div>
-      <div role="cell" class="headroom number">
-        <Headroom event={event} />
-      </div>
-      <div role="cell" class="batch">{event.running_batch ? <Running batch={event.running_batch} /> : event.activity === "running" ? "running" : ""}</div>
-      <div role="cell" class="measured number">
-        <Age at={event.measured_at} />
+    <div role="row" class="section" aria-rowindex={index + 2}>
+      <div role="rowheader">
+        <Foreign text={heading} /> <small>{records(count)}</small>
       </div>
     </div>
   );
 }
 
-function Topics({ event }: { event: LagSummary }) {
-  return (
+/** What a row shows in each column. */
+const CELLS: Record<SortKey, (event: LagSummary) => ComponentChildren> = {
+  severity: (event) => (
     <>
-      {event.topics.slice(0, 3).map((topic, index) => (
-        <span key={topic}>
-          {index > 0 && ", "}
-          <a href={topicHref(topic)}>{printable(topic)}</a>
-        </span>
-      ))}
-      {event.topics.length > 3 && ` and ${event.topics.length - 3} more topics`}
+      <StatusMark status={event.status} />
+      {event.status_since != null && mark(event.status) !== "ok" && (
+        <small>for {span(Math.max(0, (now.value - event.status_since) / 1000))}</small>
+      )}
     </>
+  ),
+  query: (event) => (
+    <>
+      <QueryLink event={event} isShared={sharesName(event)} />
+      <small>{event.reason ? <Foreign text={event.reason} /> : <TopicLinks topics={event.topics} />}</small>
+    </>
+  ),
+  lag: (event) => (
+    <>
+      {records(event.total_lag)}
+      {(event.unknown_partitions ?? 0) > 0 && <small>{records(event.unknown_partitions)} unknown</small>}
+    </>
+  ),
+  age: (event) => oldest(event.total_lag, event.max_time_lag_s),
+  trend: (event) => (
+    <>
+      <RowTrend id={event.query_id} name={displayName(event)} />
+      <small>{trend(event.lag_trend)}</small>
+    </>
+  ),
+  catch_up: (event) => <span title={event.catch_up_reason ? printable(event.catch_up_reason) : undefined}>{catchUpOf(event)}</span>,
+  headroom: (event) => <Headroom lossAt={event.loss_expected_at} seconds={event.min_headroom_s} count={event.min_headroom_records} />,
+  batch: (event) => (event.running_batch ? <Running batch={event.running_batch} /> : event.activity === "running" ? "running" : ""),
+  measured: (event) => <Age at={event.measured_at} />,
+};
+
+function catchUpOf(event: LagSummary): string {
+  return event.total_lag === 0 ? "" : catchUp(event.catch_up_s, event.catch_up_reason);
+}
+
+function Row({ id, index, columns }: { id: string; index: number; columns: Column[] }) {
+  const row = rowOf(id);
+  useSignalEffect(() => {
+    if (row) extendTrend(row.value);
+  });
+  if (!row) return null;
+  return (
+    <div role="row" class={`row ${mark(row.value.status)}`} aria-rowindex={index + 2}>
+      {columns.map(({ key }) => (
+        <div key={key} role="cell" class={key}>
+          {CELLS[key](row.value)}
+        </div>
+      ))}
+    </div>
   );
 }
 
 function RowTrend({ id, name }: { id: string; name: string }) {
   const values = trendOf(id).value;
   return values ? <Sparkline values={values} label={`Lag of ${printable(name)}`} /> : <span class="sparkline" />;
-}
-
-function Headroom({ event }: { event: LagSummary }) {
-  if (event.loss_expected_at != null) {
-    return <strong class="bad">loss in {span(Math.max(0, (event.loss_expected_at - now.value) / 1000))}</strong>;
-  }
-  if (event.min_headroom_s != null) return <>{span(event.min_headroom_s)}</>;
-  return event.min_headroom_records != null ? <small>{records(event.min_headroom_records)} records</small> : null;
 }
 
 function Running({ batch }: { batch: RunningBatch }) {
@@ -338,17 +375,20 @@ function Running({ batch }: { batch: RunningBatch }) {
   );
 }
 
-/** Arrow keys, and j and k as in other tools, go from query to query. */
-function moveFocus(event: KeyboardEvent, table: HTMLElement | null): void {
-  const step = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 }[event.key];
-  if (!step || !table || event.ctrlKey || event.metaKey || event.altKey || isEditable(event.target)) return;
-  const links = [...table.querySelectorAll<HTMLElement>('[role="row"] .query > a')];
-  const rows = links.map((link) => Number(link.closest('[role="row"]')?.getAttribute("aria-rowindex")));
-  const focused = (document.activeElement as HTMLElement | null)?.closest('[role="row"]')?.getAttribute("aria-rowindex");
-  const next = links[focused ? rows.indexOf(Number(focused) + step) : 0];
-  if (!next) return;
-  event.preventDefault();
-  next.focus();
+/** From query to query. */
+function moveFocus(table: HTMLElement | null, step: 1 | -1): boolean {
+  const links = [...(table?.querySelectorAll<HTMLElement>('[role="row"] .named > a') ?? [])];
+  links.sort((a, b) => rowIndexOf(a) - rowIndexOf(b)); // a row that came into view last is last in the document
+  const focused = rowIndexOf(document.activeElement);
+  const after = links.filter((link) => (step > 0 ? rowIndexOf(link) > focused : rowIndexOf(link) < focused));
+  const next = focused === 0 ? links[0] : step > 0 ? after[0] : after.at(-1);
+  next?.focus();
+  next?.scrollIntoView({ block: "nearest" });
+  return next !== undefined;
+}
+
+function rowIndexOf(element: Element | null): number {
+  return Number(element?.closest('[role="row"]')?.getAttribute("aria-rowindex") ?? 0);
 }
 
 /** What to do where there is nothing to see. */

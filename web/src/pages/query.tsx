@@ -1,19 +1,21 @@
 /** `/q/{query}`: one query, over time and by partition. */
 
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
-import { address, getJson, principalName, Problem, segment } from "../api.ts";
+import { useEffect } from "preact/hooks";
+import { address, getJson, pageMeta, Problem, segment } from "../api.ts";
 import { now } from "../clock.ts";
 import { printable } from "../format.ts";
 import type { HistoryPage, LagEvent } from "../generated/rest.ts";
+import { useKeys } from "../keys.ts";
 import { CopyButton } from "../parts/copy_button.tsx";
+import { ForgetButton } from "../parts/forget.tsx";
 import { Header } from "../parts/header.tsx";
 import { HistoryCharts } from "../parts/history_charts.tsx";
 import { Partitions } from "../parts/partitions.tsx";
-import { Age, Figure, Foreign, Moment, StatusMark } from "../parts/text.tsx";
-import { fleetHref, place, queryHref, setParams, topicHref } from "../router.ts";
+import { Age, Figure, Foreign, Moment, StatusMark, TopicLinks } from "../parts/text.tsx";
+import { fleetHref, goBack, place, queryHref, setParams } from "../router.ts";
 import { startingOffsets } from "../starting_offsets.ts";
-import { displayName } from "../status.ts";
+import { displayName, isDead } from "../status.ts";
 import { openStream, type StreamState } from "../stream.ts";
 
 const RANGES = ["15m", "1h", "6h", "24h"];
@@ -33,6 +35,7 @@ interface Live {
 
 export function QueryPage({ query }: { query: string }) {
   const live = useLive(query);
+  useKeys({ Escape: goBack });
   const { event, problem } = live.value;
   return (
     <>
@@ -66,22 +69,54 @@ function useLive(query: string) {
 }
 
 function Missing({ query, problem }: { query: string; problem: Problem }) {
+  useEffect(() => {
+    document.title = `${printable(query)} · sparklag`;
+  }, [query]);
+  const { status, queryIds, alike } = problem;
   return (
     <section class="empty">
       <h1>
+        {status === 404 ? "No such query: " : ""}
         <Foreign text={query} />
       </h1>
       <p role="alert">{printable(problem.message)}</p>
-      {problem.queryIds.length > 0 && (
-        <ul>
-          {problem.queryIds.map((id) => (
-            <li key={id}>
-              <a href={queryHref(id)}>{printable(id)}</a>
-            </li>
-          ))}
-        </ul>
+      {alike.length > 0 && <h2>Names like it</h2>}
+      <ul>
+        {queryIds.map((id) => (
+          <Named key={id} id={id} />
+        ))}
+        {alike.map((name) => (
+          <li key={name}>
+            <a href={queryHref(name)}>
+              <Foreign text={name} />
+            </a>
+          </li>
+        ))}
+      </ul>
+      {status === 404 && (
+        <p>
+          This page shows the query once it is observed. <a href={fleetHref()}>All queries</a>
+        </p>
       )}
     </section>
+  );
+}
+
+/** One of several queries of a name. */
+function Named({ id }: { id: string }) {
+  const event = useSignal<LagEvent | null>(null);
+  useEffect(() => {
+    getJson<LagEvent>(`lag/${segment(id)}`).then((its) => (event.value = its), () => undefined);
+  }, [id]);
+  return (
+    <li>
+      <a href={queryHref(id)}>{printable(id)}</a>{" "}
+      {event.value && (
+        <>
+          <StatusMark status={event.value.status} /> {event.value.application && <Foreign text={`in ${event.value.application}`} />}
+        </>
+      )}
+    </li>
   );
 }
 
@@ -93,9 +128,17 @@ function Query({ event }: { event: LagEvent }) {
   }, [event.query, event.query_id]);
   return (
     <>
-      <h1>
+      <h1 class="name">
         <Foreign text={displayName(event)} />
       </h1>
+      <p class="identity">
+        {event.origin === "group" ? "consumer group" : <code>{printable(event.query_id.slice(0, 8))}</code>}
+        {event.application && <Foreign text={`in ${event.application}`} />}
+        <span>
+          reads <TopicLinks topics={topics} most={5} />
+        </span>
+        {event.cluster !== "default" && <span>on {printable(event.cluster ?? "")}</span>}
+      </p>
       <p class="sentence">
         <StatusMark status={event.status} />
         {event.status_since != null && event.status !== "OK" && (
@@ -120,40 +163,54 @@ function Query({ event }: { event: LagEvent }) {
         ))}
       </dl>
       <div class="actions">
+        <Links event={event} />
+        <CopyButton name="Copy link" text={() => linkToShown()} />
         <CopyButton name="Copy startingOffsets" text={() => startingOffsets(event)} />
         <CopyButton name="Copy curl" text={() => curl(event)} />
-        <span>
-          {topics.length === 1 ? "Topic " : "Topics "}
-          {topics.map((topic, index) => (
-            <span key={topic}>
-              {index > 0 && ", "}
-              <a href={topicHref(topic)}>{printable(topic)}</a>
-            </span>
-          ))}
-        </span>
+        <ForgetButton queries={isDead(event) ? [event] : []} name="Forget" />
       </div>
       <History event={event} />
       <Partitions event={event} />
       <dl class="figures" aria-label="Identity">
-        <Figure name="Query id">
+        <Figure of={{ name: "Query id" }}>
           <code>{printable(event.query_id)}</code>
         </Figure>
         {event.run_id && (
-          <Figure name="Run id">
+          <Figure of={{ name: "Run id" }}>
             <code>{printable(event.run_id)}</code>
           </Figure>
         )}
-        <Figure name="Cluster">{printable(event.cluster ?? "default")}</Figure>
+        <Figure of={{ name: "Cluster" }}>{printable(event.cluster ?? "default")}</Figure>
         {event.checkpoint_location && (
-          <Figure name="Checkpoint">
+          <Figure of={{ name: "Checkpoint" }}>
             <code>{printable(event.checkpoint_location)}</code>
           </Figure>
         )}
-        <Figure name="Position reported by">{printable(event.origin ?? "listener")}</Figure>
-        <Figure name="Measured">
-          <Age at={event.measured_at} />
+        <Figure of={{ name: "Position reported by" }}>{printable(event.origin ?? "listener")}</Figure>
+        <Figure of="last_measured">
+          <Age at={event.measured_at} /> {event.instance && <Foreign text={`by ${event.instance}`} />}
         </Figure>
       </dl>
+    </>
+  );
+}
+
+/** Where else the query is shown: in Spark's UI, with its batches, and in Grafana. */
+function Links({ event }: { event: LagEvent }) {
+  const grafana = pageMeta("grafana");
+  const { spark_ui_url: ui, run_id } = event;
+  return (
+    <>
+      {ui && run_id && !isDead(event) && (
+        <a class="button" target="_blank" rel="noreferrer" href={`${ui.replace(/\/$/, "")}/StreamingQuery/statistics/?id=${segment(run_id)}`}>
+          Spark UI
+        </a>
+      )}
+      {grafana && (
+        <a class="button" target="_blank" rel="noreferrer" href={`${grafana.replace(/\/$/, "")}/d/sparklag-query?var-query=${segment(displayName(event))}`}>
+          Grafana
+        </a>
+      )}
     </>
   );
 }
@@ -179,12 +236,48 @@ function rangeOf(params: URLSearchParams): { since: string; until: string | null
   return { since: params.get("since") ?? "1h", until: until && /^\d+$/.test(until) ? until : null };
 }
 
+/** The same range as two moments. */
+function momentsOf(params: URLSearchParams): [since: number, until: number] {
+  const { since, until } = rangeOf(params);
+  const end = until === null ? Date.now() : Number(until);
+  const length = /^(\d+)([mhd])$/.exec(since);
+  const start = length ? end - Number(length[1]) * UNITS_MS[length[2] as keyof typeof UNITS_MS] : Number(since);
+  return [Number.isFinite(start) ? start : end - UNITS_MS.h, end];
+}
+
+const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 };
+const SHORTEST_MS = 60_000;
+
+function show(since: number, until: number): void {
+  setParams({ since: String(Math.floor(since)), until: String(Math.ceil(until)) });
+}
+
+/** A part of the range, or more than it: `from` and `to` of its length, from its start. */
+function zoom(from: number, to: number): void {
+  const [since, until] = momentsOf(place.value.params);
+  const length = until - since;
+  const end = Math.min(since + to * length, Date.now());
+  show(Math.min(since + from * length, end - SHORTEST_MS), end);
+}
+
+const ZOOMS: { key: string; name: string; glyph: string; run(): void }[] = [
+  { key: "+", name: "Zoom in", glyph: "+", run: () => zoom(0.25, 0.75) },
+  { key: "-", name: "Zoom out", glyph: "−", run: () => zoom(-0.5, 1.5) },
+  { key: "ArrowLeft", name: "Earlier", glyph: "←", run: () => zoom(-0.5, 0.5) },
+  { key: "ArrowRight", name: "Later", glyph: "→", run: () => zoom(0.5, 1.5) },
+];
+
+function backToNow(): void {
+  setParams({ since: null, until: null });
+}
+
 function History({ event }: { event: LagEvent }) {
   const { since, until } = rangeOf(place.value.params);
   const page = useSignal<HistoryPage | null>(null);
   const failure = useSignal<string | null>(null);
   const retry = useSignal(0);
   const reload = until === null ? Math.floor(now.value / RELOAD_MS) : 0;
+  useKeys({ "0": backToNow, ...Object.fromEntries(ZOOMS.map(({ key, run }) => [key, run])) });
   useEffect(() => {
     const left = new AbortController();
     getJson<HistoryPage>(`lag/${segment(event.query_id)}/history`, { since, until }, left.signal).then(
@@ -198,7 +291,6 @@ function History({ event }: { event: LagEvent }) {
     );
     return () => left.abort();
   }, [event.query_id, since, until, reload, retry.value]);
-  const zoom = useMemo(() => (from: number, to: number) => setParams({ since: String(from), until: String(to) }), []);
   return (
     <section aria-label="History">
       <div class="ranges" role="group" aria-label="Time range">
@@ -207,12 +299,17 @@ function History({ event }: { event: LagEvent }) {
             {range}
           </button>
         ))}
+        {ZOOMS.map(({ key, name, glyph, run }) => (
+          <button type="button" key={key} aria-label={name} title={`${name} ( ${glyph} )`} onClick={run}>
+            {glyph}
+          </button>
+        ))}
         {until !== null && (
           <>
             <span>
               <Moment at={Number(since)} /> to <Moment at={Number(until)} />
             </span>
-            <button type="button" onClick={() => setParams({ since: null, until: null })}>
+            <button type="button" title="Back to now ( 0 )" onClick={backToNow}>
               Back to now
             </button>
           </>
@@ -224,16 +321,25 @@ function History({ event }: { event: LagEvent }) {
           There is no history: {printable(failure.value)} <button type="button" onClick={() => (retry.value += 1)}>Try again</button>
         </p>
       )}
-      {page.value && <HistoryCharts page={page.value} newest={until === null ? event : null} onZoom={zoom} />}
+      {page.value && <HistoryCharts page={page.value} newest={until === null ? event : null} onZoom={show} />}
     </section>
   );
+}
+
+/** The address of this page with the range between two moments, which others see as it is now. */
+function linkToShown(): string {
+  const [since, until] = momentsOf(place.value.params);
+  const url = new URL(location.href);
+  url.searchParams.set("since", String(since));
+  url.searchParams.set("until", String(until));
+  return url.href;
 }
 
 /** The request for what is shown. */
 function curl(event: LagEvent): string {
   const { since, until } = rangeOf(place.value.params);
   const path = `lag/${segment(event.query_id)}`;
-  const token = principalName() === null ? "" : '-H "Authorization: Bearer $SPARKLAG_TOKEN" ';
+  const token = pageMeta("principal") === null ? "" : '-H "Authorization: Bearer $SPARKLAG_TOKEN" ';
   const quoted = (href: string) => `curl -s ${token}'${href.replaceAll("'", "%27")}'`;
   return `${quoted(address(path))}\n${quoted(address(`${path}/history`, { since, until }))}`;
 }

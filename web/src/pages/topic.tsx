@@ -1,14 +1,16 @@
 /** `/t/{topic}`: who reads a topic, and how near retention is to each. */
 
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { getJson, segment } from "../api.ts";
-import { oldest, perSecond, printable, records, span, unread } from "../format.ts";
+import { oldest, perSecond, printable, records, unread } from "../format.ts";
 import type { LagEvent, LagPage, LagSummary, TopicLag } from "../generated/rest.ts";
+import { useKeys } from "../keys.ts";
 import { Header } from "../parts/header.tsx";
-import { Age, Figure, Foreign, StatusMark } from "../parts/text.tsx";
-import { fleetHref, queryHref } from "../router.ts";
-import { bySeverity, displayName } from "../status.ts";
+import { Age, Figure, Foreign, Headroom, QueryLink, StatusMark, Term } from "../parts/text.tsx";
+import { goBack, pageHref } from "../router.ts";
+import { bySeverity } from "../status.ts";
 import type { StreamState } from "../stream.ts";
 
 const INTERVAL_MS = 3_000;
@@ -38,6 +40,7 @@ export function TopicPage({ topic }: { topic: string }) {
   const state = useSignal<StreamState>({ kind: "connecting" });
   const receivedAt = useSignal<number | null>(null);
 
+  useKeys({ Escape: goBack });
   useEffect(() => {
     document.title = `${printable(topic)} · sparklag`;
     const closed = new AbortController();
@@ -70,9 +73,9 @@ export function TopicPage({ topic }: { topic: string }) {
       <Header state={state.value} receivedAt={receivedAt.value} />
       <main id="main" tabIndex={-1}>
         <p class="trail">
-          <a href={fleetHref()}>Streaming queries</a>
+          <a href={pageHref("topics")}>Topics</a>
         </p>
-        <h1>
+        <h1 class="name">
           Topic <Foreign text={topic} />
         </h1>
         {all === null ? (
@@ -83,10 +86,10 @@ export function TopicPage({ topic }: { topic: string }) {
           <>
             {logsOf(all).map((log) => (
               <dl class="totals" key={log.cluster} aria-label={`Cluster ${log.cluster}`}>
-                <Figure name="Cluster">{printable(log.cluster)}</Figure>
-                <Figure name="Partitions">{records(log.partitions)}</Figure>
-                <Figure name="Records retained" title="From the earliest to the latest offset of every partition">{records(log.retained)}</Figure>
-                <Figure name="Produced" title="Since this page was opened">{rates.value.has(log.cluster) ? perSecond(rates.value.get(log.cluster)) : "measuring …"}</Figure>
+                <Figure of={{ name: "Cluster" }}>{printable(log.cluster)}</Figure>
+                <Figure of={{ name: "Partitions" }}>{records(log.partitions)}</Figure>
+                <Figure of="retained">{records(log.retained)}</Figure>
+                <Figure of="produced">{rates.value.has(log.cluster) ? perSecond(rates.value.get(log.cluster)) : "measuring …"}</Figure>
               </dl>
             ))}
             <Readers readers={all} leftOut={left.value} />
@@ -170,21 +173,46 @@ function ratesSince(first: Map<string, Log>, logs: Log[]): Map<string, number> {
   return rates;
 }
 
+const FIGURES = ["status", "query", "lag", "time_lag", "headroom", "last_measured"] as const;
+
 function Readers({ readers, leftOut }: { readers: Reader[]; leftOut: number }) {
+  const rows = readers.map((reader) => ({ reader, headroom: headroomOf(reader) }));
+  const hasHeadroom = rows.some(({ headroom }) => headroom !== null);
+  const names = readers.map(({ event }) => event.query);
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Readers">
       <table class="readers">
         <thead>
           <tr>
-            {["Status", "Reader", "Lag here", "Time lag", "Retention is behind by", "Retention reaches it in", "Measured"].map((name) => (
-              <th key={name} scope="col">{name}</th>
+            {FIGURES.filter((figure) => figure !== "headroom" || hasHeadroom).map((figure) => (
+              <th key={figure} scope="col" class={figure}>
+                <Term of={figure} />
+              </th>
             ))}
           </tr>
         </thead>
         <tbody>
-          {readers.map((reader) => (
-            <ReaderRow key={reader.event.query_id} reader={reader} />
-          ))}
+          {rows.map(({ reader: { event, topics }, headroom }) => {
+            const lag = topics.reduce<number | null>((sum, { total_lag }) => (total_lag == null ? sum : (sum ?? 0) + total_lag), null);
+            const ages = topics.flatMap(({ partitions }) => partitions.map(({ time_lag_s }) => time_lag_s));
+            return (
+              <tr key={event.query_id}>
+                <td>
+                  <StatusMark status={event.status} />
+                </td>
+                <th scope="row">
+                  <QueryLink event={event} isShared={names.filter((name) => name === event.query).length > 1} />
+                  {event.origin === "group" && <small> consumer group</small>}
+                </th>
+                <td class="lag">{records(lag)}</td>
+                <td class="time_lag">{oldest(lag, highest(ages))}</td>
+                {hasHeadroom && <td class="headroom">{headroom}</td>}
+                <td class="last_measured">
+                  <Age at={event.measured_at} />
+                </td>
+              </tr>
+            );
+          })}
         </tbody>
       </table>
       {leftOut > 0 && <p>and {records(leftOut)} more readers, which are less urgent</p>}
@@ -192,35 +220,14 @@ function Readers({ readers, leftOut }: { readers: Reader[]; leftOut: number }) {
   );
 }
 
-function ReaderRow({ reader: { event, topics } }: { reader: Reader }) {
+/** Of the partitions of the topic that have something to read. */
+function headroomOf({ topics }: Reader): ComponentChildren {
   const partitions = topics.flatMap((topic) => topic.partitions);
-  const lag = topics.reduce<number | null>((sum, { total_lag }) => (total_lag == null ? sum : (sum ?? 0) + total_lag), null);
-  const age = highest(partitions.map((partition) => partition.time_lag_s));
-  const lost = partitions.some((p) => p.processed_offset != null && p.earliest_offset != null && p.processed_offset < p.earliest_offset);
-  const near = lowest(
-    partitions.map((p) => (unread(p) && p.processed_offset != null && p.earliest_offset != null ? p.processed_offset - p.earliest_offset : null)),
-  );
-  const headroom = lowest(partitions.map((partition) => (unread(partition) ? partition.headroom_s : null)));
-  return (
-    <tr>
-      <td>
-        <StatusMark status={event.status} />
-      </td>
-      <th scope="row">
-        <a href={queryHref(event.query_id)}>
-          <Foreign text={displayName(event)} />
-        </a>
-        {event.origin === "group" && <small> consumer group</small>}
-      </th>
-      <td class="number">{records(lag)}</td>
-      <td class="number">{oldest(lag, age)}</td>
-      <td class="number">{lost ? <strong class="bad">unread records are deleted</strong> : near === null ? "" : `${records(near)} records`}</td>
-      <td class="number">{headroom === null ? "" : span(headroom)}</td>
-      <td>
-        <Age at={event.measured_at} />
-      </td>
-    </tr>
-  );
+  const distances = partitions.map((p) => (p.processed_offset != null && p.earliest_offset != null ? p.processed_offset - p.earliest_offset : null));
+  if (distances.some((distance) => distance !== null && distance < 0)) return <strong class="bad">unread records are deleted</strong>;
+  const count = lowest(distances.filter((_, index) => unread(partitions[index] ?? {})));
+  const seconds = lowest(partitions.map((partition) => (unread(partition) ? partition.headroom_s : null)));
+  return count === null && seconds === null ? null : <Headroom seconds={seconds} count={count} />;
 }
 
 function highest(values: (number | null | undefined)[]): number | null {

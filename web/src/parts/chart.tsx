@@ -2,9 +2,12 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import { local, onAxis } from "../format.ts";
+import { DEFINITIONS, type Figure } from "../definitions.ts";
+import { local, onAxis, utc } from "../format.ts";
 import type { Annotation } from "../annotations.ts";
 import { colour, shown } from "../theme.ts";
+import { times } from "../times.ts";
+import { Term } from "./text.tsx";
 
 export interface Series {
   name: string;
@@ -17,7 +20,7 @@ export interface Series {
 }
 
 interface Props {
-  title: string;
+  figure: Figure;
   /** Epoch milliseconds, rising. */
   times: number[];
   series: Series[];
@@ -25,7 +28,10 @@ interface Props {
   /** Of the axis of time, epoch milliseconds. */
   range: [number, number];
   format(value: number | null): string;
-  axis(value: number): string;
+  /** The ticks of the axis of values. */
+  axis(values: readonly number[]): string[];
+  /** Steps between them; without: 1, 2 and 5 times powers of ten. */
+  steps?: number[];
   onZoom(since: number, until: number): void;
   /** Each series on top of the one before. */
   stacked?: boolean;
@@ -53,7 +59,7 @@ export function Chart(props: Props) {
       made.destroy();
       plot.current = null;
     };
-  }, [theme, kind, props.stacked]);
+  }, [theme, kind, props.stacked, times.value]);
 
   useEffect(() => {
     const its = plot.current;
@@ -68,18 +74,20 @@ export function Chart(props: Props) {
 
   return (
     <figure class="chart">
-      <figcaption>{props.title}</figcaption>
+      <figcaption>
+        <Term of={props.figure} />
+      </figcaption>
       <div ref={box} role="img" aria-label={described(props)} />
     </figure>
   );
 }
 
-function described({ title, series, times, format }: Props): string {
+function described({ figure, series, times, format }: Props): string {
   const last = series.map(({ name, values }) => {
     const known = values.filter((value) => value !== null);
     return known.length === 0 ? `${name} unknown` : `${name} ${format(known.at(-1) ?? null)}, at most ${format(Math.max(...known))}`;
   });
-  return `${title}, ${times.length} points: ${last.join("; ")}`;
+  return `${DEFINITIONS[figure].name}, ${times.length} points: ${last.join("; ")}`;
 }
 
 function dataOf({ times, series, stacked }: Props): uPlot.AlignedData {
@@ -100,6 +108,7 @@ function stackedColumns(values: (number | null)[][]): (number | null)[][] {
 
 function optionsOf(latest: { current: Props }, width: number): uPlot.Options {
   const { series, stacked } = latest.current;
+  const zone = times.value === "utc" ? "utc" : "local";
   const text = colour("muted");
   const grid = { stroke: colour("line"), width: 1 };
   const drawn = stacked ? [...series].reverse() : series;
@@ -107,26 +116,29 @@ function optionsOf(latest: { current: Props }, width: number): uPlot.Options {
   return {
     width: Math.max(width, 100),
     height: HEIGHT,
+    tzDate: (seconds) => (zone === "utc" ? uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") : new Date(seconds * 1000)),
     cursor: { sync: { key: "query" }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
-    scales: { x: { time: true, auto: false }, y: { range: (_, __, top) => [0, top > 0 ? top * 1.08 : 1] } },
+    scales: { x: { time: true, auto: false }, y: { range: (_, __, top) => [0, top > 0 ? top * 1.18 : 1] /* the markers are above the peak */ } },
     axes: [
       {
         stroke: text,
         grid,
         ticks: grid,
         space: 70, // a time with seconds
-        values: (_, seconds) => seconds.map((each) => onAxis(each * 1000)),
+        size: 32,
+        values: (_, seconds) => seconds.map((each) => onAxis(each * 1000, zone)),
       },
       {
         stroke: text,
         grid,
         ticks: grid,
         size: 64,
-        values: (_, values) => values.map((value) => latest.current.axis(value)),
+        values: (_, values) => latest.current.axis(values),
+        ...(latest.current.steps ? { incrs: latest.current.steps } : {}),
       },
     ],
     series: [
-      { label: "Time", value: (_, value) => (value == null ? "now" : local(value * 1000, Date.now())) },
+      { label: "Time", value: (_, value) => (value == null ? "now" : zone === "utc" ? utc(value * 1000) : local(value * 1000, Date.now())) },
       ...drawn.map((each, index) => ({
         label: each.name,
         stroke: colour(each.colour),

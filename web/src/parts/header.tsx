@@ -1,14 +1,20 @@
 /** The top of every page: where one is, whether it is live, what fails. */
 
-import { principalName, logOut } from "../api.ts";
+import { pageMeta, logOut } from "../api.ts";
 import { now } from "../clock.ts";
 import { printable, span } from "../format.ts";
 import { health } from "../health.ts";
-import { fleetHref } from "../router.ts";
+import { fleetHref, pageHref, place } from "../router.ts";
 import type { StreamState } from "../stream.ts";
-import { setTheme, theme, type Theme } from "../theme.ts";
+import { setTheme, theme, THEMES, type Theme } from "../theme.ts";
+import { setTimes, TIMES, times, type Times } from "../times.ts";
+import { Select } from "./select.tsx";
 
-const THEMES: Record<Theme, string> = { auto: "System", light: "Light", dark: "Dark" };
+const PAGES = [
+  { page: "fleet", name: "Queries", href: fleetHref },
+  { page: "topics", name: "Topics", href: () => pageHref("topics") },
+  { page: "service", name: "Service", href: () => pageHref("service") },
+];
 
 export function Header({ state, receivedAt }: { state: StreamState; receivedAt: number | null }) {
   return (
@@ -22,16 +28,15 @@ export function Header({ state, receivedAt }: { state: StreamState; receivedAt: 
         </a>
         <StreamBadge state={state} receivedAt={receivedAt} />
         <nav aria-label="Service">
+          {PAGES.map(({ page, name, href }) => (
+            <a key={page} href={href()} aria-current={place.value.route.page === page ? "page" : undefined}>
+              {name}
+            </a>
+          ))}
           <a href="docs">REST</a>
           <a href="metrics">Metrics</a>
-          <label class="theme">
-            <span class="hidden">Theme</span>
-            <select value={theme.value} onChange={(event) => setTheme(event.currentTarget.value as Theme)}>
-              {Object.entries(THEMES).map(([value, name]) => (
-                <option value={value}>{name}</option>
-              ))}
-            </select>
-          </label>
+          <Select name="Times" isNameHidden value={times.value} of={Object.keys(TIMES)} label={(value) => TIMES[value as Times]} onChange={(value) => setTimes(value as Times)} />
+          <Select name="Theme" isNameHidden value={theme.value} of={Object.keys(THEMES)} label={(value) => THEMES[value as Theme]} onChange={(value) => setTheme(value as Theme)} />
           <Login />
         </nav>
       </div>
@@ -41,7 +46,7 @@ export function Header({ state, receivedAt }: { state: StreamState; receivedAt: 
 }
 
 function Login() {
-  const name = principalName();
+  const name = pageMeta("principal");
   if (name === null) return null;
   return (
     <>
@@ -56,18 +61,14 @@ function Login() {
   );
 }
 
+const WORDS = { live: "live", connecting: "connecting", waiting: "asking again" };
+
 function StreamBadge({ state, receivedAt }: { state: StreamState; receivedAt: number | null }) {
-  if (state.kind === "live") {
+  if (state.kind !== "down") {
+    const isLive = state.kind === "live";
     return (
-      <p role="status" class="stream ok">
-        <span aria-hidden="true">●</span> live
-      </p>
-    );
-  }
-  if (state.kind === "connecting") {
-    return (
-      <p role="status" class="stream">
-        <span aria-hidden="true">○</span> connecting
+      <p role="status" class={`stream ${isLive ? "ok" : ""}`}>
+        <span aria-hidden="true">{isLive ? "●" : "○"}</span> {WORDS[state.kind]}
       </p>
     );
   }

@@ -1,6 +1,7 @@
 /** A query's lag, time lag, rates and batches over time, with annotations. */
 
-import { printable, records, short, span, perSecond, number } from "../format.ts";
+import type { ComponentProps } from "preact";
+import { counts, number, perSecond, printable, records, span, SPAN_STEPS, spanTicks } from "../format.ts";
 import type { HistoryPage, HistoryPoint, LagEvent } from "../generated/rest.ts";
 import { annotations } from "../annotations.ts";
 import { Chart } from "./chart.tsx";
@@ -26,7 +27,7 @@ export function HistoryCharts({ page, newest, onZoom }: Props) {
     return <p class="empty">{page.reason ? printable(page.reason) : "The query was not measured in this time."}</p>;
   }
   const { times, points } = stepsOf(page);
-  const annotated = annotations(page.points);
+  const annotated = annotations(page.changes);
   // A query that is known only since a part of the time has the whole width for that part.
   const known = page.points[0]?.at ?? newest?.measured_at ?? page.since;
   const range: [number, number] = [newest ? Math.max(page.since, known) : page.since, newest?.measured_at ?? page.until];
@@ -38,32 +39,28 @@ export function HistoryCharts({ page, newest, onZoom }: Props) {
   const common = { times: all, markers: annotated, range, onZoom };
   const phase = (value: (batch: BatchTimes) => number) => {
     const seconds = (point: HistoryPoint | undefined) => (point?.batch ? value(point.batch) / 1000 : null);
-    return column(seconds, seconds(page.points.at(-1)));
+    return column(seconds, seconds(page.points.findLast(({ batch }) => batch)));
   };
-  const inflow = newest?.input_rate, outflow = newest?.processed_rate;
-  const hasBatches = page.points.some((point) => point.batch);
   const seconds = (value: number | null) => (value === null ? "unknown" : span(value));
   return (
     <>
       <div class="charts">
-        <Chart {...common} title="Lag, records" format={records} axis={short} series={[
+        <ChartOfKnown {...common} figure="lag" format={records} axis={counts} series={[
           { name: "lag", colour: "series-1", filled: true, values: column((point) => point.max_total_lag, newest?.total_lag) },
         ]} />
-        <Chart {...common} title="Time lag" format={seconds} axis={span} series={[
-          { name: "oldest unprocessed record", colour: "series-2", filled: true, values: column((point) => point.max_time_lag_s, newest?.max_time_lag_s) },
+        <ChartOfKnown {...common} figure="time_lag" format={seconds} axis={spanTicks} steps={SPAN_STEPS} series={[
+          { name: "time lag", colour: "series-2", filled: true, values: column((point) => point.max_time_lag_s, newest?.max_time_lag_s) },
         ]} />
-        <Chart {...common} title="Records a second" format={perSecond} axis={short} series={[
-          { name: "input", colour: "series-2", dash: [6, 4], values: column((point) => point.input_rate, inflow) },
-          { name: "processed", colour: "series-1", values: column((point) => point.processed_rate, outflow) },
+        <ChartOfKnown {...common} figure="rates" format={perSecond} axis={counts} series={[
+          { name: "input", colour: "series-2", dash: [6, 4], values: column((point) => point.input_rate, newest?.input_rate) },
+          { name: "processed", colour: "series-1", values: column((point) => point.processed_rate, newest?.processed_rate) },
         ]} />
-        {hasBatches && (
-          <Chart {...common} title="Batch, by phase" stacked format={seconds} axis={span} series={[
-            { name: "planning", colour: "phase-1", values: phase((batch) => batch.planning_ms) },
-            { name: "processing", colour: "phase-2", values: phase((batch) => batch.processing_ms) },
-            { name: "commit", colour: "phase-3", values: phase((batch) => batch.commit_ms) },
-            { name: "other", colour: "phase-4", values: phase(otherMs) },
-          ]} />
-        )}
+        <ChartOfKnown {...common} figure="batch" stacked format={(value) => (value === null ? "none" : span(value))} axis={spanTicks} steps={SPAN_STEPS} series={[
+          { name: "planning", colour: "phase-1", values: phase((batch) => batch.planning_ms) },
+          { name: "processing", colour: "phase-2", values: phase((batch) => batch.processing_ms) },
+          { name: "commit", colour: "phase-3", values: phase((batch) => batch.commit_ms) },
+          { name: "other", colour: "phase-4", values: phase(otherMs) },
+        ]} />
       </div>
       {annotated.length > 0 && (
         <ul class="events" aria-label="Events">
@@ -77,6 +74,12 @@ export function HistoryCharts({ page, newest, onZoom }: Props) {
       )}
     </>
   );
+}
+
+/** Without the series of which nothing is known in this time. */
+function ChartOfKnown({ series, ...props }: ComponentProps<typeof Chart>) {
+  const known = series.filter(({ values }) => values.some((value) => value !== null));
+  return known.length > 0 ? <Chart {...props} series={known} /> : null;
 }
 
 function otherMs(batch: BatchTimes): number {

@@ -20,7 +20,7 @@ export function LogPositions({ partition }: { partition: PartitionLag }) {
   const kept = Math.max(processed, earliest);
   const reached = Math.max(kept, Math.min(planned ?? processed, latest));
   return (
-    <span class="log" role="img" aria-label={text} title={text}>
+    <span class="bar-of-log" role="img" aria-label={text} title={text}>
       <Part kind="done" size={processed - earliest} />
       <i class="at" />
       <Part kind="lost" size={earliest - processed} />

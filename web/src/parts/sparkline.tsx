@@ -26,7 +26,7 @@ export function Sparkline({ values, label }: { values: Trend; label: string }) {
   });
   const text = known.length === 0 ? UNKNOWN : `from ${records(known[0])} to ${records(known.at(-1))}, at most ${records(Math.max(...known))}`;
   return (
-    <svg class="sparkline" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${label}: ${text}`}>
+    <svg class="sparkline" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={`${label}: ${text}`}>
       <title>{`${label}: ${text}`}</title>
       <path d={path} />
     </svg>

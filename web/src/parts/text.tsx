@@ -2,8 +2,11 @@
 
 import type { ComponentChildren } from "preact";
 import { now } from "../clock.ts";
-import { ago, local, printable, utc } from "../format.ts";
-import { GLYPHS, mark } from "../status.ts";
+import { DEFINITIONS, type Figure as FigureName } from "../definitions.ts";
+import { ago, local, printable, records, span, utc } from "../format.ts";
+import { queryHref, topicHref } from "../router.ts";
+import { displayName, GLYPHS, mark } from "../status.ts";
+import { times } from "../times.ts";
 
 /** A status by its shape, its word and its colour. */
 export function StatusMark({ status }: { status: string }) {
@@ -25,18 +28,19 @@ export function Foreign({ text, class: name }: { text: string; class?: string })
   );
 }
 
-/** A moment in the reader's zone, UTC when pointed at. */
+/** A moment: its time; in UTC, and how long ago, when pointed at. */
 export function Moment({ at }: { at: number }) {
   return (
-    <time dateTime={new Date(at).toISOString()} title={utc(at)}>
-      {local(at, now.value)}
+    <time dateTime={new Date(at).toISOString()} title={`${utc(at)}, ${ago(at, now.value)}`}>
+      {times.value === "utc" ? utc(at) : local(at, now.value)}
     </time>
   );
 }
 
-/** How long ago that was; the time itself when pointed at. */
+/** How long ago that was, or when, as the reader chose. */
 export function Age({ at }: { at: number | null | undefined }) {
   if (at == null) return <>never</>;
+  if (times.value !== "relative") return <Moment at={at} />;
   return (
     <time dateTime={new Date(at).toISOString()} title={`${local(at, now.value)}, ${utc(at)}`}>
       {ago(at, now.value)}
@@ -44,12 +48,66 @@ export function Age({ at }: { at: number | null | undefined }) {
   );
 }
 
-/** A value with what it is. */
-export function Figure({ name, children, title }: { name: string; children: ComponentChildren; title?: string }) {
+/** The word for a figure; what it means, when pointed at or focused. */
+export function Term({ of }: { of: FigureName }) {
+  const { name, means } = DEFINITIONS[of];
   return (
-    <div class="figure" title={title}>
-      <dt>{name}</dt>
+    <button type="button" class="term" data-definition={means} aria-description={means}>
+      {name}
+    </button>
+  );
+}
+
+/** A value with what it is: a figure that is defined, or another name. */
+export function Figure({ of, children }: { of: FigureName | { name: string }; children: ComponentChildren }) {
+  return (
+    <div class="figure">
+      <dt>{typeof of === "string" ? <Term of={of} /> : of.name}</dt>
       <dd>{children}</dd>
     </div>
   );
+}
+
+/** A query by its name; where another has that name, with the beginning of its id. */
+export function QueryLink({ event, isShared }: { event: { query?: string | null; query_id: string; application?: string | null }; isShared: boolean }) {
+  return (
+    <span class="named">
+      <a href={queryHref(event.query_id)}>
+        <Foreign text={displayName(event)} />
+      </a>
+      {isShared && (
+        <code class="identity" title={event.application ? printable(`in ${event.application}`) : undefined}>
+          {printable(event.query_id.slice(0, 8))}
+        </code>
+      )}
+    </span>
+  );
+}
+
+/** The first topics of a query. */
+export function TopicLinks({ topics, most = 3 }: { topics: readonly string[]; most?: number }) {
+  return (
+    <>
+      {topics.slice(0, most).map((topic, index) => (
+        <span key={topic}>
+          {index > 0 && ", "}
+          <a href={topicHref(topic)}>{printable(topic)}</a>
+        </span>
+      ))}
+      {topics.length > most && ` and ${topics.length - most} more topics`}
+    </>
+  );
+}
+
+interface HeadroomProps {
+  lossAt?: number | null | undefined;
+  seconds: number | null | undefined;
+  count: number | null | undefined;
+}
+
+/** Before retention deletes records that are not processed: in time where that is known. */
+export function Headroom({ lossAt, seconds, count }: HeadroomProps) {
+  if (lossAt != null) return <strong class="bad">loss in {span(Math.max(0, (lossAt - now.value) / 1000))}</strong>;
+  if (seconds != null) return <>{span(seconds)}</>;
+  return count != null ? <>{records(count)} records</> : null;
 }

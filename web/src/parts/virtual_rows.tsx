@@ -1,4 +1,4 @@
-/** Rows of one height, of which only those in view exist. */
+/** Rows of known heights, of which only those in view exist. */
 
 import { elementScroll, observeElementOffset, observeElementRect, observeWindowOffset, observeWindowRect, Virtualizer, windowScroll } from "@tanstack/virtual-core";
 import type { ComponentChildren } from "preact";
@@ -6,7 +6,10 @@ import { useLayoutEffect, useMemo, useReducer, useRef } from "preact/hooks";
 
 interface Props {
   count: number;
-  rowHeight: number;
+  /** In pixels, of each row. */
+  heightOf(index: number): number;
+  /** Another one with other heights. */
+  layout: string;
   keyOf(index: number): string;
   render(index: number): ComponentChildren;
   /** The height of a box that scrolls by itself, CSS; without it the page scrolls. */
@@ -15,12 +18,12 @@ interface Props {
   scrollTo?: number | null;
 }
 
-export function VirtualRows({ count, rowHeight, keyOf, render, height, scrollTo }: Props) {
+export function VirtualRows({ count, heightOf, layout, keyOf, render, height, scrollTo }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const [, redraw] = useReducer((n: number) => n + 1, 0);
   const common = {
     count,
-    estimateSize: () => rowHeight,
+    estimateSize: heightOf,
     getItemKey: keyOf,
     overscan: 6,
     onChange: () => redraw(0),
@@ -48,7 +51,7 @@ export function VirtualRows({ count, rowHeight, keyOf, render, height, scrollTo 
   rows.setOptions(options as any);
   useLayoutEffect(() => rows._didMount(), []);
   useLayoutEffect(() => rows._willUpdate());
-  useLayoutEffect(() => rows.measure(), [rowHeight]);
+  useLayoutEffect(() => rows.measure(), [layout]);
   useLayoutEffect(() => {
     if (scrollTo != null) rows.scrollToIndex(scrollTo, { align: "center" });
   }, [scrollTo]);
@@ -57,7 +60,7 @@ export function VirtualRows({ count, rowHeight, keyOf, render, height, scrollTo 
     <div ref={box} role="rowgroup" class="rows" style={height ? { maxHeight: height, overflowY: "auto" } : {}} tabIndex={height ? 0 : undefined}>
       <div role="presentation" class="all-rows" style={{ height: `${rows.getTotalSize()}px` }}>
         {rows.getVirtualItems().map((item) => (
-          <div key={item.key} role="presentation" class="virtual-row" style={{ height: `${rowHeight}px`, transform: `translateY(${item.start - margin}px)` }}>
+          <div key={item.key} role="presentation" class="virtual-row" style={{ height: `${item.size}px`, transform: `translateY(${item.start - margin}px)` }}>
             {render(item.index)}
           </div>
         ))}

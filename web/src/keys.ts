@@ -1,0 +1,25 @@
+/** Keys of a page, from anywhere on it but the fields that one types into. */
+
+import { useEffect, useRef } from "preact/hooks";
+
+/** By the value of `KeyboardEvent.key`. False: the key was not used, and keeps its usual effect. */
+export type Keys = Record<string, (event: KeyboardEvent) => boolean | void>;
+
+export function useKeys(keys: Keys): void {
+  const latest = useRef(keys);
+  latest.current = keys;
+  useEffect(() => {
+    const press = (event: KeyboardEvent) => {
+      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+      if (isEditable(event.target) && event.key !== "Escape") return;
+      const use = latest.current[event.key];
+      if (use && use(event) !== false) event.preventDefault();
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
+}
+
+export function isEditable(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && target.matches("input:not([type=checkbox]), select, textarea");
+}
