@@ -53,10 +53,10 @@ def test_a_row_reports_how_far_behind_a_query_is() -> None:
         "query": "orders",
         "status": "● OK",
         "lag": "65",
-        "oldest": "1.8 s",
+        "time lag": "1.8 s",
         "trend": "-5.0/s",
-        "caught up in": "13 s",
-        "last seen": "10 s ago",
+        "catch-up": "13 s",
+        "last measured": "10 s ago",
         "reason": "",
     }
 
