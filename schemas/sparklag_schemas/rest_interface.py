@@ -21,6 +21,7 @@ class ReceivedProblem(msgspec.Struct, frozen=True):
     type: str
     detail: str
     query_ids: Sequence[str] = ()
+    alike: Sequence[str] = ()
 
     @property
     def kind(self) -> str:
@@ -29,5 +30,6 @@ class ReceivedProblem(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The problem for people, with the ids of the queries that it is about."""
-        return f"{self.detail}: {', '.join(self.query_ids)}" if self.query_ids else self.detail
+        """The problem for people, with the ids of the queries that it is about, or alike names."""
+        names = f"alike: {', '.join(self.alike)}" if self.alike else ", ".join(self.query_ids)
+        return f"{self.detail}: {names}" if names else self.detail

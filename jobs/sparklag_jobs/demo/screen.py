@@ -71,9 +71,9 @@ _COLUMNS: Final = (
     Column("query", "name", 0),
     Column("status", "name", 1),
     Column("lag", "number", 2),
-    Column("oldest", "number", 3),
+    Column("time lag", "number", 3),
     Column("trend", "number", 5),
-    Column("caught up in", "number", 6),
+    Column("catch-up", "number", 6),
     Column("worst partition", "number", 4),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -123,10 +123,12 @@ def the_one(query: str, events: Collection[LagEvent]) -> LagEvent:
     return next(iter(events))
 
 
-def not_found(query: str) -> QueryNotFound:
-    """The error where no query matches `query`."""
+def not_found(query: str, alike: Sequence[str] = ()) -> QueryNotFound:
+    """The error where no query matches `query`, and the names of queries that are alike."""
+    lead = printable(
+        f"alike: {', '.join(alike)}" if alike else "lags() of a handle lists its own", 700
+    )
     shown = printable(repr(query), 200)
     return QueryNotFound(
-        f"no query has the name or id {shown}, or its lag is not published yet;"
-        " a handle's lags() has those that it observes"
+        f"no query has the name or id {shown}, or its lag is not published yet; {lead}"
     )

@@ -37,9 +37,9 @@ _MAX_REASON: Final = 300
 _COLORS: Final[dict[Mark, str]] = {"bad": "#d64545", "warn": "#b58105", "ok": "#2f9e58"}
 _SYMBOLS: Final[dict[Mark, str]] = {"bad": "✖", "warn": "▲", "ok": "●"}
 _HEADINGS: Final = (
-    *("query", "status", "lag", "oldest", "trend", "caught up in", "last seen", "reason"),
+    *("query", "status", "lag", "time lag", "trend", "catch-up", "last measured", "reason"),
 )
-_NUMBERS: Final = {"lag", "oldest", "trend", "caught up in"}
+_NUMBERS: Final = {"lag", "time lag", "trend", "catch-up"}
 _LONG: Final = {"query", "reason"}
 _BORDER: Final = "border-bottom:1px solid rgba(128,128,128,.35)"
 

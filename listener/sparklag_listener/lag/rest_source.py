@@ -100,7 +100,7 @@ class RestSource:
                 + (what_to_set or ": is this a sparklag service (setting service_url)?")
             )
         if problem.kind == "unknown-query":
-            return not_found(query)
+            return not_found(query, problem.alike)
         text = printable(problem.text, 1_000)
         if problem.kind == "ambiguous-query-name":
             return AmbiguousQueryName(text)

@@ -253,6 +253,14 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
         """Rises with every event of a query."""
         return (self.observed_at, self.measured_at)
 
+    def _repr_html_(self) -> str:
+        """The lag in sentences, in a notebook."""
+        # Imported here: messages have no text of their own.
+        from sparklag_schemas.presentation.sentences import html
+        from sparklag_schemas.timestamps import epoch_ms
+
+        return html(self, epoch_ms())
+
 
 class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
     """The lag of one partition, as one source of one query reads it, at one time.

@@ -11,7 +11,7 @@ from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.messages import bounds
 from sparklag_schemas.messages.enumerations import Mark, OpenActivity, OpenOrigin, OpenStatus, mark
 from sparklag_schemas.messages.observation import RunningBatch
-from sparklag_schemas.text.formatting import ago, catch_up, oldest, records, trend
+from sparklag_schemas.text.formatting import ago, catch_up, records, time_lag, trend
 from sparklag_schemas.text.printable import printable
 
 
@@ -51,12 +51,12 @@ CELLS: Final[Mapping[str, Callable[[QueryLag, int], str]]] = {
     "query": lambda query, _: printable(query.display_name),
     "status": lambda query, _: printable(query.status),
     "lag": lambda query, _: records(query.total_lag),
-    "oldest": lambda query, _: oldest(query.total_lag, query.max_time_lag_s),
+    "time lag": lambda query, _: time_lag(query.total_lag, query.max_time_lag_s),
     "trend": lambda query, _: trend(query.lag_trend),
-    "caught up in": lambda query, _: catch_up(query.catch_up_s, query.catch_up_reason),
+    "catch-up": lambda query, _: catch_up(query.catch_up_s, query.catch_up_reason),
+    "application": lambda query, _: printable(query.application or ""),
     "last batch": lambda query, now_ms: ago(query.processed_at, now_ms),
-    "last seen": lambda query, now_ms: ago(query.observed_at, now_ms),
-    "measured": lambda query, now_ms: ago(query.measured_at, now_ms),
+    "last measured": lambda query, now_ms: ago(query.measured_at, now_ms),
     "reason": lambda query, _: printable(query.reason or ""),
 }
 """Text of a query at a time in epoch milliseconds, by heading."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
 from sparklag_schemas.messages.enumerations import traits_of
+from sparklag_schemas.messages.query_names import has_ended
 from sparklag_schemas.presentation.rows import QueryLag, partitions_of
 from sparklag_schemas.text import formatting
 from sparklag_schemas.text.formatting import (
@@ -17,12 +19,12 @@ from sparklag_schemas.text.formatting import (
     clock_time,
     number,
     per_second,
-    records,
     size,
     span,
     trend,
     waiting,
 )
+from sparklag_schemas.text.printable import printable
 
 _ACTIVITIES: Final = {
     "running": "; the next one is running",
@@ -33,15 +35,17 @@ _SKEWED: Final = 0.5
 """A partition is shown from this share of the lag on, if that is at least twice an even share."""
 _PHASE_SHARE: Final = 0.1
 """A phase with a smaller share of its batch is not shown."""
+_SHORTEST_PHASE_MS: Final = 50
 _STUCK_S: Final = 30.0
 """The shortest time that is shown: observations are up to 10 s apart."""
+_LONGEST: Final = 1_000
 _WHOLE_BATCH: Final = "triggerExecution"
 
 
 class Line(Struct, frozen=True):
     """One fact."""
 
-    heading: Annotated[str, Meta(description="What it is about, in a word.")]
+    heading: Annotated[str, Meta(description="What it is about, in a word or two.")]
     text: Annotated[str, Meta(description="The fact, in a sentence.")]
 
 
@@ -61,20 +65,33 @@ def explanation(event: LagEvent, now_ms: int) -> Explanation:
 
 def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
     """Heading and text: how far behind, how fast, how long until data is lost, why."""
+    step = "last commit" if traits_of(event.origin).commits_offsets else "last batch"
+    causes = () if has_ended(event.status) else _causes(event, now_ms)
     texts = {
         "lag": _lag(event),
-        "oldest": _oldest(event),
+        "time lag": _time_lag(event),
         "waiting": _waiting(event, now_ms),
-        "pace": _pace(event),
-        "retention": _retention(event, now_ms),
-        "batch": _batch(event, now_ms),
+        "trend": _trend(event),
+        "catch-up": _catch_up(event),
+        "headroom": _headroom(event, now_ms),
+        step: _last_step(event, now_ms),
         "group": _group(event),
-        "running": _running_batch(event.running_batch) if event.running_batch else "",
-        "why": "; ".join(filter(None, _causes(event, now_ms))),
-        "source": _source(event, now_ms),
+        "running batch": _running_batch(event.running_batch) if event.running_batch else "",
+        "why": "; ".join(filter(None, causes)),
+        "observed": _observed(event, now_ms),
+        "last measured": ago(event.measured_at, now_ms),
         "replaced": f"by query {event.superseded_by}" if event.superseded_by else "",
     }
     return [(heading, text) for heading, text in texts.items() if text]
+
+
+def html(event: LagEvent, now_ms: int) -> str:
+    """The name, the status and all lines, as HTML for a notebook."""
+    texts = [
+        f"{event.display_name}  {status(event, now_ms)}",
+        *(f"{heading:<13}  {text}" for heading, text in lines(event, now_ms)),
+    ]
+    return f"<pre>{escape(chr(10).join(printable(text, _LONGEST) for text in texts))}</pre>"
 
 
 def status(event: QueryLag, now_ms: int) -> str:
@@ -85,16 +102,21 @@ def status(event: QueryLag, now_ms: int) -> str:
     return f"{event.status}{since}{f': {event.reason}' if event.reason else ''}"
 
 
-def oldest(partition: PartitionLag) -> str:
+def time_lag(partition: PartitionLag) -> str:
     """The age of a partition's first unprocessed record; `≥` where that is its lower bound."""
-    age = formatting.oldest(partition.unread, partition.time_lag_s)
+    age = formatting.time_lag(partition.unread, partition.time_lag_s)
     return f"≥ {age}" if age and partition.time_lag_method == "floor" else age
 
 
 def _lag(event: LagEvent) -> str:
-    text = f"{records(event.total_lag)} records, worst partition {records(event.max_lag)}"
+    parts = [] if event.total_lag is None else [f"{event.total_lag:,} records"]
+    if event.max_lag:
+        worst = [_place(*pair) for pair in partitions_of(event) if pair[1].lag == event.max_lag]
+        parts += [f"{event.max_lag:,} in the worst partition", *worst[:1]]
     if event.unknown_partitions:
-        text += f", {event.unknown_partitions} partitions unknown"
+        count = max(event.unknown_partitions, sum(1 for _ in partitions_of(event)))
+        parts.append(f"unknown in {event.unknown_partitions:,} of {count:,} partitions")
+    text = ", ".join(parts) or "unknown"
     if event.mode == "real-time":
         text += " since the last checkpoint"
         if event.unread_estimate is not None:
@@ -106,7 +128,7 @@ def _lag(event: LagEvent) -> str:
     return text
 
 
-def _oldest(event: LagEvent) -> str:
+def _time_lag(event: LagEvent) -> str:
     if event.max_time_lag_s is None or not event.total_lag:
         return ""
     topic, partition = max(
@@ -115,12 +137,12 @@ def _oldest(event: LagEvent) -> str:
         default=(None, None),
     )
     if event.mode == "real-time":
-        return f"record {span(event.max_time_lag_s)} old that is in no checkpoint yet"
-    text = f"unprocessed record {span(event.max_time_lag_s)} old"
+        return f"{span(event.max_time_lag_s)}, of a record that is in no checkpoint yet"
+    text = span(event.max_time_lag_s)
     if topic is None or partition is None:
         return text
     if partition.time_lag_method == "floor":
-        text = f"unprocessed record at least {span(event.max_time_lag_s)} old"
+        text = f"at least {text}"
     how = _METHODS.get(partition.time_lag_method or "")
     return f"{text}, in {_place(topic, partition)}{f', {how}' if how else ''}"
 
@@ -132,55 +154,54 @@ def _waiting(event: LagEvent, now_ms: int) -> str:
     return waiting(sum(each.records for each in open_), min(each.since for each in open_), now_ms)
 
 
-def _pace(event: LagEvent) -> str:
+def _trend(event: LagEvent) -> str:
     if event.input_rate is None and event.processed_rate is None:
         return ""
-    text = f"input {per_second(event.input_rate, ' records')}"
+    text = f"{trend(event.lag_trend)}: input {per_second(event.input_rate, ' records')}"
     if event.processed_rate is not None:
         text += f", processed {per_second(event.processed_rate, ' records')}"
-    if event.lag_trend is not None:
-        text += f", lag {trend(event.lag_trend)}"
+    return text
+
+
+def _catch_up(event: LagEvent) -> str:
     if not event.total_lag:
-        return text
+        return ""
     if event.catch_up_s is not None:
-        text += f"; caught up in {span(event.catch_up_s)}"
+        text = span(event.catch_up_s)
         if (event.lag_trend or 0) > 0 and event.batch_rate is not None:
             # While it waits between two batches, the lag grows.
             text += f" at {per_second(event.batch_rate, ' records')}"
         return text
     why = event.catch_up_reason or ""
-    if not why.startswith(OVERDUE):
-        # The reason continues with rates that are already in this line.
-        why = why.partition(":")[0]
-    return f"{text}; catch-up: {why}" if why else text
+    # The reason continues with rates that are already in the line before.
+    return why if why.startswith(OVERDUE) else why.partition(":")[0]
 
 
-def _retention(event: LagEvent, now_ms: int) -> str:
+def _headroom(event: LagEvent, now_ms: int) -> str:
     facts = []
     if event.lost_records:
         facts.append(f"{event.lost_records:,} records were deleted before they were read")
     if event.loss_expected_at is not None:
         left_s = max(0.0, (event.loss_expected_at - now_ms) / 1000)
         when = clock_time(event.loss_expected_at, now_ms)
-        facts.append(f"deletes unread records in {span(left_s)} ({when}) at these rates")
+        facts.append(f"retention deletes unread records in {span(left_s)} ({when}) at these rates")
     elif event.min_headroom_s is not None:
-        behind = span(event.min_headroom_s)
-        facts.append(f"log start is {behind} behind the query, which stays ahead")
+        facts.append(f"{span(event.min_headroom_s)} before retention; the query stays ahead of it")
     elif event.min_headroom_records is not None:
-        facts.append(f"log start is {event.min_headroom_records:,} records behind the query")
+        facts.append(f"{event.min_headroom_records:,} records before retention")
     return "; ".join(facts)
 
 
-def _batch(event: LagEvent, now_ms: int) -> str:
+def _last_step(event: LagEvent, now_ms: int) -> str:
     if traits_of(event.origin).commits_offsets:
         if event.processed_at is None:
-            return "no commit observed yet"
+            return "none observed yet"
         rate = "" if event.commit_rate is None else f", {per_second(event.commit_rate, ' commits')}"
-        return f"committed {ago(event.processed_at, now_ms)}{rate}"
+        return f"{ago(event.processed_at, now_ms)}{rate}"
     if event.batch_id is None and event.processed_at is None:
-        return "no batch completed yet" + _ACTIVITIES.get(event.activity or "", "")
-    which = event.batch_id if event.batch_id is not None else "one"
-    text = f"{which} completed {ago(event.processed_at, now_ms)}"
+        return "none completed yet" + _ACTIVITIES.get(event.activity or "", "")
+    which = f"{event.batch_id}, " if event.batch_id is not None else ""
+    text = f"{which}completed {ago(event.processed_at, now_ms)}"
     if (batch := event.batch) is not None:
         text += f", {batch.rows:,} rows"
         if batch.duration_ms is not None:
@@ -208,8 +229,8 @@ def _group(event: LagEvent) -> str:
 
 
 def _running_batch(batch: RunningBatch) -> str:
-    number = "the next batch" if batch.batch_id is None else f"batch {batch.batch_id}"
-    text = f"{number} for {span((batch.observed_at - batch.started_at) / 1000)}"
+    number = "" if batch.batch_id is None else f"{batch.batch_id}, "
+    text = f"{number}for {span((batch.observed_at - batch.started_at) / 1000)}"
     if batch.tasks_total:
         text += f": {batch.tasks_done:,} of {batch.tasks_total:,} known tasks done"
     if batch.tasks_failed:
@@ -229,12 +250,9 @@ def _running_batch(batch: RunningBatch) -> str:
     return text
 
 
-def _source(event: LagEvent, now_ms: int) -> str:
-    origin = traits_of(event.origin).label or event.origin
-    observed, measured = ago(event.observed_at, now_ms), ago(event.measured_at, now_ms)
-    if event.application is not None:
-        origin += f", application {event.application}"
-    return f"{origin}, last seen {observed}, measured {measured}"
+def _observed(event: LagEvent, now_ms: int) -> str:
+    text = f"{ago(event.observed_at, now_ms)} by {traits_of(event.origin).label or event.origin}"
+    return text if event.application is None else f"{text}, application {event.application}"
 
 
 def _causes(event: LagEvent, now_ms: int) -> Iterator[str]:
@@ -252,10 +270,11 @@ def _causes(event: LagEvent, now_ms: int) -> Iterator[str]:
 
 def _phases(batch: Batch) -> str:
     whole = batch.duration_ms or batch.phases_ms.get(_WHOLE_BATCH) or 0
+    least = max(whole * _PHASE_SHARE, _SHORTEST_PHASE_MS)
     parts = sorted(
         ((ms, name) for name, ms in batch.phases_ms.items() if name != _WHOLE_BATCH), reverse=True
     )
-    phases = [f"{name} {span(ms / 1000)}" for ms, name in parts if ms > whole * _PHASE_SHARE]
+    phases = [f"{name} {span(ms / 1000)}" for ms, name in parts if ms > least]
     return f"the batch took {', '.join(phases[:3])}" if phases else ""
 
 

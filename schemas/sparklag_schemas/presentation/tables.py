@@ -46,6 +46,21 @@ def escape(text: str) -> str:
     return rich.markup.escape(plain(text))
 
 
+@dataclass(frozen=True)
+class Trimmed:
+    """Renders a table without blanks at the ends of lines."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segments]:
+        for line in console.render_lines(self.table, options, pad=False):
+            while line and not line[-1].text.strip():
+                line.pop()
+            if line:
+                line[-1] = line[-1]._replace(text=line[-1].text.rstrip())
+            yield Segments([*line, Segment.line()])
+
+
 class Column(NamedTuple):
     """A column, and how important it is."""
 
@@ -71,13 +86,13 @@ class FittedTable:
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         widths = self._widths(options.max_width)
-        table = self._table(widths)
+        table = Trimmed(self._table(widths))
         if self.title:
             yield Text(self.title, style="italic")
         if self.details:
-            lines = console.render_lines(table, options, pad=False)
+            lines = table.__rich_console__(console, options)
             for line, detail in zip(lines, ("", *self.details), strict=True):
-                yield Segments([*line, Segment.line()])
+                yield line
                 if detail:
                     yield Padding(Text(detail, style="dim"), (0, 0, 0, _INDENT), expand=False)
         else:
@@ -140,7 +155,7 @@ _PARTITION_COLUMNS: Final = (
     Column("processed", "number", 6),
     Column("latest", "number", 5),
     Column("lag", "number", 1),
-    Column("oldest", "number", 3),
+    Column("time lag", "number", 3),
     Column("reason", "text", 4),
 )
 
@@ -156,14 +171,14 @@ def headline(event: LagEvent, now_ms: int) -> str:
     return f"[bold]{name}[/bold]  [{colour}]{status}[/{colour}]"
 
 
-def facts(event: LagEvent, now_ms: int) -> Table:
+def facts(event: LagEvent, now_ms: int) -> Trimmed:
     """How far behind the query is, how fast, and why."""
-    grid = Table.grid(padding=(0, 1))
+    grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
     grid.add_column()
     for heading, text in sentences.lines(event, now_ms):
         grid.add_row(heading, escape(text))
-    return grid
+    return Trimmed(grid)
 
 
 def event_view(event: LagEvent, now_ms: int, most: int | None = SHOWN_PARTITIONS) -> Group:
@@ -187,7 +202,7 @@ def partition_table(
             records(partition.processed_offset),
             records(partition.latest_offset),
             records(partition.unread),
-            sentences.oldest(partition),
+            sentences.time_lag(partition),
             plain(partition.reason or ""),
         )
         for topic, partition in partitions

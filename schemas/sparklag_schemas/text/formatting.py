@@ -37,11 +37,11 @@ def waiting(records: int, since_ms: int, now_ms: int) -> str:
     return f"{records:,} records wait behind a transaction that has been open for {open_for}"
 
 
-def oldest(lag: int | None, age_s: float | None) -> str:
-    """The age of a query's oldest unprocessed record, if there is one."""
+def time_lag(lag: int | None, time_lag_s: float | None) -> str:
+    """The age of the first unprocessed record, if there is one."""
     if lag == 0:
         return ""
-    return "unknown" if age_s is None else span(age_s)
+    return "unknown" if time_lag_s is None else span(time_lag_s)
 
 
 def ago(since_ms: int | None, now_ms: int) -> str:

@@ -112,6 +112,9 @@ class _VisibleView(View):
     def named(self, name: str) -> list[Entry]:
         return self._seen(self._view.named(name))
 
+    def names(self) -> Iterator[str]:
+        return filter(self.named, self._view.names())
+
     def with_prefix(self, prefix: str) -> list[Entry]:
         return self._seen(self._view.with_prefix(prefix))
 

@@ -65,7 +65,7 @@ _COMMANDS: Final[Mapping[str, _Entry]] = {
     ),
     "lag": _Entry("lag", "Show how far behind a query is, whether that gets better, and why."),
     "queries": _Entry(
-        "queries", "List all queries: their lag, its age and trend, and the reason of a status."
+        "queries", "List all queries: their lag, time lag and trend, and the reason of a status."
     ),
     "forget": _Entry(
         "lag", "Forget a query that has no driver: it leaves every list, metric and alarm."

@@ -60,13 +60,12 @@ def lag(
     max_lag: Annotated[
         int | None, typer.Option(min=0, help="Exit with 1 if the lag is more records, or unknown.")
     ] = None,
-    max_age: Annotated[
+    max_time_lag: Annotated[
         float | None,
         typer.Option(
             min=0,
             callback=refuse_nan,
-            help="Exit with 1 if the oldest unprocessed record is older (seconds), or its age is"
-            " unknown.",
+            help="Exit with 1 if the time lag is longer (seconds), or unknown.",
         ),
     ] = None,
     any_status: Annotated[
@@ -86,20 +85,20 @@ def lag(
 ) -> None:
     """Show how far behind a query is, whether that gets better, and why.
 
-    As a probe, with --max-lag or --max-age, it exits with 0 if the query is within both; with 1 if
-    it is not, if the value is unknown or older than 30 s, or if the status is STOP, STALL, FAILED,
-    DATA_LOSS, GONE or CONFLICT, whatever the lag is (one line on standard error says which); with 2
-    if there is no result: no service, no such query, a wrong option.
+    As a probe, with --max-lag or --max-time-lag, it exits with 0 if the query is within both; with
+    1 if it is not, if the value is unknown or was last measured over 30 s ago, or if the status is
+    STOP, STALL, FAILED, DATA_LOSS, GONE or CONFLICT, whatever the lag is (one line on standard
+    error says which); with 2 if there is no result: no service, no such query, a wrong option.
 
     With --watch it waits for a service that goes away, and --interval counts. A terminal has the
     newest lag in place; otherwise each change is a block of text, or with --json a line. --watch is
-    no probe: it takes neither --max-lag nor --max-age.
+    no probe: it takes neither --max-lag nor --max-time-lag.
     """
     service = service_at(url, config)
     most = None if every_partition else SHOWN_PARTITIONS
     if watch:
-        if max_lag is not None or max_age is not None:
-            raise typer.BadParameter("excludes --max-lag and --max-age", param_hint="--watch")
+        if max_lag is not None or max_time_lag is not None:
+            raise typer.BadParameter("excludes --max-lag and --max-time-lag", param_hint="--watch")
         _watch(lambda: _get_lag(service, query), interval, most, json)
         return
     event, document = _get_lag(service, query)
@@ -108,7 +107,9 @@ def lag(
         typer.echo(ascii_json(document))
     else:
         console(wrap=True).print(event_view(event, now_ms, most))
-    why = objection(event, now_ms, max_lag=max_lag, max_age_s=max_age, any_status=any_status)
+    why = objection(
+        event, now_ms, max_lag=max_lag, max_time_lag_s=max_time_lag, any_status=any_status
+    )
     if why is not None:
         print_error(f"{event.display_name}: {why}")
         raise typer.Exit(1)
@@ -185,12 +186,12 @@ def objection(
     now_ms: int,
     *,
     max_lag: int | None,
-    max_age_s: float | None,
+    max_time_lag_s: float | None,
     any_status: bool = False,
 ) -> str | None:
     """Why the query exceeds a limit, in a line, or None. An unknown lag exceeds any limit, and so
     does a query with a status of `_ALARMS`, unless `any_status`."""
-    if max_lag is None and max_age_s is None:
+    if max_lag is None and max_time_lag_s is None:
         return None
     if now_ms - event.measured_at > _MEASURED_MAX_AGE_MS:
         return f"its lag is unknown: last measured {ago(event.measured_at, now_ms)}"
@@ -202,25 +203,23 @@ def objection(
         return f"the lag of {event.unknown_partitions} partitions is not known"
     if max_lag is not None and event.total_lag > max_lag:
         return f"its lag is {event.total_lag:,} records, {max_lag:,} are allowed"
-    return _too_old(event, max_age_s) if max_age_s is not None else None
+    return _time_lag_objection(event, max_time_lag_s) if max_time_lag_s is not None else None
 
 
-def _too_old(event: LagEvent, max_age_s: float) -> str | None:
+def _time_lag_objection(event: LagEvent, max_time_lag_s: float) -> str | None:
     worst_s = event.max_time_lag_s or 0.0
-    if worst_s > max_age_s:
-        allowed = span(max_age_s)
-        return f"its oldest unprocessed record is {span(worst_s)} old, {allowed} is allowed"
+    if worst_s > max_time_lag_s:
+        allowed = span(max_time_lag_s)
+        return f"its time lag is {span(worst_s)}, {allowed} is allowed"
     for _, partition in partitions_of(event):
         if not partition.unread:
             continue
         if partition.time_lag_s is None:
-            return "the age of its oldest unprocessed record is not known"
+            return "its time lag is not known"
         if partition.time_lag_method == "floor":
             # The record may be far older: the service did not observe its arrival.
             least = span(partition.time_lag_s)
-            return (
-                f"its oldest unprocessed record is at least {least} old, the exact age is unknown"
-            )
+            return f"its time lag is at least {least}, and not known exactly"
     return None
 
 

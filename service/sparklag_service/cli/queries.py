@@ -34,11 +34,11 @@ _COLUMNS: Final = (
     Column("topic", "name", 4),
     Column("status", "name", 2),
     Column("lag", "number", 3),
-    Column("oldest", "number", 5),
+    Column("time lag", "number", 5),
     Column("trend", "number", 6),
-    Column("caught up in", "number", 8),
+    Column("catch-up", "number", 8),
     Column("last batch", "number", 7),
-    Column("last seen", "number", 9),
+    Column("last measured", "number", 9),
     Column("by", "name", 10),
 )
 
@@ -61,7 +61,7 @@ def queries(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """List all queries: their lag, its age and trend, and the reason of a status.
+    """List all queries: their lag, time lag and trend, and the reason of a status.
 
     A terminal shows as many columns as it is wide. A pipe or a file gets all of them: one query on
     a line, separated by tabs, under the names of the fields of GET /lag.

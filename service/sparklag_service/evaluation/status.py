@@ -258,10 +258,10 @@ def beyond_max_lag(evidence: Evidence) -> Verdict | None:
 
 def beyond_max_time_lag(evidence: Evidence) -> Verdict | None:
     """WARN: an unread record is older than `max_time_lag_s`."""
-    allowed_s, oldest_s = evidence.thresholds.max_time_lag_s, evidence.max_time_lag_s or 0
-    if allowed_s is None or oldest_s <= allowed_s:
+    allowed_s, time_lag_s = evidence.thresholds.max_time_lag_s, evidence.max_time_lag_s or 0
+    if allowed_s is None or time_lag_s <= allowed_s:
         return None
-    reason = f"the oldest unread record is {span(oldest_s)} old, {span(allowed_s)} is allowed"
+    reason = f"time lag is {span(time_lag_s)}, {span(allowed_s)} is allowed"
     return Verdict("WARN", reason)
 
 

@@ -181,7 +181,7 @@ def _find_by_id(backend: Backend, request: Request, wanted: str) -> LagEvent:
             f"{wanted!r} is a name, not an id",
             query_ids=[entry.event.query_id for entry in named],
         )
-    return the_one(backend, request, view.with_prefix(wanted), wanted).event
+    return the_one(backend, request, view, view.with_prefix(wanted), wanted).event
 
 
 _EVENTS: dict[str, Any] = {

@@ -78,6 +78,7 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     status: int
     detail: str
     query_ids: Sequence[str] = ()
+    alike: Sequence[str] = ()
     failing: Mapping[str, str] = {}
 
 
@@ -90,12 +91,14 @@ class Problem(Exception):
         detail: str,
         query_ids: Sequence[str] = (),
         *,
+        alike: Sequence[str] = (),
         failing: Mapping[str, str] | None = None,
         retry_after_s: int | None = None,
         status: int = 0,
         title: str = "",
     ) -> None:
-        """`failing`: parts of the service with reasons. `status`, `title`: override the kind's."""
+        """`alike`: names of queries. `failing`: parts of the service with reasons. `status`,
+        `title`: override the kind's."""
         super().__init__(detail)
         status_of_kind, title_of_kind = _KINDS.get(kind, (0, ""))
         self.document = ProblemDocument(
@@ -104,6 +107,7 @@ class Problem(Exception):
             status or status_of_kind,
             detail,
             query_ids,
+            alike or (),
             failing or {},
         )
         self.headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}

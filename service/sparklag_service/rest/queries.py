@@ -12,7 +12,7 @@ from fastapi import Request
 from msgspec import Raw
 
 from sparklag_schemas import LagEvent, Status
-from sparklag_schemas.messages.query_names import ambiguity
+from sparklag_schemas.messages.query_names import alike, ambiguity
 from sparklag_service.access.principals import visible
 from sparklag_service.rest.authentication import principal_of
 from sparklag_service.rest.problems import Problem
@@ -27,15 +27,17 @@ _RETRY_AFTER_S = 2
 def find_query(backend: Backend, request: Request, wanted: str) -> Entry:
     """The newest event of a query, by its name, its id or a prefix of its id. Raises Problem."""
     view = visible(backend.view, principal_of(request))
-    return the_one(backend, request, view.find(wanted), wanted)
+    return the_one(backend, request, view, view.find(wanted), wanted)
 
 
-def the_one(backend: Backend, request: Request, entries: Sequence[Entry], wanted: str) -> Entry:
-    """Returns the only entry that matches `wanted`. Raises Problem."""
+def the_one(
+    backend: Backend, request: Request, view: View, entries: Sequence[Entry], wanted: str
+) -> Entry:
+    """Returns the only one of `entries`, those of `view` that match `wanted`. Raises Problem."""
     if len(entries) == 1:
         return entries[0]
     if not entries:
-        raise _unknown(failing(backend, request), wanted)
+        raise _unknown(failing(backend, request), view, wanted)
     raise Problem(
         "ambiguous-query-name",
         ambiguity(wanted, [entry.event for entry in entries]),
@@ -43,10 +45,10 @@ def the_one(backend: Backend, request: Request, entries: Sequence[Entry], wanted
     )
 
 
-def _unknown(parts: dict[str, str], wanted: str) -> Problem:
+def _unknown(parts: dict[str, str], view: View, wanted: str) -> Problem:
     unknown = f"no query has the name or id {wanted!r}"
     if not any(part in parts for part in _HIDE_QUERIES):
-        return Problem("unknown-query", f"{unknown}; GET /lag lists all queries")
+        return Problem("unknown-query", unknown, alike=alike(wanted, view.names()))
     reasons = "; ".join(f"{part}: {reason}" for part, reason in parts.items())
     return Problem(
         "not-ready",

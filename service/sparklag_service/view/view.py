@@ -166,6 +166,9 @@ class View:
         """All queries of that name, sorted by id."""
         return [self._entries[i] for i in sorted(i for _, i in self._ids_by_name.get(name, ()))]
 
+    def names(self) -> Iterator[str]:
+        return iter(self._ids_by_name)
+
     def with_prefix(self, prefix: str) -> list[Entry]:
         """All queries whose id has that prefix, sorted by id."""
         return [self._entries[i] for i in ids_with_prefix(prefix, self._entries)]

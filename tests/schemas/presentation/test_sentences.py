@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
 from sparklag_schemas.messages.observation import ConsumerGroup
 from sparklag_schemas.presentation import sentences
@@ -44,15 +46,16 @@ def lines_of(event: LagEvent) -> dict[str, str]:
 
 def test_what_is_not_known_has_no_line() -> None:
     assert lines_of(lag_event()) == {
-        "lag": "65 records, worst partition 65",
-        "batch": "41 completed 1 s ago",
-        "source": "its listener, last seen 1 s ago, measured 1 s ago",
+        "lag": "65 records, 65 in the worst partition, orders[0]",
+        "last batch": "41, completed 1 s ago",
+        "observed": "1 s ago by its listener",
+        "last measured": "1 s ago",
     }
 
 
 def test_a_lag_that_is_not_known_is_reported_and_is_not_zero() -> None:
     text = lines_of(event_of(partition(0, None)))["lag"]
-    assert text == "unknown records, worst partition unknown, 1 partitions unknown"
+    assert text == "unknown in 1 of 1 partitions"
 
 
 def test_the_status_reports_since_when_and_why() -> None:
@@ -61,52 +64,49 @@ def test_the_status_reports_since_when_and_why() -> None:
     assert sentences.status(lag_event(status_since=0), NOW_MS) == "OK"
 
 
-def test_the_oldest_record_is_named_with_where_it_is_and_how_that_is_known() -> None:
+def test_the_time_lag_has_where_its_record_is_and_how_that_is_known() -> None:
     first = partition(0, 5, time_lag_s=3.0, time_lag_method="sampled")
     worst = partition(7, 5, time_lag_s=720.0, time_lag_method="interpolated")
-    assert lines_of(event_of(first, worst))["oldest"] == (
-        "unprocessed record 12 min old, in orders[7], estimated from log growth"
+    assert lines_of(event_of(first, worst))["time lag"] == (
+        "12 min, in orders[7], estimated from log growth"
     )
     floor = partition(7, 5, time_lag_s=720.0, time_lag_method="floor")
-    assert lines_of(event_of(floor))["oldest"] == (
-        "unprocessed record at least 12 min old, in orders[7]"
-    )
-    assert sentences.oldest(floor) == "≥ 12 min"
-    assert sentences.oldest(partition(0, 5)) == "unknown"
-    assert sentences.oldest(partition(0, 0, time_lag_s=0.0)) == ""
+    assert lines_of(event_of(floor))["time lag"] == "at least 12 min, in orders[7]"
+    assert sentences.time_lag(floor) == "≥ 12 min"
+    assert sentences.time_lag(partition(0, 5)) == "unknown"
+    assert sentences.time_lag(partition(0, 0, time_lag_s=0.0)) == ""
 
 
-def test_the_pace_reports_whether_it_gets_better_and_when_it_is_over() -> None:
+def test_trend_and_catch_up_report_whether_it_gets_better_and_when_it_is_over() -> None:
     rates = {"input_rate": 5_200.0, "processed_rate": 5_100.0, "lag_trend": 100.0}
     never = "never at these rates: input 5,200.0 records/s, processed 5,100.0 records/s"
-    assert lines_of(lag_event(**rates, catch_up_reason=never))["pace"] == (
-        "input 5,200 records/s, processed 5,100 records/s, lag +100/s;"
-        " catch-up: never at these rates"
-    )
+    lines = lines_of(lag_event(**rates, catch_up_reason=never))
+    assert lines["trend"] == "+100/s: input 5,200 records/s, processed 5,100 records/s"
+    assert lines["catch-up"] == "never at these rates"
     falling = {"input_rate": 10.0, "processed_rate": 60.0, "lag_trend": -50.0}
-    assert lines_of(lag_event(**falling, catch_up_s=90.0))["pace"] == (
-        "input 10.0 records/s, processed 60.0 records/s, lag -50.0/s; caught up in 90 s"
-    )
+    lines = lines_of(lag_event(**falling, catch_up_s=90.0))
+    assert lines["trend"] == "-50.0/s: input 10.0 records/s, processed 60.0 records/s"
+    assert lines["catch-up"] == "90 s"
 
 
-def test_an_overdue_batch_has_no_pace() -> None:
+def test_an_overdue_batch_has_no_catch_up_time() -> None:
     why = "overdue: the running batch has taken 35 s, usually 2.0 s"
     rates = {"input_rate": 50.0, "processed_rate": None, "lag_trend": 50.0}
     event = event_of(partition(0, 65), **rates, catch_up_s=None, catch_up_reason=why)
-    assert lines_of(event)["pace"] == f"input 50.0 records/s, lag +50.0/s; catch-up: {why}"
+    assert lines_of(event)["catch-up"] == why
     assert catch_up(None, why) == "overdue"
 
 
-def test_retention_reports_what_was_lost_and_when_more_will_be() -> None:
+def test_the_headroom_reports_what_was_lost_and_when_more_will_be() -> None:
     losing = lag_event(lost_records=1_200, loss_expected_at=NOW_MS + 10_800_000)
     when = clock_time(NOW_MS + 10_800_000, NOW_MS)
-    assert lines_of(losing)["retention"] == (
+    assert lines_of(losing)["headroom"] == (
         "1,200 records were deleted before they were read;"
-        f" deletes unread records in 3.0 h ({when}) at these rates"
+        f" retention deletes unread records in 3.0 h ({when}) at these rates"
     )
     assert (
-        lines_of(lag_event(min_headroom_s=7_300.0))["retention"]
-        == "log start is 2.0 h behind the query, which stays ahead"
+        lines_of(lag_event(min_headroom_s=7_300.0))["headroom"]
+        == "2.0 h before retention; the query stays ahead of it"
     )
 
 
@@ -127,8 +127,8 @@ def test_a_batch_reports_what_took_its_time_and_what_holds_it_back() -> None:
     )
     result = lines_of(event)
     assert result["lag"].endswith("5,000 in the running batch")
-    assert result["batch"] == (
-        "41 completed 1 s ago, 50,000 rows in 8.2 s (usually up to 9.1 s, one every 10 s);"
+    assert result["last batch"] == (
+        "41, completed 1 s ago, 50,000 rows in 8.2 s (usually up to 9.1 s, one every 10 s);"
         " the next one is running"
     )
     assert result["why"] == (
@@ -136,6 +136,8 @@ def test_a_batch_reports_what_took_its_time_and_what_holds_it_back() -> None:
         " read; state 1,200,000 rows in 340 MiB; watermark 10 min ago, 10.0 s behind the newest"
         " event"
     )
+    # Nothing of a dead query holds it back.
+    assert "why" not in lines_of(msgspec.structs.replace(event, status="STOP"))
 
 
 def test_a_running_batch_reports_how_far_it_is_and_what_holds_it_up() -> None:
@@ -148,18 +150,20 @@ def test_a_running_batch_reports_how_far_it_is_and_what_holds_it_up() -> None:
     tasks = {"jobs": 1, "tasks_total": 2_000, "tasks_done": 1_800, "tasks_running": 4}
 
     def line(**more: Any) -> str:
-        return lines_of(lag_event(running_batch=RunningBatch(**{**fields, **more})))["running"]
+        return lines_of(lag_event(running_batch=RunningBatch(**{**fields, **more})))[
+            "running batch"
+        ]
 
-    assert line() == "batch 42 for 12 min, no Spark job now"
+    assert line() == "42, for 12 min, no Spark job now"
     assert line(**tasks, tasks_failed=3, remaining_s=80.0) == (
-        "batch 42 for 12 min: 1,800 of 2,000 known tasks done, 3 failed, 80 s left at this rate"
+        "42, for 12 min: 1,800 of 2,000 known tasks done, 3 failed, 80 s left at this rate"
     )
     held = line(**tasks, straggler=straggler(), progressed_at=NOW_MS - 360_000)
     assert held == (
-        "batch 42 for 12 min: 1,800 of 2,000 known tasks done, no progress for 6 min;"
+        "42, for 12 min: 1,800 of 2,000 known tasks done, no progress for 6 min;"
         " task 17 of stage 3 on executor 4 (worker-4) has run for 6 min, usually 2.0 s"
     )
-    assert "running" not in lines_of(lag_event())
+    assert "running batch" not in lines_of(lag_event())
 
 
 def test_skew_is_reported_where_one_partition_has_far_more_than_its_part() -> None:
@@ -172,15 +176,15 @@ def test_skew_is_reported_where_one_partition_has_far_more_than_its_part() -> No
 
 def test_a_group_commits_and_has_no_batches() -> None:
     group = lag_event(origin="group", run_id=None, processed_at=None, batch_id=None)
-    assert lines_of(group)["batch"] == "no commit observed yet"
+    assert lines_of(group)["last commit"] == "none observed yet"
     members = ConsumerGroup(state="Stable", members=3, members_without_partitions=1, coordinator=2)
     group = lag_event(origin="group", commit_rate=0.2, group=members)
-    assert lines_of(group)["batch"] == "committed 1 s ago, 0.2 commits/s"
+    assert lines_of(group)["last commit"] == "1 s ago, 0.2 commits/s"
     expected = "Stable, 3 members, 1 of them without partitions, coordinator 2"
     assert lines_of(group)["group"] == expected
     assert lines_of(lag_event(group=ConsumerGroup(state="Dead")))["group"] == "Dead"
     assert "group" not in lines_of(lag_event(group=ConsumerGroup(coordinator=2)))
-    assert lines_of(group)["source"].startswith("Kafka")
+    assert lines_of(group)["observed"] == "1 s ago by Kafka"
 
 
 def test_numbers_are_as_long_as_they_say_something() -> None:

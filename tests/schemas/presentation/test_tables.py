@@ -15,7 +15,7 @@ COLUMNS = (
     Column("query", "name", 0),
     Column("status", "word", 1),
     Column("lag", "number", 2),
-    Column("oldest", "number", 4),
+    Column("time lag", "number", 4),
     Column("reason", "text", 3),
 )
 
@@ -39,7 +39,7 @@ def test_lines_fit_and_numbers_stay_whole(width: int, lag: int, name: str, reaso
     assert max(map(cell_len, lines)) <= width
     text = "\n".join(lines)
     headings, _, note = text.partition("not shown in")
-    for column, number in (("lag", f"{lag:,}"), ("oldest", "12 min")):
+    for column, number in (("lag", f"{lag:,}"), ("time lag", "12 min")):
         if number not in headings:
             assert column in note
     assert "STALL" in headings
@@ -47,14 +47,14 @@ def test_lines_fit_and_numbers_stay_whole(width: int, lag: int, name: str, reaso
 
 def test_the_column_of_the_highest_rank_goes_first_and_comes_back_in_its_place() -> None:
     table = FittedTable(COLUMNS, [("orders", "STALL", "126,671", "12 min", "it has stalled")])
-    assert rendered(table, 60)[0].split() == ["query", "status", "lag", "oldest", "reason"]
+    assert rendered(table, 60)[0].split() == ["query", "status", "lag", "time", "lag", "reason"]
     assert rendered(table, 44) == [
         "query   status      lag  reason",
         "orders  STALL   126,671  it has stalled",
-        "not shown in 44 columns: oldest",
+        "not shown in 44 columns: time lag",
     ]
     assert rendered(table, 25)[1] == "orders  STALL   126,671"
-    assert " ".join(rendered(table, 25)[2:]) == "not shown in 25 columns: oldest, reason"
+    assert " ".join(rendered(table, 25)[2:]) == "not shown in 25 columns: time lag, reason"
 
 
 def test_details_are_below_their_rows() -> None:

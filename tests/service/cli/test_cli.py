@@ -126,12 +126,12 @@ def test_lag_shows_a_query_and_serves_as_a_probe(url: str) -> None:
     behind = sparklag("lag", "orders", "--url", url, "--max-lag", "64")
     assert behind.returncode == 1
     assert behind.stderr == "sparklag: orders: its lag is 65 records, 64 are allowed\n"
-    too_old = sparklag("lag", "orders", "--url", url, "--max-age", "0", "--json")
+    too_old = sparklag("lag", "orders", "--url", url, "--max-time-lag", "0", "--json")
     assert too_old.returncode == 1
-    assert "its oldest unprocessed record is" in too_old.stderr
+    assert "its time lag is" in too_old.stderr
     assert json.loads(too_old.stdout)["total_lag"] == 65
     for no_age in ("-1", "nan"):
-        assert sparklag("lag", "orders", "--url", url, "--max-age", no_age).returncode == 2
+        assert sparklag("lag", "orders", "--url", url, "--max-time-lag", no_age).returncode == 2
 
 
 def test_queries_lists_them(url: str) -> None:

@@ -175,8 +175,9 @@ async def test_what_is_no_service_is_one_line(live: LiveServer) -> None:
             assert line == (
                 f"sparklag: {proxy.url} does not answer like a sparklag service: check --url"
             )
-    unknown = refused(await run("tail", "orders", "--url", live.url))
-    assert "no query has the name or id 'orders'" in unknown
+    live.show(lag_event())
+    unknown = refused(await run("tail", "ordres", "--url", live.url))
+    assert "no query has the name or id 'ordres': alike: orders" in unknown
 
 
 @pytest.mark.parametrize(

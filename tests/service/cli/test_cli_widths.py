@@ -111,7 +111,7 @@ async def test_lag_in_a_pipe_has_every_column_and_a_line_per_partition(served: L
     result = await shown(served, None, "lag", "hostile")
     numbers = ["3", "1,234,567", "9,008,433,821", "9,007,199,254"]
     assert result.lines[-1].split() == ["t" * 249, *numbers, "unknown"]
-    assert result.lines[-2].split()[-2:] == ["oldest", "reason"]
+    assert result.lines[-2].split()[-3:] == ["time", "lag", "reason"]
 
 
 @each_width

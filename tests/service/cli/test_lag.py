@@ -64,11 +64,11 @@ def test_a_first_request_that_fails_is_an_error() -> None:
         print_changes(reads(ServiceError("no such query")), 0, lambda _: None)
 
 
-@pytest.mark.parametrize("option", ["--max-lag", "--max-age"])
+@pytest.mark.parametrize("option", ["--max-lag", "--max-time-lag"])
 def test_a_probe_watches_nothing(option: str) -> None:
     refused = sparklag("lag", "orders", "--watch", option, "5")
     assert refused.returncode == 2
-    assert "excludes --max-lag and --max-age" in refused.stderr
+    assert "excludes --max-lag and --max-time-lag" in refused.stderr
 
 
 @pytest.mark.parametrize("interval", ["0", "nan", "4000"])
@@ -95,7 +95,7 @@ async def test_a_pipe_has_a_line_of_json_for_each_change_until_ctrl_c(live: Live
 
 
 def within(event: LagEvent, **limits: Any) -> str | None:
-    return objection(event, NOW_MS, **{"max_lag": None, "max_age_s": None, **limits})
+    return objection(event, NOW_MS, **{"max_lag": None, "max_time_lag_s": None, **limits})
 
 
 SAMPLED = {"time_lag_method": "sampled"}
@@ -107,23 +107,23 @@ SAMPLED = {"time_lag_method": "sampled"}
         (event_of(partition(0, 65)), {}, None),
         (event_of(partition(0, 65)), {"max_lag": 65}, None),
         (event_of(partition(0, 65)), {"max_lag": 64}, "its lag is 65 records, 64 are allowed"),
-        (event_of(partition(0, 5, time_lag_s=30.0, **SAMPLED)), {"max_age_s": 30}, None),
+        (event_of(partition(0, 5, time_lag_s=30.0, **SAMPLED)), {"max_time_lag_s": 30}, None),
         (
             event_of(partition(0, 5, time_lag_s=30.0, **SAMPLED)),
-            {"max_age_s": 29},
-            "its oldest unprocessed record is 30 s old, 29 s is allowed",
+            {"max_time_lag_s": 29},
+            "its time lag is 30 s, 29 s is allowed",
         ),
         (
             event_of(partition(0, 5, time_lag_s=3.0, time_lag_method="floor")),
-            {"max_age_s": 60},
-            "its oldest unprocessed record is at least 3.0 s old, the exact age is unknown",
+            {"max_time_lag_s": 60},
+            "its time lag is at least 3.0 s, and not known exactly",
         ),
         (
             event_of(partition(0, 5)),
-            {"max_age_s": 60},
-            "the age of its oldest unprocessed record is not known",
+            {"max_time_lag_s": 60},
+            "its time lag is not known",
         ),
-        (event_of(partition(0, 0)), {"max_age_s": 0, "max_lag": 0}, None),
+        (event_of(partition(0, 0)), {"max_time_lag_s": 0, "max_lag": 0}, None),
         (
             event_of(partition(0, 0), partition(1, None)),
             {"max_lag": 10},
@@ -139,7 +139,7 @@ SAMPLED = {"time_lag_method": "sampled"}
             {"max_lag": 10},
             "its status is STOP: it died",
         ),
-        (event_of(partition(0, None), status="GONE"), {"max_age_s": 10}, "its status is GONE"),
+        (event_of(partition(0, None), status="GONE"), {"max_time_lag_s": 10}, "its status is GONE"),
         (event_of(partition(0, 5), status="STOP"), {"max_lag": 10, "any_status": True}, None),
         (event_of(partition(0, 5), status="STOP"), {}, None),
         (event_of(partition(0, 5), status="WARN"), {"max_lag": 10}, None),

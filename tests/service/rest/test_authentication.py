@@ -91,7 +91,7 @@ async def test_another_teams_query_is_as_if_it_did_not_exist(
             assert theirs.headers == unknown.headers
 
 
-async def test_lists_and_metrics_have_the_queries_of_the_token(
+async def test_lists_metrics_and_alike_names_have_the_queries_of_the_token(
     http: httpx.AsyncClient, tokens: dict[str, str]
 ) -> None:
     for token, seen in (("team-a", [OURS]), ("east", []), ("all", [OURS, THEIRS])):
@@ -100,6 +100,8 @@ async def test_lists_and_metrics_have_the_queries_of_the_token(
         assert [query["query"] for query in listed["queries"]] == seen
         metrics = (await http.get("/metrics", headers=headers)).text
         assert [name for name in (OURS, THEIRS) if f'"{name}"' in metrics] == seen
+        problem = (await http.get(f"/lag/{THEIRS[1:]}", headers=headers)).json()
+        assert problem.get("alike", []) == [name for name in [THEIRS] if name in seen]
         # The service's own metrics count every team's queries.
         assert ("sparklag_queries " in metrics) == (token == "all")
 

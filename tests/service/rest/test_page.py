@@ -109,7 +109,7 @@ def test_the_page_formats_values_as_the_terminal_does() -> None:
     python: dict[str, Callable[..., str]] = {
         "span": formatting.span,
         "records": formatting.records,
-        "oldest": formatting.oldest,
+        "oldest": formatting.time_lag,
         "ago": formatting.ago,
         "perSecond": formatting.per_second,
         "trend": formatting.trend,

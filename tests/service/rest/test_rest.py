@@ -37,15 +37,23 @@ async def test_a_name_is_one_segment_of_the_path_whatever_is_in_it(
     assert history.json()["query"] == name
 
 
-async def test_an_unknown_query_is_a_problem_document(http: httpx.AsyncClient) -> None:
-    answer = await http.get("/lag/nothing")
+@pytest.mark.parametrize(
+    ("wanted", "alike"), [("nothing", {}), ("ordres", {"alike": ["orders", "orders-eu"]})]
+)
+async def test_an_unknown_query_is_a_problem_document_with_the_names_that_are_alike(
+    http: httpx.AsyncClient, pipeline: Pipeline, wanted: str, alike: dict[str, list[str]]
+) -> None:
+    for name in ("payments", "orders-eu", "orders"):
+        show(pipeline, query_id=name, query=name)
+    answer = await http.get(f"/lag/{wanted}")
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json() == {
         "type": "tag:sparklag,2026:problem/unknown-query",
         "title": "Unknown query",
         "status": 404,
-        "detail": "no query has the name or id 'nothing'; GET /lag lists all queries",
+        "detail": f"no query has the name or id {wanted!r}",
+        **alike,
     }
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import httpx
 import msgspec
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from sparklag_kafka.access import quiet_client_logs
@@ -24,7 +25,7 @@ from sparklag_schemas.avro.formats import MessageFormats
 from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.messages.enumerations import Mark
 from sparklag_schemas.presentation.rows import COLOURS
-from sparklag_schemas.presentation.tables import Column, FittedTable, plain
+from sparklag_schemas.presentation.tables import Trimmed, plain
 from sparklag_schemas.service_access import ServiceAccess
 from sparklag_schemas.text.locations import redact_location
 from sparklag_service import VERSION
@@ -44,14 +45,8 @@ from sparklag_service.cli.terminal import (
 
 _MARKS: Final[dict[str, Mark]] = {"ok": "ok", "note": "warn", "bad": "bad"}
 _TIMEOUT_S: Final = 5.0
-_DATE_ACCURACY_S: Final = 0.5
-"""The Date header has whole seconds."""
-_COLUMNS: Final = (
-    Column("CHECK", "word", 0),
-    Column("STATE", "word", 1),
-    Column("WHAT", "text", 2),
-    Column("WHAT TO DO", "text", 3),
-)
+_DATE_ACCURACY_S: Final = 1.0
+"""The Date header has whole seconds, and uvicorn renews it once a second."""
 
 
 def check(
@@ -67,16 +62,14 @@ def check(
     if as_json:
         print_json([asdict(result) for result in results])
     else:
-        rows = [
-            (
-                plain(result.check),
-                Text(result.state, style=COLOURS[_MARKS[result.state]]),
-                plain(result.text),
-                plain(result.remedy or ""),
-            )
-            for result in results
-        ]
-        console(wrap=True).print(FittedTable(_COLUMNS, rows))
+        screen, table = console(wrap=True), Table.grid(padding=(0, 2, 0, 0))
+        # A terminal has what to do below what is wrong, a pipe one line for each result.
+        separator = "\n" if screen.is_terminal else "; "
+        for result in results:
+            text = Text(separator).join(Text(plain(t)) for t in (result.text, result.remedy) if t)
+            state = Text(result.state, style=COLOURS[_MARKS[result.state]])
+            table.add_row(state, result.check, text)
+        screen.print(Trimmed(table))
     if not all(result.ok for result in results):
         raise typer.Exit(1)
 
@@ -183,9 +176,9 @@ async def check_service(service: ServiceAccess) -> list[CheckResult]:
         return [
             note("service", f"what answers at {shown} is no sparklag service", "is --url right?")
         ]
-    results = [*_readiness(ready, shown), _version(ready.version, shown)]
+    results = [*_readiness(ready, shown), _version(ready.version)]
     if ready.queries is None:
-        text = f"the service at {shown} tells more with a token for every query"
+        text = "the service tells more with a token for every query"
         results[-1] = note("service", text, "set service_client.token_file")
     try:
         date = parsedate_to_datetime(response.headers["date"])
@@ -195,7 +188,7 @@ async def check_service(service: ServiceAccess) -> list[CheckResult]:
         return results
     ahead_s = (date - began).total_seconds() + _DATE_ACCURACY_S - took_s / 2
     accuracy_s = _DATE_ACCURACY_S + took_s / 2
-    return [*results, clock_result(f"the service at {shown}", ahead_s, accuracy_s)]
+    return [*results, clock_result("the service", ahead_s, accuracy_s)]
 
 
 def _readiness(ready: _Ready, shown: str) -> list[CheckResult]:
@@ -218,9 +211,9 @@ def _readiness(ready: _Ready, shown: str) -> list[CheckResult]:
     ] + degraded
 
 
-def _version(version: str | None, shown: str) -> CheckResult:
+def _version(version: str | None) -> CheckResult:
     if version == VERSION:
-        return ok("versions", f"the service at {shown} has version {version}, as this command")
+        return ok("versions", f"the service has version {version}, as this command")
     other = "an older version" if version is None else f"version {version}"
-    text = f"the service at {shown} has {other}, this command {VERSION}"
+    text = f"the service has {other}, this command {VERSION}"
     return note("versions", text, "upgrade the older one")

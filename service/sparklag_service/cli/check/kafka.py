@@ -43,6 +43,16 @@ from sparklag_service.intakes.group_listing import COMMITS_TOPIC
 from sparklag_service.recording import store_group
 
 _APIS: Final = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 9: "OffsetFetch"}
+_AS_OTHERS: Final = "as other clients of that Kafka have it"
+_REMEDIES: Final = {
+    CANNOT_WORK: "set bootstrap_servers to another cluster, for sparklag's own topics",
+    "certificate": f"set kafka.ssl_cafile, kafka.ssl_certfile and kafka.ssl_keyfile {_AS_OTHERS}",
+    "password": f"set kafka.sasl_username and kafka.sasl_password {_AS_OTHERS}",
+    "token": f"set the login in [kafka] {_AS_OTHERS}",
+    "SASL mechanism": f"set kafka.sasl_mechanism {_AS_OTHERS}",
+    "kafka.security_protocol": f"set kafka.security_protocol {_AS_OTHERS}",
+}
+"""By a part of the cause; the first that fits."""
 _OLDER: Final = "the rest works; a broker of a newer version may take it"
 _UNREACHED: Final = "clients have to reach it there: see its advertised.listeners"
 
@@ -52,11 +62,9 @@ async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
     record."""
     cause = await connection_problem(settings.access)
     if cause is not None:
-        text = f"Kafka at {settings.bootstrap_servers}: {cause}"
-        remedy = "set bootstrap_servers and [kafka] as its other clients have it"
-        if CANNOT_WORK in cause:
-            remedy = "set bootstrap_servers to another cluster, for sparklag's own topics"
-        return [bad("kafka", text, remedy)]
+        matching = (remedy for part, remedy in _REMEDIES.items() if part in cause)
+        remedy = next(matching, "set bootstrap_servers to where a broker listens")
+        return [bad("kafka", f"Kafka: {cause}", remedy)]
     results = [ok("kafka", f"Kafka at {settings.bootstrap_servers} answers")]
     topics = [spec.name for spec in own_topics(settings)]
     async with BrokerPool(settings.access) as pool:
@@ -67,7 +75,7 @@ async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
             of_topics = [_check_topic(topic, settings) for topic in described]
             results += await check_brokers(pool)
             results += of_topics
-            if all(result.ok for result in of_topics):
+            if all(result.state == "ok" for result in of_topics):
                 results += await _check_settings(settings)
                 results += await _check_rights(pool, topics, settings)
                 results += await _check_groups(pool, settings)
@@ -87,10 +95,11 @@ def _check_topic(topic: TopicMetadata, settings: Settings) -> CheckResult:
     if topic.error_code == TOPIC_FORBIDDEN:
         remedy = "grant Describe and Read on it"
         return bad("topics", f"topic {topic.name}: no right to see it", remedy)
-    remedy = "`sparklag topics create` makes it"
-    if settings.create_topics:
-        remedy += " now, the service when it starts"
-    return bad("topics", f"topic {topic.name} is not there", remedy)
+    text = f"topic {topic.name} is not there"
+    if not settings.create_topics:
+        return bad("topics", text, "`sparklag topics create` creates it")
+    remedy = "`sparklag serve` creates it when it starts, `sparklag topics create` now"
+    return note("topics", text, remedy)
 
 
 async def _check_settings(settings: ResolvedSettings) -> list[CheckResult]:

@@ -40,6 +40,8 @@ def bad(check: str, text: str, remedy: str | None = None) -> CheckResult:
 def clock_result(whose: str, ahead_s: float, accuracy_s: float) -> CheckResult:
     """The result for a clock `ahead_s` ahead of this machine's, with an error of `accuracy_s`."""
     shown = f"{abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
+    if abs(ahead_s) <= accuracy_s:
+        shown = "that of this machine"
     text = f"the clock of {whose} is {shown} (± {accuracy_s:.1f} s)"
     if abs(ahead_s) - accuracy_s > MAX_SKEW_S:
         return bad("clock", text, SYNCHRONISE)

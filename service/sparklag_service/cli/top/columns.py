@@ -98,28 +98,55 @@ def _headroom(query: Summary) -> str:
     return "" if query.total_lag == 0 else "unknown"
 
 
-def _column(heading: str, cell: str = "", is_number: bool = True) -> Column:
-    text = CELLS[cell or heading]
+def _column(heading: str, is_number: bool = True) -> Column:
+    text = CELLS[heading]
     return Column(heading, lambda query, _, now_ms: text(query, now_ms), is_number)
 
 
 NAME: Final = _column("query", is_number=False)
 STATUS: Final = _column("status", is_number=False)
 LAG: Final = _column("lag")
-OLDEST: Final = _column("oldest")
-TREND: Final = Column(
+TIME_LAG: Final = _column("time lag")
+SPARKLINE: Final = Column(
     f"lag, {TREND_STEPS * STEP_S // 60} min",
     lambda _, history, now_ms: history.sparkline(now_ms, TREND_STEPS),
 )
 REASON: Final = _column("reason", is_number=False)
-CHANGE: Final = _column("change", "trend")
-CATCH_UP: Final = _column("caught up", "caught up in")
+TREND: Final = _column("trend")
+CATCH_UP: Final = _column("catch-up")
 HEADROOM: Final = Column("headroom", lambda query, _, __: _headroom(query))
-BATCH: Final = Column("batch", lambda query, _, __: _running(query))
-AGE: Final = _column("measured")
-_SHOWN: Final = (NAME, STATUS, LAG, OLDEST, TREND, CHANGE, CATCH_UP, HEADROOM, BATCH, AGE, REASON)
+BATCH: Final = Column("running batch", lambda query, _, __: _running(query))
+MEASURED: Final = _column("last measured")
+APPLICATION: Final = _column("application", is_number=False)
+_SHOWN: Final = (
+    NAME,
+    APPLICATION,
+    STATUS,
+    LAG,
+    TIME_LAG,
+    SPARKLINE,
+    TREND,
+    CATCH_UP,
+    HEADROOM,
+    BATCH,
+    MEASURED,
+    REASON,
+)
 """The order from left to right."""
-COLUMNS: Final = (NAME, STATUS, LAG, OLDEST, TREND, REASON, CATCH_UP, AGE, BATCH, HEADROOM, CHANGE)
+COLUMNS: Final = (
+    NAME,
+    STATUS,
+    LAG,
+    TIME_LAG,
+    SPARKLINE,
+    REASON,
+    CATCH_UP,
+    MEASURED,
+    BATCH,
+    HEADROOM,
+    TREND,
+    APPLICATION,
+)
 """The order of importance: the last columns are dropped first."""
 _LEAST: Final = {NAME: 16, STATUS: 9, REASON: 12}
 """Columns whose longer texts are shortened to these cells before a column is dropped."""
@@ -170,7 +197,7 @@ def _unknown_first(value: float | None) -> tuple[bool, float]:
     return (value is not None, -(value or 0))
 
 
-def _oldest_key(query: Summary) -> _Key:
+def _time_lag_key(query: Summary) -> _Key:
     return _unknown_first(0 if query.total_lag == 0 else query.max_time_lag_s)
 
 
@@ -184,12 +211,12 @@ def _headroom_key(query: Summary) -> _Key:
 
 ORDERS: Final[dict[str, Callable[[Summary], _Key]]] = {
     "worst": lambda query: (
-        *(severity(query.status), *_oldest_key(query), *_unknown_first(query.total_lag)),
+        *(severity(query.status), *_time_lag_key(query), *_unknown_first(query.total_lag)),
     ),
     "lag": lambda query: _unknown_first(query.total_lag),
-    "oldest": _oldest_key,
-    "change": lambda query: _unknown_first(query.lag_trend),
-    "caught up": lambda query: _unknown_first(0 if query.total_lag == 0 else query.catch_up_s),
+    "time lag": _time_lag_key,
+    "trend": lambda query: _unknown_first(query.lag_trend),
+    "catch-up": lambda query: _unknown_first(0 if query.total_lag == 0 else query.catch_up_s),
     "headroom": _headroom_key,
     "query": lambda query: (query.display_name.casefold(),),
 }

@@ -28,20 +28,21 @@ _HELP: Final = """\
 enter      open the selected query: why it lags, its last hour, its partitions
 esc        go back, or clear the filter
 /          filter by a part of a name, id, status, topic or reason
-s          sort by the next of worst, lag, oldest, change, caught up, headroom,
+s          sort by the next of worst, lag, time lag, trend, catch-up, headroom,
            query
 r          reverse the order
 p          pause: the numbers stay as they are
 q ctrl-c   quit
 
 !! !       somebody must act, should look at it
-oldest     age of the oldest record that the query has not processed
-lag        total, in records; in each of the last minutes, in proportion to the
-           highest (? it was unknown, blank: it was not measured)
-caught up  time until the lag is gone, at the present rates
-headroom   time until retention deletes records that are not processed
-batch      how long the present batch has run, its tasks done and in all
-measured   age of these numbers
+lag            total, in records; in each of the last minutes, in proportion to
+               the highest (? it was unknown, blank: it was not measured)
+time lag       age of the first record that the query has not processed
+trend          change of the lag per second
+catch-up       time until the lag is gone, at the present rates
+headroom       time until retention deletes records that are not processed
+running batch  how long it has run, its tasks done and in all
+last measured  when the latest offsets were read
 """
 
 

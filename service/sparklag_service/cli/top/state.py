@@ -148,13 +148,13 @@ class State:
         return Text.assemble(("sparklag top", "bold"), f"  {'  '.join(facts)}  {url}")
 
     def totals(self) -> Text:
-        """Queries by status, records behind, the oldest unprocessed record."""
+        """Queries by status, records behind, the longest time lag."""
         if self.fleet.read_at_ms is None:
             return Text("no response yet")
         queries = list(self.fleet.queries.values())
         lags = [query.total_lag for query in queries if query.total_lag is not None]
-        ages_s = [query.max_time_lag_s for query in queries if query.total_lag != 0]
-        known_ages_s = [age_s for age_s in ages_s if age_s is not None]
+        behind = (query.max_time_lag_s for query in queries if query.total_lag != 0)
+        known_s = [time_lag_s for time_lag_s in behind if time_lag_s is not None]
         text = Text(f"{len(queries):,} {'query' if len(queries) == 1 else 'queries'}")
         counts = Counter(query.status for query in queries)
         for status in sorted(counts, key=lambda status: (severity(status), status)):
@@ -166,8 +166,8 @@ class State:
             more = f", {unknown:,} unknown" if unknown else ""
             text.append(f"\n{records(lag)} records behind{more}")
             if lag != 0 or unknown:
-                age = f"{span(max(known_ages_s))} old" if known_ages_s else "of unknown age"
-                text.append(f"  oldest unprocessed record {age}")
+                longest = span(max(known_s)) if known_s else "unknown"
+                text.append(f"  time lag {longest}")
         return text
 
     def alarm(self, now_ms: int) -> str:

@@ -15,13 +15,13 @@ from sparklag_service.cli.top.columns import (
     HEADROOM,
     LAG,
     NAME,
-    OLDEST,
     REASON,
     SELECTION_WIDTH,
+    SPARKLINE,
     STATUS,
     STEP_S,
     STEPS,
-    TREND,
+    TIME_LAG,
     Column,
     LagHistory,
     Placed,
@@ -53,7 +53,7 @@ def text(column: Column, **fields: Any) -> str:
 
 
 def test_eighty_columns_have_room_for_the_six_that_count() -> None:
-    assert shown(80, STALLED) == [NAME, STATUS, LAG, OLDEST, TREND, REASON]
+    assert shown(80, STALLED) == [NAME, STATUS, LAG, TIME_LAG, SPARKLINE, REASON]
 
 
 def test_a_wide_terminal_shows_every_column_and_the_whole_reason() -> None:
@@ -75,13 +75,13 @@ def test_the_columns_fit_and_no_number_is_cut(width: int) -> None:
 
 def test_what_is_unknown_is_not_zero() -> None:
     assert text(LAG, total_lag=None) == "unknown"
-    assert text(OLDEST, max_time_lag_s=None) == "unknown"
+    assert text(TIME_LAG, max_time_lag_s=None) == "unknown"
     assert text(CATCH_UP) == "unknown"
     assert text(HEADROOM) == "unknown"
 
 
 def test_a_query_without_lag_has_no_oldest_record_and_loses_nothing() -> None:
-    assert text(OLDEST, total_lag=0, max_time_lag_s=None) == ""
+    assert text(TIME_LAG, total_lag=0, max_time_lag_s=None) == ""
     assert text(HEADROOM, total_lag=0) == ""
 
 
@@ -121,9 +121,9 @@ QUERIES = [
     [
         ("worst", ["stalled", "unknown", "warned", "behind", "healthy"]),
         ("lag", ["unknown", "behind", "warned", "stalled", "healthy"]),
-        ("oldest", ["unknown", "stalled", "warned", "behind", "healthy"]),
-        ("change", ["behind", "stalled", "unknown", "warned", "healthy"]),
-        ("caught up", ["behind", "stalled", "unknown", "warned", "healthy"]),
+        ("time lag", ["unknown", "stalled", "warned", "behind", "healthy"]),
+        ("trend", ["behind", "stalled", "unknown", "warned", "healthy"]),
+        ("catch-up", ["behind", "stalled", "unknown", "warned", "healthy"]),
         ("headroom", ["behind", "unknown", "warned", "stalled", "healthy"]),
         ("query", ["behind", "healthy", "stalled", "unknown", "warned"]),
     ],

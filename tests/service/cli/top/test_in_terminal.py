@@ -120,8 +120,8 @@ def test_eighty_by_twenty_four_shows_what_counts(service: RunningService) -> Non
         assert all(len(line) <= 80 for line in lines)
         assert lines[0].startswith("sparklag top  read ")
         assert "18 queries  1 FAILED" in lines[1]
-        assert lines[2].startswith("1,268 records behind  oldest unprocessed record ")
-        assert " ".join(lines[3].split()) == "query status lag oldest lag, 12 min reason"
+        assert lines[2].startswith("1,268 records behind  time lag ")
+        assert " ".join(lines[3].split()) == "query status lag time lag lag, 12 min reason"
         worst = lines[4]
         assert worst.startswith(">!! payments ")
         assert "FAILED" in worst
@@ -136,9 +136,11 @@ def test_eighty_by_twenty_four_shows_what_counts(service: RunningService) -> Non
 
 def test_a_hundred_and_forty_by_forty_shows_more(service: RunningService) -> None:
     with terminal(140, 40, "top", "--url", service.url) as screen:
-        headings = ("caught up", "headroom", "batch", "measured", "reason")
+        headings = ("catch-up", "headroom", "running batch", "last measured", "reason")
         received = [screen.shows(heading) for heading in headings][-1]
-        line = next(line for line in received.splitlines() if "oldest" in line and "query" in line)
+        line = next(
+            line for line in received.splitlines() if "time lag" in line and "query" in line
+        )
         assert all(heading in line for heading in headings)
         received = screen.shows("orders")
         assert "34" in row(received, "orders")

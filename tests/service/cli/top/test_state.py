@@ -29,15 +29,14 @@ def test_the_totals_are_of_all_queries_the_worst_status_first(state: State) -> N
     ]
     state.fleet.update(page(*queries), NOW_MS)
     assert state.totals().plain == (
-        "4 queries  1 STALL  1 WARN  2 OK\n"
-        "1,234 records behind, 1 unknown  oldest unprocessed record 90 s old"
+        "4 queries  1 STALL  1 WARN  2 OK\n1,234 records behind, 1 unknown  time lag 90 s"
     )
 
 
 def test_totals_that_are_not_known_are_not_zero(state: State) -> None:
     state.fleet.update(page(summary(total_lag=None, max_time_lag_s=None)), NOW_MS)
     assert "unknown records behind, 1 unknown" in state.totals().plain
-    assert "oldest unprocessed record of unknown age" in state.totals().plain
+    assert "time lag unknown" in state.totals().plain
 
 
 def test_without_lag_there_is_no_oldest_record(state: State) -> None:
