@@ -15,7 +15,7 @@ The calls of the OpenAPI document that a service serves at `/docs`. Names, histo
 errors are explained in [REST](../program/rest.md). An error is a problem document (RFC 9457),
 `application/problem+json`."""
 _SHOWN: Final = (
-    *("LagPage", "LagSummary", "HistoryPage", "HistoryPoint", "HistoryBatch"),
+    *("LagPage", "LagSummary", "HistoryPage", "HistoryPoint", "HistoryBatch", "HistoryChange"),
     *("Explanation", "Line", "ProblemDocument"),
 )
 _LARGE: Final = 100_000

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { filtersOf, matches, sorted, sortOf } from "../src/filters.ts";
+import { filtersOf, matches, sections, sorted, sortOf } from "../src/filters.ts";
 import type { LagSummary } from "../src/generated/rest.ts";
 
 function summary(query_id: string, rest: Partial<LagSummary> = {}): LagSummary {
@@ -37,4 +37,13 @@ test("every filter has to fit, the text in any case and anywhere", () => {
   assert.ok(fits("filter=BILL&status=stall&topic=payments&cluster=east"));
   assert.ok(fits("filter=batch"));
   for (const search of ["filter=x", "status=OK", "topic=pay", "cluster=west"]) assert.ok(!fits(search), search);
+});
+
+test("groups are apart from queries, and queries by application where that is chosen", () => {
+  const events = [summary("a", { application: "app-1" }), summary("g", { origin: "group" }), summary("b", { application: "app-2" }), summary("c", { application: "app-1" })];
+  assert.deepEqual(sections(events, false), [{ heading: "Spark queries", count: 3 }, "a", "b", "c", { heading: "Consumer groups", count: 1 }, "g"]);
+  assert.deepEqual(sections(events, true), [
+    { heading: "Application app-1", count: 2 }, "a", "c", { heading: "Application app-2", count: 1 }, "b", { heading: "Consumer groups", count: 1 }, "g",
+  ]);
+  assert.deepEqual(sections(events.slice(0, 1), false), ["a"]);
 });
