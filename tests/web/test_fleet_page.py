@@ -144,6 +144,7 @@ async def test_a_keyboard_is_enough(fleet: FleetPage, service: ServiceProcess) -
 
 
 async def test_columns_without_a_value_are_left_out(fleet: FleetPage) -> None:
+    await fleet.page.set_viewport_size({"width": 1440, "height": 900})
     await fleet.open()
     await expect(fleet.names.first).to_be_visible()
     await expect(fleet.header("Last measured")).to_be_visible()

@@ -67,7 +67,7 @@ async def test_files_of_the_page_are_compressed_and_kept_for_good(http: httpx.As
         assert packed.content == plain.content
         sizes.append(int(packed.headers["content-length"]))
     assert len(sizes) == 2
-    assert sum(sizes) <= 150 * 1024
+    assert sum(sizes) <= 90_000
 
 
 @pytest.mark.parametrize("path", ["/assets/none.js", "/assets/..%2Findex.html", "/assets/%2E%2E"])
