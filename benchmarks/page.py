@@ -88,7 +88,10 @@ def run() -> list[Row]:
     """Rows for loading, latency, cost and interaction."""
     quiet_client_logs()
     with LocalKafka() as kafka:
-        with service_process(kafka.bootstrap_servers, publish_interval_s=1) as service:
+        limits = {"SPARKLAG_LIMITS__QUERIES": str(_MANY)}
+        with service_process(
+            kafka.bootstrap_servers, publish_interval_s=1, environment=limits
+        ) as service:
             wait_for(lambda: is_ready(service))
             return asyncio.run(_measure(kafka.bootstrap_servers, service))
 
@@ -112,7 +115,7 @@ async def _measure(bootstrap_servers: str, service: ServiceProcess) -> list[Row]
                 say(f"page: interaction, {_PARTITIONS:,} partitions")
                 rows += await _interaction(browser, service)
             say(f"page: first load, {_MANY:,} queries")
-            for number in range(_QUERIES + 1, _MANY + 1):
+            for number in range(_QUERIES + 1, _MANY):
                 await _send(producer, _with_lag(lag_event(number, None), number))
             rows.append(_many_row((await _loading(browser, service, _MANY))[0]))
     finally:

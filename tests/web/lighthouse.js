@@ -16,9 +16,13 @@ async function main([port, url]) {
   const failing = Object.values(lhr.categories)
     .flatMap((category) => category.auditRefs)
     .filter(({ id, weight }) => weight > 0 && lhr.audits[id].score < 1 && lhr.audits[id].score !== null)
-    .map(({ id }) => `${id}: ${lhr.audits[id].title}`);
+    .map(({ id }) => [`${id}: ${lhr.audits[id].title}`, ...itemsOf(lhr.audits[id])].join(" | "));
   if (Object.values(lhr.categories).some(({ score }) => score === null)) throw new Error("a category has no score");
   console.log(JSON.stringify(failing));
+}
+
+function itemsOf({ details }) {
+  return (details?.items ?? []).slice(0, 3).map(({ node }) => node?.snippet ?? "");
 }
 
 main(process.argv.slice(2)).catch((error) => {

@@ -194,7 +194,7 @@ async def test_topics_and_instances_are_listed(
     await expect(row.locator("td.readers")).to_have_text("2 ")
     await page.get_by_role("link", name="Service").click()
     row = page.get_by_role("region", name="Instances").get_by_role("row").nth(1)
-    await expect(row).to_contain_text(re.compile(r"measures .+:\d+\d+100 %\d+ s ago"))
+    await expect(row).to_contain_text(re.compile(r"measures .+:\d+100 %\s+\d+ s ago"))
     await expect(page.get_by_label("This instance")).to_contain_text("ready")
 
 

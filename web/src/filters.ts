@@ -1,6 +1,6 @@
 /** Which queries are shown, and in which order: all of it in the address. */
 
-import { bySeverity, byUrgency, displayName } from "./status.ts";
+import { bySeverity, byUrgency, compare, displayName } from "./status.ts";
 import type { LagSummary } from "./generated/rest.ts";
 
 export interface Filters {
@@ -73,7 +73,7 @@ export function sorted(events: readonly LagSummary[], { key, descending }: Sort)
   const sign = descending ? -1 : 1;
   const order = (a: LagSummary, b: LagSummary): number => {
     if (key === "severity") return sign * bySeverity(a, b);
-    if (key === "query") return sign * displayName(a).localeCompare(displayName(b)) || a.query_id.localeCompare(b.query_id);
+    if (key === "query") return sign * compare(displayName(a), displayName(b)) || compare(a.query_id, b.query_id);
     const value = VALUES[key];
     const [x, y] = [value(a) ?? null, value(b) ?? null];
     if (x === null || y === null) return x === y ? bySeverity(a, b) : x === null ? 1 : -1;
@@ -118,8 +118,8 @@ export function choices(events: readonly LagSummary[]): { statuses: string[]; to
   }
   return {
     statuses: [...statuses].sort(byUrgency),
-    topics: [...topics].sort((a, b) => a.localeCompare(b)),
-    clusters: [...clusters].sort((a, b) => a.localeCompare(b)),
-    applications: [...applications].sort((a, b) => a.localeCompare(b)),
+    topics: [...topics].sort(compare),
+    clusters: [...clusters].sort(compare),
+    applications: [...applications].sort(compare),
   };
 }

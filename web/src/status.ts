@@ -17,9 +17,12 @@ export const GLYPHS: Record<Mark, string> = { bad: "■", warn: "▲", ok: "●"
 
 const RANK: Record<Mark, number> = { bad: 0, warn: 1, ok: 2 };
 
+/** Names in their order; once made, many times faster than `localeCompare`. */
+export const { compare } = new Intl.Collator();
+
 /** Statuses by urgency, then by their words. */
 export function byUrgency(a: string, b: string): number {
-  return RANK[mark(a)] - RANK[mark(b)] || a.localeCompare(b);
+  return RANK[mark(a)] - RANK[mark(b)] || compare(a, b);
 }
 
 /** The age of the oldest record; one that is not known comes before all that are, as in the terminal. */
@@ -34,8 +37,8 @@ export function bySeverity(a: LagSummary, b: LagSummary): number {
     // Of two that are not known the difference is NaN, which decides nothing.
     age(b) - age(a) ||
     (b.total_lag ?? Infinity) - (a.total_lag ?? Infinity) ||
-    displayName(a).localeCompare(displayName(b)) ||
-    a.query_id.localeCompare(b.query_id)
+    compare(displayName(a), displayName(b)) ||
+    compare(a.query_id, b.query_id)
   );
 }
 

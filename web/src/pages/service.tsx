@@ -12,7 +12,7 @@ import { useKeys } from "../keys.ts";
 import { Header } from "../parts/header.tsx";
 import { Age, Figure, Foreign, Term } from "../parts/text.tsx";
 import { goBack } from "../router.ts";
-import { GLYPHS } from "../status.ts";
+import { compare, GLYPHS } from "../status.ts";
 
 const FIGURES: FigureName[] = ["instance", "query", "share", "last_measured"];
 /** Each query is measured at every heartbeat, 10 s by default. */
@@ -33,7 +33,7 @@ export function instancesOf(events: readonly LagSummary[]): Instance[] {
     its.measuredAt = Math.max(its.measuredAt, measured_at);
     byName.set(name, its);
   }
-  return [...byName.values()].sort((a, b) => a.name.localeCompare(b.name));
+  return [...byName.values()].sort((a, b) => compare(a.name, b.name));
 }
 
 export function ServicePage() {

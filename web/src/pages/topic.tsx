@@ -10,7 +10,7 @@ import { useKeys } from "../keys.ts";
 import { Header } from "../parts/header.tsx";
 import { Age, Figure, Foreign, Headroom, QueryLink, StatusMark, Term } from "../parts/text.tsx";
 import { goBack, pageHref } from "../router.ts";
-import { bySeverity } from "../status.ts";
+import { bySeverity, compare } from "../status.ts";
 import type { StreamState } from "../stream.ts";
 
 const INTERVAL_MS = 3_000;
@@ -154,7 +154,7 @@ function logsOf(readers: readonly Reader[]): Log[] {
       });
     }
   }
-  return [...byCluster.values()].sort((a, b) => a.cluster.localeCompare(b.cluster));
+  return [...byCluster.values()].sort((a, b) => compare(a.cluster, b.cluster));
 }
 
 /** Records a second by cluster since the first measurement; a log that became shorter begins anew. */

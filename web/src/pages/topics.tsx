@@ -9,7 +9,7 @@ import { useKeys } from "../keys.ts";
 import { Header } from "../parts/header.tsx";
 import { Foreign, Headroom, StatusMark, Term } from "../parts/text.tsx";
 import { goBack, place, setParams, topicHref } from "../router.ts";
-import { bySeverity } from "../status.ts";
+import { bySeverity, compare } from "../status.ts";
 
 const FIGURES: Figure[] = ["status", "topic", "readers", "lag_of_readers", "time_lag", "headroom"];
 /** More are found by their names. */
@@ -33,7 +33,7 @@ export function topicsOf(events: readonly LagSummary[]): Topic[] {
   }
   return [...byName]
     .map(([name, readers]) => ({ name, readers, worst: readers.reduce((a, b) => (bySeverity(a, b) <= 0 ? a : b)) }))
-    .sort((a, b) => bySeverity(a.worst, b.worst) || a.name.localeCompare(b.name));
+    .sort((a, b) => bySeverity(a.worst, b.worst) || compare(a.name, b.name));
 }
 
 export function TopicsPage() {
