@@ -37,8 +37,8 @@ def reader_jars() -> list[Path]:
     )
 
 
-def java(source: Path, *arguments: str) -> list[str]:
-    path = ":".join(map(str, reader_jars()))
+def java(jars: list[Path], source: Path, *arguments: str) -> list[str]:
+    path = ":".join(map(str, jars))
     return [str(find_java()), *_JVM, "-cp", path, str(source), *arguments]
 
 
@@ -50,7 +50,9 @@ def test_it_reports_each_value_of_a_mixed_topic(
         status="WARN",
         total_lag=72,
         topics=[
-            TopicLag(topic="orders", source=0, partitions=[lag(0, 65), lag(1, None)]),
+            TopicLag(
+                topic="orders", source=0, partitions=[lag(0, 65), lag(1, None), lag(2, 90, 3)]
+            ),
             TopicLag(topic="bills", source=1, partitions=[lag(0, 7)]),
         ],
     )
@@ -99,6 +101,7 @@ def reading(client: SecondClient, topic: str, registry_url: str, folder: Path) -
     return ChildProcess(
         "the reader",
         java(
+            reader_jars(),
             EXAMPLES / "java" / "LagReader.java",
             *("--bootstrap-servers", client.bootstrap_servers, "--registry", registry_url),
             *("--topic", topic, "--group", topic),
@@ -107,12 +110,14 @@ def reading(client: SecondClient, topic: str, registry_url: str, folder: Path) -
     )
 
 
-def lag(partition: int, records: int | None) -> PartitionLag:
-    return PartitionLag(partition=partition, lag=records)
+def lag(partition: int, records: int | None, readable: int | None = None) -> PartitionLag:
+    return PartitionLag(partition=partition, lag=records, readable_lag=readable)
 
 
 @pytest.mark.slow
 def test_java_puts_a_query_where_we_look_for_it() -> None:
     ids = [str(uuid.uuid4()) for _ in range(50)] + ["group:default:bücher", "x"]
-    output = succeed(*java(Path(__file__).parent / "java" / "PartitionOf.java", "12", *ids))
+    output = succeed(
+        *java(reader_jars(), Path(__file__).parent / "java" / "PartitionOf.java", "12", *ids)
+    )
     assert [int(line) for line in output.split()] == [partition_of(one, 12) for one in ids]
