@@ -211,7 +211,8 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     status_since: EpochMs | None = None
     """Since when the query has this `status`, epoch milliseconds."""
     max_time_lag_s: DurationS | None = None
-    """Time lag: the highest known `time_lag_s`, seconds; without the partitions in `group.unassigned`."""
+    """Time lag: the highest known `time_lag_s`, seconds; without the partitions in
+    `group.unassigned`."""
     processed_rate: SignedRate | None = None
     """Offsets processed per second, over the last batches."""
     input_rate: SignedRate | None = None
@@ -228,8 +229,8 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     catch_up_reason: Text | None = None
     """Why `catch_up_s` is null."""
     min_headroom_records: Int64 | None = None
-    """Headroom: least distance of a lagging partition from its log start, the records that retention
-    deletes before it deletes unprocessed ones. Null: no lag, or not known."""
+    """Headroom: least distance of a lagging partition from its log start, the records that
+    retention deletes before it deletes unprocessed ones. Null: no lag, or not known."""
     min_headroom_s: DurationS | None = None
     """Headroom: the least known `headroom_s` of a partition that lags."""
     loss_expected_at: EpochMs | None = None

@@ -44,7 +44,7 @@ _RANK: Final[dict[str, int]] = {status: rank for rank, status in enumerate(_SEVE
 _DRIVER_ENDS: Final = {
     "stopped": "the driver stopped Spark",
     "exited": "the driver process exited",
-    "interrupted": "interrupted",
+    "interrupted": "the driver was interrupted: Ctrl-C, a signal, or all jobs were cancelled",
 }
 _CLOSED: Final = "no longer observed: the handle was closed; the position may be out of date"
 FEEDBACK: Final = (

@@ -32,9 +32,9 @@ def ages(now_ms: int) -> tuple[Gauge[LagEvent], ...]:
 
     return gauges(
         "sparklag_query_",
-        ("processed_age_seconds", since("processed_at"), "Last batch: time since it completed."),
+        ("processed_age_seconds", since("processed_at"), "Time since the last batch completed."),
         ("observed_age_seconds", since("observed_at"), "Time since the query was last observed."),
-        ("measured_age_seconds", since("measured_at"), "Last measured: time since the latest offsets were read."),
+        ("measured_age_seconds", since("measured_at"), "Time since the query was last measured."),
     )
 
 
@@ -122,9 +122,13 @@ _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
         ("input_rate", "input_rate", "Offsets that arrive in the query's topics, per second."),
         ("processed_rate", "processed_rate", "Offsets processed, per second."),
         ("batch_rate", "batch_rate", "Offsets processed per second while a batch runs."),
-        ("lag_trend", "lag_trend", "Trend: change of the lag, records per second; below 0 it falls."),
+        ("lag_trend", "lag_trend", "Trend of the lag, records per second; below 0 it falls."),
         ("catch_up_seconds", "catch_up_s", "Catch-up: time until the lag is gone, if ever."),
-        ("headroom_records", "min_headroom_records", "Headroom: least distance to the log's start, records."),
+        (
+            "headroom_records",
+            "min_headroom_records",
+            "Headroom: least distance to the log's start.",
+        ),
         (
             "headroom_seconds",
             "min_headroom_s",
@@ -212,7 +216,7 @@ _PARTITION = gauges(
     ("earliest_offset", "earliest_offset", "Start of the log."),
     ("lag", "unread", "Lag: `readable_lag`, or `lag` where that is null."),
     ("lag_seconds", "time_lag_s", "Time lag: age of the first unprocessed record."),
-    ("headroom_seconds", "headroom_s", "Headroom: time until retention deletes unprocessed records."),
+    ("headroom_seconds", "headroom_s", "Headroom: time until retention deletes unread records."),
 )
 
 
@@ -223,7 +227,7 @@ def _headroom_records(partition: PartitionLag) -> int | None:
 
 _PARTITION_AT_RISK = gauges(
     "sparklag_partition_",
-    ("headroom_records", _headroom_records, "Headroom: distance to the log's start, where that advances."),
+    ("headroom_records", _headroom_records, "Headroom in records, where the log's start advances."),
     ("lost_records", "lost_records", "Records that were deleted before the query read them."),
 )
 
