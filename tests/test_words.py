@@ -1,4 +1,4 @@
-"""docs/user/words.md: its words are on each surface, and no other word for the same thing."""
+"""docs/program/words.md: its words are on each surface, and no other word for the same thing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from sparklag_schemas.presentation.rows import CELLS
+from sparklag_schemas.presentation.sentences import lines
 from sparklag_service.cli.top.columns import COLUMNS
 from sparklag_service.metrics.schemes import NATIVE, ages
+from tests.messages import lag_event
 from tests.test_documents import DOCUMENTS, ROOT
 
 
@@ -29,7 +31,7 @@ class Word(NamedTuple):
 
 WORDS: Final = [
     Word(*(cell.strip(" `") for cell in row.split("|")[1:-1]))
-    for row in (ROOT / "docs" / "user" / "words.md").read_text().splitlines()
+    for row in (ROOT / "docs" / "program" / "words.md").read_text().splitlines()
     if re.match(r"\| .*`.* \|$", row)
 ]
 OTHERS: Final = re.compile(
@@ -49,8 +51,9 @@ def _terminal(word: Word) -> bool:
 
 
 def _page(word: Word) -> bool:
-    label = re.escape(word.word.capitalize())
-    return re.search(rf'[">]{label}["<]', _texts("web/src/**/*.tsx")) is not None
+    headings = dict(lines(lag_event(), 0))  # of one query
+    names = re.findall(r'name: "(.+?)", means: "', _texts("web/src/definitions.ts"))
+    return not word.metric or word.word in headings or word.word.capitalize() in names
 
 
 def _grafana(word: Word) -> bool:

@@ -135,7 +135,7 @@ def test_a_terminal_shows_a_number_whole_or_names_its_column(width: int) -> None
     assert text.count("654,321") >= 3
     assert large_numbers(text) <= {"126,671", "654,321", "234,567"}
     for heading, number in (("lag p95", "126,671"), ("processed", "234,567")):
-        assert number in text or re.search(rf"not shown in (.|\n(?!\n))*{heading}", text)
+        assert number in text or re.search(f"not shown in .*{heading}", text)
 
 
 def test_a_file_has_every_column_and_query(reports: list[QueryReport], tmp_path: Path) -> None:
