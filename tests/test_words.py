@@ -89,7 +89,7 @@ def test_each_word_is_on_the_surface(surface: Callable[[Word], bool]) -> None:
 
 
 def test_no_other_word_is_used_for_its_thing() -> None:
-    paths = {*DOCUMENTS, *ROOT.glob("web/src/**/*.ts*")}
+    paths = {*DOCUMENTS, *ROOT.glob("web/src/**/*.tsx"), ROOT / "web" / "src" / "definitions.ts"}
     paths |= {path for end in ("json", "yml", "yaml") for path in ROOT.glob(f"deploy/**/*.{end}")}
     for folder in ("jobs", "kafka", "listener", "offsets", "schemas/sparklag_schemas", "service"):
         paths |= {*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.json")}
