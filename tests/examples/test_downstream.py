@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,74 +16,54 @@ from sparklag_schemas.messages.topics import key_of
 from tests.child_processes import running
 from tests.document_blocks import items
 from tests.examples.processes import example_environment
-from tests.examples.test_lag_reader import java, reader_jars
+from tests.examples.test_lag_reader import java
 from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.spark_configuration import kafka_options, pyspark_environment
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
-_FLINK: Final = (
-    *("clients", "connector-base", "json", "table-api-java-bridge"),
-    *("table-planner-loader", "table-runtime"),
-)
+_PAGE: Final = "docs/program/downstream.md"
+_FLINK_SQL: Final = Path(__file__).parent / "java" / "FlinkSql.java"
 _START_S: Final = 240.0
-_PROGRAMS: Final = dict(
-    zip(
-        ("python", "java", "flink", "spark"),
-        (
-            item.code
-            for item in items()
-            if item.page == "docs/program/downstream.md" and item.run_by
-        ),
-        strict=True,
-    )
-)
 
 
 def flink_jars() -> list[Path]:
+    names = "clients connector-base json table-api-java-bridge table-planner-loader table-runtime"
     return resolve_jars(
         [
-            *(Module("org.apache.flink", f"flink-{name}", "2.2.1") for name in _FLINK),
+            *(Module("org.apache.flink", f"flink-{name}", "2.2.1") for name in names.split()),
             Module("org.apache.flink", "flink-sql-connector-kafka", "5.0.0-2.2"),
             Module("org.slf4j", "slf4j-nop", "2.0.17"),
         ]
     )
 
 
-_COMMANDS: Final[dict[str, Callable[[Path], list[str]]]] = {
-    "python": lambda program: [sys.executable, str(program)],
-    "java": lambda program: java(reader_jars(), program),
-    "flink": lambda program: java(
-        flink_jars(), Path(__file__).parent / "java" / "FlinkSql.java", str(program)
-    ),
-    "spark": lambda program: [sys.executable, str(program)],
-}
-
-
+@pytest.mark.kafka
 @pytest.mark.parametrize(
-    "tool",
+    ("at", "tool"),
     [
-        "python",
-        "java",
-        pytest.param("flink", marks=pytest.mark.slow),
-        pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.spark]),
+        (0, "python"),
+        (1, "java"),
+        pytest.param(2, "flink", marks=pytest.mark.slow),
+        pytest.param(3, "spark", marks=[pytest.mark.slow, pytest.mark.spark]),
     ],
 )
 def test_it_shows_the_queries_with_a_long_time_lag(
-    tool: str, second_client: SecondClient, topic_name: str, tmp_path: Path
+    at: int, tool: str, second_client: SecondClient, topic_name: str, tmp_path: Path
 ) -> None:
     topic = second_client.create(topic_name)
+    code = [item.code for item in items() if item.page == _PAGE][at]
+    code = code.replace("broker:9092", second_client.bootstrap_servers)
     program = tmp_path / f"program.{tool}"
-    code = _PROGRAMS[tool].replace("broker:9092", second_client.bootstrap_servers)
-    program.write_text(re.sub(r"""(["'])consumer-lag\1""", rf"\1{topic}\1", code))
-    options = kafka_options() if tool == "spark" else []
+    program.write_text(re.sub(r"""(?<=["'])consumer-lag(?=["'])""", topic, code))
+    command = [sys.executable, str(program)]
+    if tool == "java":
+        command = java(program)
+    elif tool == "flink":
+        command = java(_FLINK_SQL, str(program), jars=flink_jars())
+    spark = pyspark_environment("--master", "local[1]", *kafka_options()) if tool == "spark" else {}
     example = ChildProcess(
-        tool,
-        _COMMANDS[tool](program),
-        log_path=tmp_path / "log",
-        environment=example_environment(**pyspark_environment("--master", "local[1]", *options)),
-        directory=tmp_path,
+        tool, command, log_path=tmp_path / "log", environment=example_environment(**spark)
     )
 
     def publish(time_lag_s: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -37,8 +38,8 @@ def reader_jars() -> list[Path]:
     )
 
 
-def java(jars: list[Path], source: Path, *arguments: str) -> list[str]:
-    path = ":".join(map(str, jars))
+def java(source: Path, *arguments: str, jars: Iterable[Path] = ()) -> list[str]:
+    path = ":".join(map(str, jars or reader_jars()))
     return [str(find_java()), *_JVM, "-cp", path, str(source), *arguments]
 
 
@@ -101,7 +102,6 @@ def reading(client: SecondClient, topic: str, registry_url: str, folder: Path) -
     return ChildProcess(
         "the reader",
         java(
-            reader_jars(),
             EXAMPLES / "java" / "LagReader.java",
             *("--bootstrap-servers", client.bootstrap_servers, "--registry", registry_url),
             *("--topic", topic, "--group", topic),
@@ -117,7 +117,5 @@ def lag(partition: int, records: int | None, readable: int | None = None) -> Par
 @pytest.mark.slow
 def test_java_puts_a_query_where_we_look_for_it() -> None:
     ids = [str(uuid.uuid4()) for _ in range(50)] + ["group:default:bücher", "x"]
-    output = succeed(
-        *java(reader_jars(), Path(__file__).parent / "java" / "PartitionOf.java", "12", *ids)
-    )
+    output = succeed(*java(Path(__file__).parent / "java" / "PartitionOf.java", "12", *ids))
     assert [int(line) for line in output.split()] == [partition_of(one, 12) for one in ids]

@@ -124,11 +124,7 @@ _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
         ("batch_rate", "batch_rate", "Offsets processed per second while a batch runs."),
         ("lag_trend", "lag_trend", "Trend of the lag, records per second; below 0 it falls."),
         ("catch_up_seconds", "catch_up_s", "Catch-up: time until the lag is gone, if ever."),
-        (
-            "headroom_records",
-            "min_headroom_records",
-            "Headroom: least distance to the log's start.",
-        ),
+        ("headroom_records", "min_headroom_records", "Headroom: records to the log's start."),
         (
             "headroom_seconds",
             "min_headroom_s",
