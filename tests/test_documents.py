@@ -120,11 +120,10 @@ _ROW: Final = re.compile(r"^\|(.+?)\| `([^`]+)`[^|]*\|(.+)\|$", re.MULTILINE)
 
 
 def _result(formula: str, names: dict[str, float]) -> float:
-    plain = re.sub(r"(?<=\d),(?=\d{3})", "", formula).replace("×", "*")
+    plain = re.sub(r"(?<=\d),(?=\d{3})", "", formula.strip()).replace("×", "*")
     unit = re.compile(rf"(?<=\d) ({'|'.join(_POWERS)})(?!\w)")
-    return float(
-        eval(unit.sub(lambda of: f"e{_POWERS[of[1]]}", plain.strip()), {"max": max}, names)
-    )
+    plain = unit.sub(lambda of: f"e{_POWERS[of[1]]}", plain)
+    return float(eval(plain, {"max": max}, names))
 
 
 def test_the_results_on_the_page_of_sizing_follow_from_its_formulas() -> None:

@@ -51,10 +51,8 @@ def test_it_reports_each_value_of_a_mixed_topic(
         status="WARN",
         total_lag=72,
         topics=[
-            TopicLag(
-                topic="orders", source=0, partitions=[lag(0, 65), lag(1, None), lag(2, 90, 3)]
-            ),
-            TopicLag(topic="bills", source=1, partitions=[lag(0, 7)]),
+            TopicLag(topic="orders", source=0, partitions=[lag(0, 65), lag(1, None)]),
+            TopicLag(topic="bills", source=1, partitions=[lag(0, 7), lag(1, 90, 3)]),
         ],
     )
     nameless = lag_event(query=None, total_lag=None, topics=[], status="UNKNOWN")
