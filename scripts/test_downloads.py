@@ -55,6 +55,7 @@ _PARTS: Final = (
     _Part("mongo-java-server", "tests.databases.mongo_protocol", "mongo_protocol_jars"),
     _Part("Kafka's tools", "tests.service.mirror.consumer_groups", "kafka_tools"),
     _Part("the Java example's jars", "tests.examples.test_lag_reader", "reader_jars"),
+    _Part("Flink", "tests.examples.test_downstream", "flink_jars", is_slow=True),
     _Part("PostgreSQL", "tests.databases.postgresql", "postgresql_programs"),
     _Part("MariaDB", "tests.databases.mariadb", "mariadb_programs"),
     _Part("Prometheus", "tests.deploy.programs", "prometheus_programs"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -112,6 +113,38 @@ def test_a_page_of_a_reader_is_at_most_10_kb(reader: str) -> None:
     sizes = {path.name: path.stat().st_size for path in (ROOT / "docs" / reader).glob("*.md")}
     assert sizes
     assert {name: size for name, size in sizes.items() if size > 10_240} == {}
+
+
+_POWERS: Final = {"GB": 9, "MB": 6, "KB": 3, "bytes": 0, "ms": -3, "µs": -6, "%": -2}
+_ROW: Final = re.compile(r"^\|(.+?)\| `([^`]+)`[^|]*\|(.+)\|$", re.MULTILINE)
+
+
+def _result(formula: str, names: dict[str, float]) -> float:
+    plain = re.sub(r"(?<=\d),(?=\d{3})", "", formula.strip()).replace("×", "*")
+    unit = re.compile(rf"(?<=\d) ({'|'.join(_POWERS)})(?!\w)")
+    plain = unit.sub(lambda of: f"e{_POWERS[of[1]]}", plain)
+    return float(eval(plain, {"max": max}, names))
+
+
+def test_the_results_on_the_page_of_sizing_follow_from_its_formulas() -> None:
+    page = (ROOT / "docs" / "operator" / "sizing.md").read_text()
+    columns: list[dict[str, float]] = [{}, {}, {}]
+    for title, formula, cells in _ROW.findall(page):
+        *default, small, large, three = cells.split("|")
+        for names, cell in zip(columns, (small, large, three), strict=True):
+            name, _, right = formula.rpartition(" = ")
+            if right.isidentifier():
+                names[right] = _result(cell, {})
+            computed = _result(right, names)
+            assert computed == pytest.approx(_result(cell, {}), rel=0.03), title
+            names |= {name: computed} if name else {}
+        for value in default:
+            setting = attrgetter(re.findall("`(.+?)`", title)[0])
+            assert setting(Settings()) == _result(value, {}), title
+    worked = re.findall(r"`([\d(][^`]+) = ([^`]+)`", page.partition("## Example")[2])
+    for formula, result in worked:
+        assert _result(formula, {}) == pytest.approx(_result(result, {}), rel=0.03), formula
+    assert len(worked) > 8
 
 
 _SECRETS = {

@@ -109,7 +109,7 @@ public class LagReader {
         }
     }
 
-    /** Your code. Where the registry does not response, the program ends without a commit. */
+    /** Your code. Where the registry does not respond, the program ends without a commit. */
     String line(ConsumerRecord<String, byte[]> record) throws IOException, InterruptedException {
         if (record.value() == null) {
             return record.key() + " is forgotten";
@@ -125,14 +125,16 @@ public class LagReader {
         }
     }
 
-    /** The partition with the highest lag; null where none is known. */
+    /** The partition with the most left to read; null where none is known. */
     static String worst(GenericRecord event) {
         String worst = null;
         long most = -1;
         for (GenericRecord topic : records(event.get("topics"))) {
             for (GenericRecord partition : records(topic.get("partitions"))) {
-                if (partition.get("lag") instanceof Number lag && lag.longValue() > most) {
-                    most = lag.longValue();
+                Object readable = partition.get("readable_lag");
+                if ((readable == null ? partition.get("lag") : readable) instanceof Number left
+                        && left.longValue() > most) {
+                    most = left.longValue();
                     worst = "%s-%s:%d".formatted(
                             topic.get("topic"), partition.get("partition"), most);
                 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -37,8 +38,8 @@ def reader_jars() -> list[Path]:
     )
 
 
-def java(source: Path, *arguments: str) -> list[str]:
-    path = ":".join(map(str, reader_jars()))
+def java(source: Path, *arguments: str, jars: Iterable[Path] = ()) -> list[str]:
+    path = ":".join(map(str, jars or reader_jars()))
     return [str(find_java()), *_JVM, "-cp", path, str(source), *arguments]
 
 
@@ -51,7 +52,7 @@ def test_it_reports_each_value_of_a_mixed_topic(
         total_lag=72,
         topics=[
             TopicLag(topic="orders", source=0, partitions=[lag(0, 65), lag(1, None)]),
-            TopicLag(topic="bills", source=1, partitions=[lag(0, 7)]),
+            TopicLag(topic="bills", source=1, partitions=[lag(0, 7), lag(1, 90, 3)]),
         ],
     )
     nameless = lag_event(query=None, total_lag=None, topics=[], status="UNKNOWN")
@@ -107,8 +108,8 @@ def reading(client: SecondClient, topic: str, registry_url: str, folder: Path) -
     )
 
 
-def lag(partition: int, records: int | None) -> PartitionLag:
-    return PartitionLag(partition=partition, lag=records)
+def lag(partition: int, records: int | None, readable: int | None = None) -> PartitionLag:
+    return PartitionLag(partition=partition, lag=records, readable_lag=readable)
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ class End:
 POSITION = ("progress", "idle", "refresh")
 STOPPED = "the driver stopped Spark"
 EXITED = "the driver process exited"
-INTERRUPTED = "interrupted"
+INTERRUPTED = "the driver was interrupted: Ctrl-C, a signal, or all jobs were cancelled"
 GONE = "the driver stopped reporting: it died or cannot reach Kafka"
 CLOSED = "no longer observed: the handle was closed; the position may be out of date"
 ENDS = [

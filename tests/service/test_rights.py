@@ -59,11 +59,10 @@ class Right(NamedTuple):
         return f"{self.operation} {self.kind} {self.name}"
 
 
+_PAGE: Final = (ROOT / "docs" / "operator" / "rights.md").read_text()
 RIGHTS: Final = [
     Right(user, operation, kind, name, bool(prefixed))
-    for user, operations, resources, prefixed in _COMMAND.findall(
-        (ROOT / "docs" / "operator" / "rights.md").read_text()
-    )
+    for user, operations, resources, prefixed in _COMMAND.findall(_PAGE)
     for operation in re.findall(r"--operation (\w+)", operations)
     for kind, name in re.findall(r"--(\w+) (\S+)", resources)
 ]
@@ -188,6 +187,13 @@ def test_each_right_of_the_page_has_its_line_here() -> None:
         "sparklag": SERVICE.keys() | CHECK.keys(),
         "driver": DRIVER.keys(),
         "history": {"Read topic consumer-lag", "Write topic processed-offsets"},
+    }
+    table = re.findall(r"^\| ([\w, ]+) \| (topic|group)s? (.+?) \|", _PAGE, re.MULTILINE)
+    assert by_user["sparklag"] == {
+        f"{operation} {kind} {name}"
+        for operations, kind, names in table
+        for operation in operations.split(", ")
+        for name in re.findall("`(.+?)`", names)
     }
 
 

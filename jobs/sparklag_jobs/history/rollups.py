@@ -251,7 +251,7 @@ class RolledWindow(Struct, frozen=True, kw_only=True):
     lag: tuple[float, float, float, float] | None = None
     """p50, p95, p99 and maximum of the total lag in records, weighted by time."""
     time_lag_s: tuple[float, float, float, float] | None = None
-    """The same figures of the age of the oldest unprocessed record, seconds."""
+    """The same figures of the time lag, seconds."""
     produced: int | None = None
     processed: int | None = None
     input_rate: float | None = None

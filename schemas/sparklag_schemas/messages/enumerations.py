@@ -56,7 +56,7 @@ OpenMeasuredBy = Annotated[str, _open_set(MeasuredBy)]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 TimeLagMethod = Literal["sampled", "interpolated", "floor"]
-"""How the age of a record was measured: from its timestamp, from the time at which the log end
+"""How a time lag was measured: from its timestamp, from the time at which the log end
 passed it, or as a lower bound."""
 OpenTimeLagMethod = Annotated[str, _open_set(TimeLagMethod)]
 

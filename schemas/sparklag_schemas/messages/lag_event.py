@@ -72,11 +72,12 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     """What a `read_committed` source waits for. Null: no transaction has been open for some
     seconds, or the source also reads uncommitted records."""
     time_lag_s: Annotated[DurationS | None, AGES] = None
-    """Age of the first unprocessed record, seconds. Null: not known, or `readable_lag` is 0."""
+    """Time lag: age of the first unprocessed record, seconds. Null: not known, or `readable_lag` is
+    0."""
     time_lag_method: OpenTimeLagMethod | None = None
     """How `time_lag_s` was measured."""
     headroom_s: Annotated[DurationS | None, AGES] = None
-    """Seconds until retention deletes the first unprocessed record, at the rate at which
+    """Headroom: seconds until retention deletes the first unprocessed record, at the rate at which
     `earliest_offset` advances. Null: it does not advance, or is not known."""
     measured_at: Annotated[EpochMs | None, AGES] = None
     """When `latest_offset` was read, epoch milliseconds, if that was earlier because the leader
@@ -92,9 +93,9 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     rewound_from: Offset | None = None
     """The offset from which the query went back. Null once the query has reached it again."""
     status: OpenStatus = "UNKNOWN"
-    """State of this partition."""
+    """Status of this partition."""
     reason: Text | None = None
-    """Why, in a sentence, where there is more to say than OK."""
+    """Reason of the status in a sentence, where there is more to say than OK."""
 
     @property
     def unread(self) -> int | None:
@@ -124,7 +125,7 @@ class TopicLag(Struct, frozen=True, kw_only=True):
     isolation_level: IsolationLevel = "read_uncommitted"
     """The isolation level of the source: up to which offset it reads."""
     total_lag: Count | None = None
-    """Sum of the records left to read in the known partitions. Null: none known."""
+    """Lag: the sum as in the query's `total_lag`. Null: none known."""
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -175,18 +176,18 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     """Name of the instance of the service that measured it: setting `instance`. Null: embedded in
     the driver, or the query could not be evaluated."""
     status: OpenStatus
-    """State of the query."""
+    """Status of the query."""
     measured_at: EpochMs
-    """When the latest offsets were read, epoch milliseconds."""
+    """Last measured: when the latest offsets were read, epoch milliseconds."""
     topics: list[TopicLag]
     """The topics, by source, then name."""
     reason: Text | None = None
-    """Why, in a sentence, where there is more to say than OK."""
+    """Reason of the status in a sentence, where there is more to say than OK."""
     total_lag: Count | None = None
-    """Sum of the records left to read in the known partitions. Null: none known.
-    `unknown_partitions` counts the others."""
+    """Lag: the sum over the known partitions of `readable_lag`, or of `lag` where that is null.
+    Null: none known. `unknown_partitions` counts the others."""
     max_lag: Count | None = None
-    """Records left to read in the worst known partition."""
+    """Lag of the worst known partition."""
     in_flight: Int64 | None = None
     """Records of the batch now running, `planned_offset - processed_offset`; `total_lag` counts
     them too. Null: not known."""
@@ -210,7 +211,8 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     status_since: EpochMs | None = None
     """Since when the query has this `status`, epoch milliseconds."""
     max_time_lag_s: DurationS | None = None
-    """Highest known `time_lag_s`, seconds; without the partitions in `group.unassigned`."""
+    """Time lag: the highest known `time_lag_s`, seconds; without the partitions in
+    `group.unassigned`."""
     processed_rate: SignedRate | None = None
     """Offsets processed per second, over the last batches."""
     input_rate: SignedRate | None = None
@@ -221,16 +223,16 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     """Commits per second of a consumer group, over its last commits; all commits between two reads
     count as one. Null: a Spark query."""
     lag_trend: SignedRate | None = None
-    """Change of `total_lag` per second at these rates; negative: the lag falls."""
+    """Trend: change of `total_lag` per second at these rates; negative: the lag falls."""
     catch_up_s: DurationS | None = None
-    """Seconds until the lag is gone. Null: see `catch_up_reason`."""
+    """Catch-up: seconds until the lag is gone. Null: see `catch_up_reason`."""
     catch_up_reason: Text | None = None
     """Why `catch_up_s` is null."""
     min_headroom_records: Int64 | None = None
-    """Least distance of a lagging partition from its log start: the records that retention deletes
-    before it deletes unread ones. Null: no lag, or not known."""
+    """Headroom: least distance of a lagging partition from its log start, the records that
+    retention deletes before it deletes unprocessed ones. Null: no lag, or not known."""
     min_headroom_s: DurationS | None = None
-    """Least known `headroom_s` of a partition that lags."""
+    """Headroom: the least known `headroom_s` of a partition that lags."""
     loss_expected_at: EpochMs | None = None
     """When retention will delete unread records, epoch milliseconds, at the current rates of query
     and retention. Null: not expected, or not known."""
@@ -278,11 +280,11 @@ class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
     topic: TopicName
     """Topic name."""
     observed_at: EpochMs
-    """When the query was last seen, epoch milliseconds."""
+    """When the query was last observed, epoch milliseconds."""
     measured_at: EpochMs
     """When `latest_offset` was read, epoch milliseconds."""
     query_status: OpenStatus
-    """State of the query."""
+    """Status of the query."""
     schema_version: SchemaVersion = SCHEMA_VERSION
     """Version of this document, `major.minor`."""
     query: Name | None = None
@@ -292,7 +294,7 @@ class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
     batch_id: Count | None = None
     """The last completed batch. Null before the first."""
     processed_at: EpochMs | None = None
-    """When that batch completed, epoch milliseconds. Null before the first."""
+    """Last batch: when it completed, epoch milliseconds. Null before the first."""
     cluster: Name | None = "default"
     """Alias of the topic's Kafka cluster. Null: not configured."""
 

@@ -187,7 +187,7 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     batch_id: Count | None = None
     """The last completed batch. Null before the first."""
     processed_at: EpochMs | None = None
-    """When that batch completed, epoch milliseconds. Null before the first."""
+    """Last batch: when it completed, epoch milliseconds. Null before the first."""
     planned_batch_id: Count | None = None
     """The batch that is planned and not completed, by its checkpoint."""
     batch: Batch | None = None

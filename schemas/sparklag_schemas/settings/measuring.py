@@ -19,7 +19,7 @@ class Thresholds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_lag: Annotated[int, Meta(ge=0)] | None = None
     """WARN where a query lags by more. None: only where its lag grows."""
     max_time_lag_s: Seconds | None = None
-    """WARN where the oldest unprocessed record is older."""
+    """WARN where the time lag is longer."""
     stall_factor: Annotated[float, Meta(ge=1)] = 3.0
     """STALL after this multiple of the usual batch duration, or of the time between batches."""
     stall_after_s: Seconds = 300.0
@@ -27,15 +27,15 @@ class Thresholds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True)
     window: Annotated[int, Meta(ge=2, le=100)] = 10
     """Batches (of a group: commits) that the rules look at."""
     min_headroom_s: Annotated[float, Meta(ge=0)] = 3600.0
-    """WARN where retention deletes unread records within that time."""
+    """WARN where the headroom is shorter."""
 
 
 class TimeLagSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the age of the first unprocessed record is measured."""
+    """How the time lag is measured."""
 
     sample: bool = True
-    """Read its timestamp from the log, if the topic may be read. Otherwise its age is computed from
-    the growth of the log."""
+    """Read the timestamp of the first unprocessed record from the log, if the topic may be read.
+    Otherwise the time lag is computed from the growth of the log."""
     sample_interval_s: Seconds = 10.0
     """The shortest time between two samples of a query."""
 

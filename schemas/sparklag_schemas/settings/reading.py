@@ -189,6 +189,9 @@ def _checked(
         if name not in kinds:
             near = difflib.get_close_matches(name, into.__struct_fields__, n=1)
             hint = f", did you mean {spelled(path + near[0])}?" if near else ""
+            if not near and name in Settings.__struct_fields__:
+                above = ", above the first [section]" if spelled is str else ""
+                hint = f", did you mean {spelled(name)}{above}?"
             unknown = printable(spelled(path + name), 200)
             raise SettingsError(f"{origin}: unknown setting {unknown}{hint}")
         kind, dotted = kinds[name], f"{path}{name}"

@@ -44,7 +44,7 @@ _RANK: Final[dict[str, int]] = {status: rank for rank, status in enumerate(_SEVE
 _DRIVER_ENDS: Final = {
     "stopped": "the driver stopped Spark",
     "exited": "the driver process exited",
-    "interrupted": "interrupted",
+    "interrupted": "the driver was interrupted: Ctrl-C, a signal, or all jobs were cancelled",
 }
 _CLOSED: Final = "no longer observed: the handle was closed; the position may be out of date"
 FEEDBACK: Final = (
@@ -131,7 +131,7 @@ def query_status(
 
 
 def is_between_checkpoints(evidence: Evidence) -> bool:
-    """True: real-time mode, and the oldest record may be delivered: its offset is written to the
+    """True: real-time mode, and the first record may be delivered: its offset is written to the
     checkpoint at the end of the trigger's interval."""
     interval_s, oldest_s = evidence.state.trigger_interval_s, evidence.max_time_lag_s
     if evidence.state.mode != "real-time" or interval_s is None or oldest_s is None:

@@ -34,7 +34,7 @@ def ages(now_ms: int) -> tuple[Gauge[LagEvent], ...]:
         "sparklag_query_",
         ("processed_age_seconds", since("processed_at"), "Time since the last batch completed."),
         ("observed_age_seconds", since("observed_at"), "Time since the query was last observed."),
-        ("measured_age_seconds", since("measured_at"), "Time since the latest offsets were read."),
+        ("measured_age_seconds", since("measured_at"), "Time since the query was last measured."),
     )
 
 
@@ -108,9 +108,9 @@ _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
             _seconds("status_since"),
             "Since when it has that status.",
         ),
-        ("lag", "total_lag", "Sum of the partitions' lag, as far as it is known."),
+        ("lag", "total_lag", "Lag: sum of the partitions' lag, as far as it is known."),
         ("max_lag", "max_lag", "Lag of the worst partition, as far as it is known."),
-        ("lag_seconds", "max_time_lag_s", "Age of the oldest unprocessed record when measured."),
+        ("lag_seconds", "max_time_lag_s", "Time lag: age of the first unprocessed record."),
         (
             "partitions",
             lambda event: sum(len(topic.partitions) for topic in event.topics),
@@ -122,13 +122,13 @@ _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
         ("input_rate", "input_rate", "Offsets that arrive in the query's topics, per second."),
         ("processed_rate", "processed_rate", "Offsets processed, per second."),
         ("batch_rate", "batch_rate", "Offsets processed per second while a batch runs."),
-        ("lag_trend", "lag_trend", "Change of the lag, records per second; below 0 it falls."),
-        ("catch_up_seconds", "catch_up_s", "Time until the lag is gone, if ever."),
-        ("headroom_records", "min_headroom_records", "Least distance to the log's start, records."),
+        ("lag_trend", "lag_trend", "Trend of the lag, records per second; below 0 it falls."),
+        ("catch_up_seconds", "catch_up_s", "Catch-up: time until the lag is gone, if ever."),
+        ("headroom_records", "min_headroom_records", "Headroom: records to the log's start."),
         (
             "headroom_seconds",
             "min_headroom_s",
-            "Least time until retention deletes unread records.",
+            "Headroom: least time until retention deletes unprocessed records.",
         ),
         (
             "loss_expected_timestamp_seconds",
@@ -200,8 +200,8 @@ def _worst_s(topic: TopicLag) -> float | None:
 
 _TOPIC = gauges(
     "sparklag_topic_",
-    ("lag", "total_lag", "Sum of the topic's lag, as far as it is known."),
-    ("lag_seconds", _worst_s, "Age of the topic's oldest unprocessed record when measured."),
+    ("lag", "total_lag", "Lag: sum of the topic's lag, as far as it is known."),
+    ("lag_seconds", _worst_s, "Time lag: the highest of the topic's partitions."),
 )
 
 
@@ -210,9 +210,9 @@ _PARTITION = gauges(
     ("processed_offset", "processed_offset", "Next offset that the query will read."),
     ("latest_offset", "latest_offset", "End of the log, or last stable offset."),
     ("earliest_offset", "earliest_offset", "Start of the log."),
-    ("lag", "unread", "Records that are left to read."),
-    ("lag_seconds", "time_lag_s", "Age of the first unprocessed record when measured."),
-    ("headroom_seconds", "headroom_s", "Time until retention deletes unread records."),
+    ("lag", "unread", "Lag: `readable_lag`, or `lag` where that is null."),
+    ("lag_seconds", "time_lag_s", "Time lag: age of the first unprocessed record."),
+    ("headroom_seconds", "headroom_s", "Headroom: time until retention deletes unread records."),
 )
 
 
@@ -223,7 +223,7 @@ def _headroom_records(partition: PartitionLag) -> int | None:
 
 _PARTITION_AT_RISK = gauges(
     "sparklag_partition_",
-    ("headroom_records", _headroom_records, "Distance to the log's start, where that advances."),
+    ("headroom_records", _headroom_records, "Headroom in records, where the log's start advances."),
     ("lost_records", "lost_records", "Records that were deleted before the query read them."),
 )
 
@@ -265,7 +265,7 @@ KAFKA_LAG_EXPORTER = Scheme(
             lambda event: max(lags_of(event.topics), default=None),
             "Lag of the group's worst partition, in records.",
         ),
-        ("max_lag_seconds", "max_time_lag_s", "Age of the group's oldest unprocessed record."),
+        ("max_lag_seconds", "max_time_lag_s", "Time lag of the group, in seconds."),
         ("sum_lag", lambda event: lag_sum(*event.topics), "Sum of the group's lag, in records."),
     ),
     gauges(
@@ -276,7 +276,7 @@ KAFKA_LAG_EXPORTER = Scheme(
         "kafka_consumergroup_group_",
         ("offset", "processed_offset", "Next offset that the group will read."),
         ("lag", "lag", "The group's lag in a partition, in records."),
-        ("lag_seconds", "time_lag_s", "Age of the first unprocessed record in a partition."),
+        ("lag_seconds", "time_lag_s", "The group's time lag in a partition, in seconds."),
     ),
     lambda query: {"cluster_name": query.event.cluster, "group": query.group},
     _group_topics,

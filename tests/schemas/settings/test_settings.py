@@ -140,6 +140,7 @@ def test_variables_of_a_kubernetes_service_called_sparklag_are_no_settings() -> 
         ({"SPARKLAG_REFRESH_INTERVAL_S": "0"}, "refresh_interval_s = '0'"),
         ({"SPARKLAG_HTTP_PRT": "1"}, "SPARKLAG_HTTP_PRT, did you mean SPARKLAG_HTTP_PORT?"),
         ({"SPARKLAG_KAFKA__USER": "1"}, "unknown setting SPARKLAG_KAFKA__USER"),
+        ({"SPARKLAG_KAFKA__HTTP_PORT": "1"}, "did you mean SPARKLAG_HTTP_PORT?"),
         (
             {"SPARKLAG_KAFKA__SECURITY_PROTOCOL": "TLS"},
             "kafka.security_protocol = 'TLS': takes PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
@@ -218,6 +219,10 @@ def test_the_first_matching_pattern_sets_the_refresh_interval_of_a_query(tmp_pat
     [
         ("http_port: 1", "sparklag.toml is not TOML"),
         ("[kafka]\nsasl_user = 'x'", "kafka.sasl_user, did you mean kafka.sasl_username?"),
+        (
+            "[kafka]\ncreate_topics = false",
+            "kafka.create_topics, did you mean create_topics, above the first [section]?",
+        ),
         (
             "[clusters.east.kafka]\nsasl_pasword = 'hush'",
             "sparklag.toml: unknown setting clusters.east.kafka.sasl_pasword,"

@@ -89,6 +89,6 @@ def test_before_the_first_batch_lag_counts_from_where_it_starts(
     assert (event.total_lag, only(event).processed_offset) == (lag, None)
     counts = "no batch has completed yet: lag counts from startingOffsets"
     assert only(event).reason == (counts if lag is not None else "no batch has completed yet")
-    assert dict(lines(event, 0))["batch"] == "no batch completed yet"
+    assert dict(lines(event, 0))["last batch"] == "none completed yet"
     again = evaluated(restored(event), offsets, previous=event)
     assert (again.total_lag, again.status) == (lag, event.status)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 
@@ -119,15 +121,22 @@ def test_a_query_whose_driver_lives_and_completes_nothing_stalls(trace: Trace) -
     assert trace.event.status_since == trace.event.measured_at
 
 
-def test_the_limit_follows_what_is_usual() -> None:
-    """Batches of 200 s each: three times that is what may pass."""
+@pytest.mark.parametrize(("every_s", "duration_s"), [(10, 2), (200, 200)])
+def test_the_limit_follows_what_is_usual_as_the_picture_shows(
+    every_s: int, duration_s: int
+) -> None:
     trace = Trace(produce=lambda _: [50])
-    for _ in range(5):
-        trace.batch(duration_s=200)
-    trace.pass_time(600)
-    assert trace.status == "OK"
-    trace.pass_time(5)
-    assert trace.status == "STALL"
+    trace.steady(12, every_s, duration_s)
+    at = len(trace.events)
+    trace.pass_time(700)
+    begins_s: dict[str, int] = {}
+    for after_s, event in enumerate(trace.events[at:]):
+        is_overdue = event.status == "OK" and (event.catch_up_reason or "").startswith("overdue")
+        begins_s.setdefault("overdue" if is_overdue else event.status, after_s)
+    picture = (Path(__file__).parents[3] / "docs" / "pictures" / "stall.svg").read_text()
+    row = picture.partition(f'id="batches-of-{duration_s}-s"')[2].partition("</g>")[0]
+    shown_s = dict(re.findall(r">(\w+) after (\d+) s<", row))
+    assert {"OK": 0} | {name: int(after_s) for name, after_s in shown_s.items()} == begins_s
 
 
 def test_the_limit_can_be_set() -> None:
