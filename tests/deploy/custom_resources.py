@@ -64,7 +64,12 @@ BY_KIND: Final[dict[str, Schema]] = {
             "selector endpoints",
             selector=_fields("matchLabels", matchLabels=_TEXTS),
             endpoints=_list(
-                _fields("port", "interval metricRelabelings", metricRelabelings=_list(_RELABELING))
+                _fields(
+                    "port",
+                    "interval scrapeTimeout relabelings metricRelabelings",
+                    relabelings=_list(_RELABELING),
+                    metricRelabelings=_list(_RELABELING),
+                )
             ),
         ),
     ),
