@@ -161,7 +161,7 @@ def test_a_hot_partition_and_a_near_retention_are_as_the_runbook_quotes(
 ) -> None:
     client, topic = driver.client, driver.client.create(f"{driver.topic}-hot", 4)
     for partition in range(4):
-        client.produce(topic, [b""] * 20, partition=partition)
+        client.produce(topic, [b""] * 500, partition=partition)
     order: list[int] = []
 
     def collect(batch: Any, batch_id: int) -> None:
@@ -179,7 +179,7 @@ def test_a_hot_partition_and_a_near_retention_are_as_the_runbook_quotes(
     watched.query = driver.start(frame=rows.selectExpr("value", sleep))
     wait_for(lambda: watched.is_quoted("Hot partition"), "a partition is hot")
     # While the task runs, the log start of its partition comes nearer.
-    starts = iter(range(1, 20))
+    starts = iter(range(1, 500))
 
     def is_near() -> bool:
         client.delete_records(topic, {hot: next(starts)})
