@@ -32,9 +32,9 @@ stall_after_s = 15
 def routing(webhook: HttpServer) -> dict[str, Any]:
     configuration = document(DEPLOY / "alertmanager" / "alertmanager.yml")
     configuration["route"] |= {"group_wait": "1s", "group_interval": "1s"}
-    for receiver in configuration["receivers"]:
-        for hook in receiver["webhook_configs"]:
-            hook["url"] = webhook.url
+    on_call, data_team = configuration["receivers"]
+    on_call["webhook_configs"][0]["url"] = webhook.url
+    data_team["slack_configs"][0]["api_url"] = f"{webhook.url}/chat"
     return configuration
 
 
@@ -42,9 +42,15 @@ def notifications(webhook: HttpServer, status: str) -> list[dict[str, Any]]:
     return [
         alert
         for request, _ in list(webhook.log)
-        for alert in request.get_json()["alerts"]
+        for alert in request.get_json().get("alerts", ())
         if alert["labels"]["alertname"] == STALLED and alert["status"] == status
     ]
+
+
+def chat(webhook: HttpServer) -> str:
+    """All that it shows."""
+    posts = [request.get_json() for request, _ in list(webhook.log) if request.path == "/chat"]
+    return "".join(attachment["text"] for post in posts for attachment in post["attachments"])
 
 
 def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
@@ -78,6 +84,11 @@ def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
         assert alarm["labels"]["query"] == "orders"
         assert alarm["labels"]["severity"] == "critical"
         assert "orders hangs" in alarm["annotations"]["summary"]
+        page = f"https://sparklag.example/q/{alarm['labels']['query_id']}"
+        assert alarm["annotations"]["dashboard_url"] == page
+        assert "sparklag_page_url" not in alarm["labels"]
+        link = f"<{page}|Page> <{alarm['annotations']['runbook_url']}|Runbook>"
+        wait_for(lambda: link in chat(webhook), "the chat has the links", START_S)
         assert notifications(webhook, "resolved") == []
 
         hold.unlink()

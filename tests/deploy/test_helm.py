@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from scripts.helm import CHART, VERSIONS, run_helm
 from scripts.kubernetes_manifest import PATH as MANIFEST
-from scripts.kubernetes_manifest import manifest
+from scripts.kubernetes_manifest import copied, manifest
 from sparklag_schemas import load_settings
 from sparklag_service import VERSION
 from tests.commands import succeed
@@ -31,7 +31,6 @@ from tests.deploy.charts import (
     of_kind,
     render,
 )
-from tests.deploy.custom_resources import BY_KIND
 from tests.deploy.dashboards import PATHS as DASHBOARDS
 from tests.deploy.manifests import RULES, document, kubernetes_validate
 
@@ -45,6 +44,7 @@ LABELS: Final = {
     "app.kubernetes.io/managed-by": "Helm",
     "helm.sh/chart": f"sparklag-{VERSION}",
 }
+CUSTOM: Final = document(Path(__file__).with_name("custom_resources.yaml"))
 each_set = pytest.mark.parametrize("values", SETS.values(), ids=SETS)
 
 
@@ -53,8 +53,7 @@ def pod(documents: list[Document]) -> dict[str, Any]:
 
 
 def container(documents: list[Document]) -> dict[str, Any]:
-    (only,) = pod(documents)["containers"]
-    return dict(only)
+    return dict(pod(documents)["containers"][0])
 
 
 def settings_file(documents: list[Document]) -> str:
@@ -80,11 +79,18 @@ def test_the_plain_manifest_is_what_the_chart_renders() -> None:
     assert MANIFEST.read_text(encoding="utf-8") == manifest(), "make manifests"
 
 
+def test_the_chart_has_copies_of_rules_and_dashboards_and_no_links() -> None:
+    files = {path: path.read_text(encoding="utf-8") for path in (CHART / "files").iterdir()}
+    assert files == copied(), "make manifests"
+    assert [path for path in CHART.rglob("*") if path.is_symlink()] == []
+
+
 @each_set
 @pytest.mark.parametrize("major", VERSIONS)
 def test_helm_finds_nothing_to_complain_of(values: Values, major: int) -> None:
     linted = run_helm("lint", "--strict", CHART, values=values, major=major)
     assert linted.returncode == 0, linted.stdout + linted.stderr
+    assert (linted.stderr, "[" in linted.stdout) == ("", False), "INFO or WARNING"
 
 
 @each_set
@@ -100,9 +106,9 @@ def test_kubernetes_1_29_to_1_37_and_the_operators_know_every_field(
 ) -> None:
     documents = render(values)
     for custom in documents:
-        if custom["kind"] in BY_KIND:
-            Draft202012Validator(BY_KIND[custom["kind"]]).validate(custom)
-    own = [each for each in documents if each["kind"] not in BY_KIND]
+        if custom["kind"] in CUSTOM:
+            Draft202012Validator(CUSTOM[custom["kind"]]).validate(custom)
+    own = [each for each in documents if each["kind"] not in CUSTOM]
     path = tmp_path / "rendered.yaml"
     path.write_text(yaml.safe_dump_all(own))
     for version in KUBERNETES:
@@ -127,9 +133,9 @@ def empty_blocks(block: object, path: str = "") -> Iterator[str]:
         yield from empty_blocks(inside, f"{path}.{key}")
 
 
-def test_a_packaged_chart_holds_the_files_that_are_links_here(tmp_path: Path) -> None:
+def test_a_packaged_chart_renders_as_its_folder_does(tmp_path: Path) -> None:
     packaged = run_helm("package", CHART, "--destination", tmp_path)
-    assert packaged.returncode == 0, packaged.stderr
+    assert (packaged.returncode, packaged.stderr) == (0, "")
     (package,) = tmp_path.iterdir()
     from_package = run_helm(
         "template", "sparklag", package, "--namespace", "lag", values=EVERYTHING
@@ -138,9 +144,11 @@ def test_a_packaged_chart_holds_the_files_that_are_links_here(tmp_path: Path) ->
 
 
 def test_rules_and_dashboards_are_rendered_as_they_are() -> None:
-    documents = render(EVERYTHING)
+    documents = render({**EVERYTHING, "ingress": {}})
     rule = of_kind(documents, "PrometheusRule")
-    assert rule["spec"] == document(RULES)
+    label = r"\{\{ or \$externalLabels.sparklag_runbook_url \S+ }}"
+    text = re.sub(label, EVERYTHING["prometheusRule"]["runbookUrl"], RULES.read_text())
+    assert rule["spec"] == yaml.safe_load(text)
     assert rule["metadata"]["labels"]["release"] == "prometheus"
     shown = {
         name: json.loads(text)
@@ -149,6 +157,38 @@ def test_rules_and_dashboards_are_rendered_as_they_are() -> None:
         for name, text in each["data"].items()
     }
     assert shown == {path.name: json.loads(path.read_text()) for path in DASHBOARDS}
+
+
+@pytest.mark.parametrize(
+    ("values", "page"),
+    [
+        ({}, "https://lag.example.com/q/"),
+        ({"ingress": {**EVERYTHING["ingress"], "tls": []}}, "http://lag.example.com/q/"),
+        (
+            {"prometheusRule": {"enabled": True, "pageUrl": "https://at.example/lag"}},
+            "https://at.example/lag/q/",
+        ),
+    ],
+)
+def test_alerts_link_to_the_page_where_people_open_it(values: Values, page: str) -> None:
+    groups = of_kind(render({**EVERYTHING, **values}), "PrometheusRule")["spec"]["groups"]
+    (alerts,) = [group["rules"] for group in groups if group["name"] == "sparklag-lag"]
+    assert all(alert["annotations"]["dashboard_url"].startswith(page) for alert in alerts)
+
+
+def test_an_ingress_leads_to_the_service_which_accepts_its_hosts() -> None:
+    documents = render(EVERYTHING)
+    given, ingress = EVERYTHING["ingress"], of_kind(documents, "Ingress")["spec"]
+    assert (ingress["ingressClassName"], ingress["tls"]) == ("nginx", given["tls"])
+    service = of_kind(documents, "Service")
+    backend = {"name": service["metadata"]["name"], "port": {"name": "proxy"}}
+    path = {"path": "/", "pathType": "Prefix", "backend": {"service": backend}}
+    expected = [{"host": host, "http": {"paths": [path]}} for host in given["hosts"]]
+    assert ingress["rules"] == expected
+    assert EVERYTHING["service"]["extraPorts"][0] in service["spec"]["ports"]
+    named = with_value("settings.http_hosts", ["*.example.net"])
+    settings = tomli.loads(settings_file(render({**named, "ingress": given})))
+    assert settings["http_hosts"] == ["*.example.net", *given["hosts"]]
 
 
 def test_settings_are_those_that_the_service_reads(tmp_path: Path) -> None:
@@ -252,15 +292,19 @@ def test_pods_are_hardened_and_placed_as_the_values_say() -> None:
     assert only["image"] == f"registry.example/sparklag@{digest}"
     assert container(render(DEFAULTS))["image"] == f"sparklag-service:{VERSION}"
     assert only["env"] == EVERYTHING["extraEnv"]
+    assert spec["containers"][1:] == EVERYTHING["extraContainers"]
     assert EVERYTHING["extraVolumes"][0] in spec["volumes"]
     assert EVERYTHING["extraVolumeMounts"][0] in only["volumeMounts"]
-    for name in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity"):
+    names = "imagePullSecrets nodeSelector tolerations affinity initContainers priorityClassName"
+    for name in names.split():
         assert spec[name] == EVERYTHING[name]
     (spread,) = spec["topologySpreadConstraints"]
     deployment = of_kind(documents, "Deployment")
     assert spread["labelSelector"] == deployment["spec"]["selector"]
     annotations = deployment["spec"]["template"]["metadata"]["annotations"]
     assert annotations.items() >= EVERYTHING["podAnnotations"].items()
+    labels = {**deployment["spec"]["selector"]["matchLabels"], **EVERYTHING["podLabels"]}
+    assert deployment["spec"]["template"]["metadata"]["labels"] == labels
     assert of_kind(documents, "ServiceAccount")["metadata"]["name"] == spec["serviceAccountName"]
     existing = render({**DEFAULTS, "serviceAccount": {"create": False, "name": "theirs"}})
     assert pod(existing)["serviceAccountName"] == "theirs"
@@ -271,10 +315,14 @@ def test_the_port_is_that_of_the_settings_everywhere() -> None:
     documents = render(EVERYTHING)
     assert container(documents)["ports"] == [{"name": "sparklag-http", "containerPort": 9000}]
     assert tomli.loads(settings_file(documents))["http_port"] == 9000
-    (port,) = of_kind(documents, "Service")["spec"]["ports"]
+    port, _proxy = of_kind(documents, "Service")["spec"]["ports"]
     assert port == {"name": "http", "port": 80, "targetPort": "sparklag-http"}
     (endpoint,) = of_kind(documents, "ServiceMonitor")["spec"]["endpoints"]
     assert endpoint["port"] == port["name"]
+    given = EVERYTHING["serviceMonitor"]
+    for name in ("interval", "scrapeTimeout", "relabelings"):
+        assert endpoint[name] == given[name]
+    assert endpoint["metricRelabelings"][-1:] == given["metricRelabelings"]
 
 
 def test_two_releases_in_a_namespace_share_no_name_and_select_no_pod_of_each_other() -> None:
@@ -298,7 +346,8 @@ def test_the_network_policy_lets_in_http_and_out_what_the_values_name() -> None:
     spec = of_kind(render(EVERYTHING), "NetworkPolicy")["spec"]
     given = EVERYTHING["networkPolicy"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
-    assert spec["ingress"] == [{"ports": [{"port": "sparklag-http"}], "from": given["ingressFrom"]}]
+    ports = [{"port": "sparklag-http"}, {"port": "proxy"}]
+    assert spec["ingress"] == [{"ports": ports, "from": given["ingressFrom"]}]
     kafka, dns, *more = spec["egress"]
     assert kafka == {"ports": [{"port": 9092}, {"port": 9093}], "to": given["kafka"]["to"]}
     assert dns == {"ports": [{"port": 53, "protocol": name} for name in ("UDP", "TCP")]}
@@ -374,6 +423,15 @@ def test_keda_asks_for_the_lag_of_the_query_at_the_service() -> None:
         ("existingSecret", "Not_A_Name", ["existingSecret", "pattern"]),
         ("keda.enabled", True, ["keda/query", "minLength"]),
         ("readinessProbe.path", "/", ["readinessProbe", "'path'"]),
+        ("ingress.enabled", True, ["ingress/hosts", "minItems"]),
+        ("podLabels", {"app.kubernetes.io/name": "x"}, ["podLabels/app.kubernetes.io~1name"]),
+        ("prometheusRule.runbookUrl", "docs/runbook.md", ["prometheusRule/runbookUrl", "https?"]),
+        ("serviceMonitor.endpoint", {"interval": "5s"}, ["serviceMonitor/endpoint/interval"]),
+        (
+            "serviceMonitor",
+            {"enabled": True, "scrapeTimeout": "1m"},
+            ["serviceMonitor.scrapeTimeout = 1m: takes at most serviceMonitor.interval, 15s"],
+        ),
         ("podAnnotations.number", 1, ["podAnnotations/number", "want string"]),
     ],
 )
@@ -388,7 +446,7 @@ def test_a_wrong_value_is_named_in_one_line(path: str, value: object, names: Seq
 
 def test_the_notes_say_where_to_look() -> None:
     shown = run_helm("install", "--dry-run=client", "sparklag", CHART, values=DEFAULTS)
-    assert shown.returncode == 0, shown.stderr
+    assert (shown.returncode, shown.stderr) == (0, "")
     notes = shown.stdout.partition("NOTES:\n")[2]
     assert f"2 instances of sparklag {VERSION}" in notes
     assert len(notes.splitlines()) <= 8

@@ -36,7 +36,7 @@ def scraping(
     configuration = document(DEPLOY / "prometheus" / "prometheus.yml")
     rules = folder / "rules.yml"
     rules.write_text(yaml.safe_dump(_hasty(document(RULES))))
-    configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    configuration["global"] |= {"scrape_interval": "1s", "evaluation_interval": "1s"}
     configuration["rule_files"] = [str(rules)]
     (job,) = configuration["scrape_configs"]
     if not relabels:

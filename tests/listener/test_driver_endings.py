@@ -15,6 +15,7 @@ from tests.end_to_end import Topics, answer, service
 from tests.listener.driver_process import PROMPT, PYTHON, WITHOUT_UNIX, DriverProcess, spark_submit
 from tests.listener.offsets_topic import in_order
 from tests.local_kafka import LocalKafka
+from tests.runbook import is_quoted
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
@@ -132,6 +133,8 @@ def test_its_end_is_as_it_would_be_and_shown_for_what_it_is(
             wait_for(lambda: event().get("status") == end.status, end.status)
         shown = event()
         assert (shown.get("status"), shown.get("reason")) == (end.status, end.reason), shown
+        if end.status == "STOP":
+            assert is_quoted(url, process.query_id, "SparklagQueryStopped")
         in_order(process.published.observations(process.query_id))
         if end.prints in ("read all", "closed"):
             assert process.last().cause in end.causes

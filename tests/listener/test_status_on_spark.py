@@ -14,6 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sparklag_listener import ObserverHandle
 from tests.end_to_end import answer
 from tests.listener.conftest import Driver
+from tests.listener.drivers import read_kafka
+from tests.runbook import is_quoted
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -66,6 +68,10 @@ class Watched:
         wait_for(is_shown, what)
         return result[0]
 
+    def is_quoted(self, section: str) -> bool:
+        """Whether the service says what the runbook quotes there."""
+        return is_quoted(str(self._handle.stats().url), str(self.query.id), section)
+
     def _event(self) -> Event | None:
         return answer(f"{self._handle.stats().url}/lag/{self.query.id}")
 
@@ -102,7 +108,7 @@ def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: 
     )
     assert stalled["reason"].startswith("no completed batch for ")
     assert stalled["reason"].endswith("; lag is 7 records")
-    watched.reports(lambda event: event["activity"] == "running", "it is in a batch")
+    wait_for(lambda: watched.is_quoted("Hung in the driver"), "no Spark job runs")
     watched.gate.is_open.set()
     watched.reports(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it goes on")
 
@@ -147,6 +153,39 @@ def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) 
         lambda e: e["status"] == "OK" and e["total_lag"] == 0 and not e["running_batch"],
         "it goes on",
     )
+
+
+@pytest.mark.slow
+def test_a_hot_partition_and_a_near_retention_are_as_the_runbook_quotes(
+    watched: Watched, driver: Driver
+) -> None:
+    client, topic = driver.client, driver.client.create(f"{driver.topic}-hot", 4)
+    for partition in range(4):
+        client.produce(topic, [b""] * 500, partition=partition)
+    order: list[int] = []
+
+    def collect(batch: Any, batch_id: int) -> None:
+        order.extend(row["partition"] for row in batch.select("partition").collect())
+
+    watched.query = driver.start(subscribe=topic, write=collect)
+    watched.reports(lambda event: event["total_lag"] == 0, "it keeps up")
+    watched.query.stop()
+    # There is one core, and the hot partition's task is the last.
+    hot = order[-1]
+    for partition in range(4):
+        client.produce(topic, [b""] * (3_000 if partition == hot else 40), partition=partition)
+    sleep = "java_method('java.lang.Thread', 'sleep', cast(50 as bigint))"
+    rows = read_kafka(driver.spark, driver.servers, subscribe=topic)
+    watched.query = driver.start(frame=rows.selectExpr("value", sleep))
+    wait_for(lambda: watched.is_quoted("Hot partition"), "a partition is hot")
+    # While the task runs, the log start of its partition comes nearer.
+    starts = iter(range(1, 500))
+
+    def is_near() -> bool:
+        client.delete_records(topic, {hot: next(starts)})
+        return watched.is_quoted("SparklagQueryHeadroomLow")
+
+    wait_for(is_near, "retention is near")
 
 
 @pytest.mark.slow

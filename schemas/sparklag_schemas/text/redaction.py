@@ -69,7 +69,10 @@ KNOWN_TOKENS: Final = re.compile(
 _ALTERNATING: Final = re.compile(r"[A-Za-z0-9!^~]{6,}")
 _HEXADECIMAL: Final = re.compile(r"(?:0x)?[0-9a-f]{1,20}|utf8mb4")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_\-]{20,}")
-_PYTHON: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S)")
+# Py4J's own line names only the call that failed: the exception of the JVM is in the next.
+_PYTHON: Final = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?:py4j\.\S+JavaError: .*\n: )?(\S)"
+)
 _ID: Final = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![A-Za-z0-9])[0-9a-f]{7,10}(?![A-Za-z0-9])",
     re.IGNORECASE,

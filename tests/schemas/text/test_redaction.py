@@ -293,6 +293,10 @@ def test_the_settings_choose_the_published_part_of_an_exception() -> None:
     )
     assert exception_line(python, "redacted") == "app.errors.Refused: token=***"
     assert exception_line(python, "type") == "app.errors.Refused"
+    call = "py4j.protocol.Py4JJavaError: An error occurred while calling o162.save.\n: app."
+    assert (
+        exception_line(python.replace("app.", call), "redacted") == "app.errors.Refused: token=***"
+    )
     assert exception_line("???", "type") == "exception"
 
 

@@ -31,6 +31,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $http := dict -}}
 {{- if .Values.http.tokensSecret }}{{ $_ := set $http "http_tokens" (dict "file" "/run/sparklag/tokens/tokens.json") }}{{ end -}}
 {{- if .Values.http.tlsSecret }}{{ $_ := set $http "http_tls" (dict "certfile" "/run/sparklag/tls/tls.crt" "keyfile" "/run/sparklag/tls/tls.key") }}{{ end -}}
+{{- if .Values.ingress.enabled }}{{ $_ := set $http "http_hosts" (concat (.Values.settings.http_hosts | default list) .Values.ingress.hosts | uniq) }}{{ end -}}
 {{- with mergeOverwrite (deepCopy .Values.settings) $http -}}
 {{- if not (or .http_jwt (dig "http_tokens" "file" "" .) (eq "none" (default "" .http_auth))) -}}
 {{- fail "nobody may use the REST interface yet: set http.tokensSecret, settings.http_jwt, or settings.http_auth=none for everyone who reaches the port" -}}
@@ -61,6 +62,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- /* The port of health and metrics: sparklag-http, or one of its own, which asks for no certificate. */ -}}
 {{- define "sparklag.monitoring" -}}
 {{ ternary "monitoring" "http" (hasKey .Values.settings "http_monitoring_port") }}
+{{- end -}}
+
+{{- /* Where people open the page; empty where the chart does not know. */ -}}
+{{- define "sparklag.pageUrl" -}}
+{{- $host := ternary (first .Values.ingress.hosts) "" .Values.ingress.enabled -}}
+{{- .Values.prometheusRule.pageUrl | default (ternary (printf "%s://%s" (ternary "http" "https" (empty .Values.ingress.tls)) $host) "" .Values.ingress.enabled) -}}
+{{- end -}}
+
+{{- define "sparklag.seconds" -}}
+{{ mul (regexFind "[0-9]+" .) (ternary 60 1 (hasSuffix "m" .)) }}
 {{- end -}}
 
 {{- define "sparklag.isTls" -}}
