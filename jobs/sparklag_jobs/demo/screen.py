@@ -16,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sparklag_jobs.demo.processes import QueryLag
-from sparklag_schemas.messages.lag_event import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.messages.lag_event import LagEvent
 from sparklag_schemas.presentation.rows import CELLS, partitions_of
+from sparklag_schemas.presentation.sentences import place
 from sparklag_schemas.presentation.tables import Column, FittedTable, headline, plain, status_cell
 from sparklag_schemas.text.formatting import per_second, records
 from sparklag_schemas.text.printable import printable
@@ -26,12 +27,12 @@ from sparklag_schemas.text.printable import printable
 def next_steps(command: str) -> str:
     """How to see the lag of one's own query. `command`: what to type for `sparklag`. Pure."""
     return f"""\
-Next, a query of your own. Two lines in its driver:
+Next, a query of your own: two lines in its driver,
   import sparklag
   handle = sparklag.observe(spark)
-or none, where it starts by
+or none, where the job starts with
   {command}-run spark-submit job.py
-Then the service, or its checkpoint alone:
+and then the service; or its checkpoint alone:
   {command} serve --bootstrap-servers BROKER:9092
   {command} checkpoint PATH --bootstrap-servers BROKER:9092
 A broker to try with:
@@ -102,9 +103,9 @@ class Screen:
         self._last_lines_at = 0.0
 
     def print(self, text: str) -> None:
-        # A terminal wraps between words; lines of a pipe or file have any length.
-        is_wrapped = self._console.is_interactive
-        self._console.print(text, markup=False, emoji=False, soft_wrap=not is_wrapped)
+        # A pipe or a file gets lines of any length.
+        soft_wrap = not self._console.is_interactive
+        self._console.print(text, markup=False, emoji=False, soft_wrap=soft_wrap)
 
     def report(self, text: str) -> None:
         self.print(f"{time.monotonic() - self._started_at:6.1f} s  {text}")
@@ -123,10 +124,9 @@ class Screen:
         now = time.monotonic()
         if not self._console.is_interactive and now - self._last_lines_at >= _LINES_EVERY_S:
             events = [each.event for each in lags if each.event and each.first_lag_s is not None]
-            if events and not self._last_lines_at:
-                for title, address in addresses.items():
-                    self.report(f"{title}: {address}")
             if events:
+                for title in () if self._last_lines_at else addresses:
+                    self.report(f"{title}: {addresses[title]}")
                 self._last_lines_at = now
             for event in events:
                 self.report(plain_line(event))
@@ -157,13 +157,10 @@ def _cells(event: LagEvent, now_ms: int) -> tuple[str | Text, ...]:
         Text(plain(event.display_name), "bold"),
         status_cell(event),
         *(CELLS[column.heading](event, now_ms) for column in _COLUMNS[2:-1]),
-        "" if worst is None else _lag_in(*worst),
+        f"{records(worst[1].unread)} in {plain(place(*worst))}"
+        if worst and worst[1].unread
+        else "",
     )
-
-
-def _lag_in(topic: TopicLag, partition: PartitionLag) -> str:
-    where = plain(f"{topic.topic}[{partition.partition}]")
-    return f"{records(partition.unread)} in {where}" if partition.unread else ""
 
 
 def plain_line(event: LagEvent) -> str:

@@ -146,6 +146,7 @@ def test_a_file_gets_lines_of_the_lags_that_are_known_and_not_each_of_them() -> 
     assert [line.partition(" s  ")[2] for line in addresses] == [
         f"{a}: {b}" for a, b in ADDRESSES.items()
     ]
+    assert " s  orders    OK       lag       5  " in lag_line
     assert lag_line.endswith("by partition 0:5 1:0")
     assert failed_line.endswith(f"  {WHY}")
 
@@ -156,13 +157,6 @@ def test_a_terminal_gets_the_address_of_the_page_in_a_frame() -> None:
     Screen(console, started_at=0.0).announce("The page", ADDRESSES["the page"])
     assert "http://127.0.0.1:8085/" in text.getvalue()
     assert len(text.getvalue().splitlines()) == 5
-
-
-def test_a_line_reports_all_that_a_log_needs() -> None:
-    line = plain_line(lag_event(lag=1234))
-    assert line.startswith("orders    OK")
-    assert "1,234" in line
-    assert line.endswith("by partition 0:1,234 1:0")
 
 
 def _state() -> QueryLag:

@@ -231,7 +231,7 @@ def test_in_a_pipe_each_result_is_a_line_with_what_to_do() -> None:
     ]
     assert rows[1].endswith(
         "  Kafka: 127.0.0.1:1: connection refused: is a broker listening there?;"
-        " set bootstrap_servers to where a broker listens"
+        " set bootstrap_servers and [kafka] as other clients of that Kafka have it"
     )
 
 
