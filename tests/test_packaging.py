@@ -168,6 +168,7 @@ def test_without_the_service_the_command_names_the_missing_extra_in_one_line(
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert "sparklag[service]" in line
+    assert succeed(base.command, "--version") == f"sparklag {version('sparklag')}\n"
 
 
 @pytest.mark.parametrize("way", ["page", "hint", "hint beside a clone"])

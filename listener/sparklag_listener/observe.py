@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -187,7 +188,11 @@ def _observe_anew(
     handle = ObserverHandle(session, settings, sink, arguments.method, record, service, destination)
     still_open = (item for item in _observed if not item.handle.closed)
     _observed[:] = [_Observed(handle, arguments, is_automatic), *still_open]
-    _log.info("sparklag: observing %s, method %s; %s", handle.label, handle.method, destination)
+    # Python shows no INFO before logs are configured. A notebook shows the handle.
+    is_shown = _log.hasHandlers() or "ipykernel" in sys.modules
+    level = logging.INFO if is_shown else logging.WARNING
+    line = "sparklag: observing %s, method %s; %s"
+    _log.log(level, line, handle.label, handle.method, destination)
     return handle
 
 

@@ -16,6 +16,12 @@ def main() -> None:
         # The same rule as `ending_signals`, which is not loaded yet.
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, _exit_at_once)
+    if sys.argv[1:] == ["--version"]:
+        # Also without the extra.
+        from sparklag_service import VERSION
+
+        sys.stdout.write(f"sparklag {VERSION}\n")
+        return
     try:
         from sparklag_service.cli import run
     except ModuleNotFoundError as error:

@@ -131,7 +131,11 @@ def test_a_session_beside_it_has_a_handle_and_queries_of_its_own(driver: Driver)
 
 
 def test_one_line_reports_what_is_observed_and_where_it_goes(
-    driver: Driver, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    driver: Driver,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     caplog.set_level(logging.INFO, "sparklag")
     context = driver.spark.sparkContext
@@ -145,6 +149,10 @@ def test_one_line_reports_what_is_observed_and_where_it_goes(
     driver.observe(store=f"sqlite:///{tmp_path}/offsets.db", method="poll").close()
     where = f"{topic} on the brokers of its queries, recording to sqlite:///{tmp_path}/offsets.db"
     assert logged(caplog) == [f"sparklag: {application}, method poll; {where}"]
+    # As in a program that configures no logs.
+    monkeypatch.setattr(logging.getLogger("sparklag"), "propagate", False)
+    driver.observe(driver.servers).close()
+    assert f"sparklag: {application}, method listener; {topic}" in capsys.readouterr().err
 
 
 def test_sources_are_kept_apart_and_those_without_kafka_are_left_out(driver: Driver) -> None:

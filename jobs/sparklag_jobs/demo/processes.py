@@ -65,8 +65,7 @@ class QueryLag:
         failures = f", failures {self.failures}" if self.failures else ""
         return (
             f"{self.query}: first lag after {self.first_lag_s:.1f} s, {self.events:,} lag events,"
-            f" highest lag {records(self.highest_lag)} records,"
-            f" last {records(self.event.total_lag)}{failures}"
+            f" highest {records(self.highest_lag)}, last {records(self.event.total_lag)}{failures}"
         )
 
 
@@ -120,7 +119,7 @@ class DemoProcesses:
         self.broker.start()
         self._report(f"Queries: Spark starts {', '.join(QUERY_NAMES)}")
         queries = "sparklag_jobs.demo.demo_queries"
-        self._start_client("queries", queries, "--checkpoints", self._checkpoints)
+        self._start_client("driver", queries, "--checkpoints", self._checkpoints)
         self._start_service()
 
     def poll(self) -> None:

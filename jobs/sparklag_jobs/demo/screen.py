@@ -18,6 +18,7 @@ from rich.text import Text
 from sparklag_jobs.demo.processes import QueryLag
 from sparklag_schemas.messages.lag_event import LagEvent
 from sparklag_schemas.presentation.rows import CELLS, partitions_of
+from sparklag_schemas.presentation.sentences import place
 from sparklag_schemas.presentation.tables import Column, FittedTable, headline, plain, status_cell
 from sparklag_schemas.text.formatting import per_second, records
 from sparklag_schemas.text.printable import printable
@@ -26,25 +27,33 @@ from sparklag_schemas.text.printable import printable
 def next_steps(command: str) -> str:
     """How to see the lag of one's own query. `command`: what to type for `sparklag`. Pure."""
     return f"""\
-Next, a query of your own:
-  two lines in its driver   import sparklag
-                            handle = sparklag.observe(spark)
-  or none                   {command}-run spark-submit job.py
-  and the service           {command} serve --bootstrap-servers BROKER:9092
-  or its checkpoint alone   {command} checkpoint PATH --bootstrap-servers BROKER:9092
-A broker to try with:       {command} demo --kafka-only"""
+Next, a query of your own: two lines in its driver,
+  import sparklag
+  handle = sparklag.observe(spark)
+or none, where the job starts with
+  {command}-run spark-submit job.py
+and then the service; or its checkpoint alone:
+  {command} serve --bootstrap-servers BROKER:9092
+  {command} checkpoint PATH --bootstrap-servers BROKER:9092
+A broker to try with:
+  {command} demo --kafka-only"""
 
 
 def broker_usage(servers: str, command: str, python: str) -> str:
     """How to use a broker at `servers`. Pure."""
     options = f"--bootstrap-servers {servers}"
     return f"""\
-  the service          {command} serve {options}
-  its lag events       {command} tail {options}
-  orders to read       {python} -m sparklag_jobs.demo.order_producer {options}
-  a query of them      {python} -m sparklag_jobs.demo.order_totals {options}
-  in your own query    .option("kafka.bootstrap.servers", "{servers}")
-The broker creates no topic by itself; `order_producer --topic NAME` creates one."""
+The service, and its lag events:
+  {command} serve {options}
+  {command} tail {options}
+Orders to read, and a query of them:
+  {python} -m sparklag_jobs.demo.order_producer \\
+    {options}
+  {python} -m sparklag_jobs.demo.order_totals \\
+    {options}
+In your own query:
+  .option("kafka.bootstrap.servers", "{servers}")
+The broker creates no topic itself: `order_producer --topic NAME` creates one."""
 
 
 def own_command() -> str:
@@ -94,7 +103,9 @@ class Screen:
         self._last_lines_at = 0.0
 
     def print(self, text: str) -> None:
-        self._console.print(text, markup=False, emoji=False, soft_wrap=True)
+        # A pipe or a file gets lines of any length.
+        soft_wrap = not self._console.is_interactive
+        self._console.print(text, markup=False, emoji=False, soft_wrap=soft_wrap)
 
     def report(self, text: str) -> None:
         self.print(f"{time.monotonic() - self._started_at:6.1f} s  {text}")
@@ -114,6 +125,8 @@ class Screen:
         if not self._console.is_interactive and now - self._last_lines_at >= _LINES_EVERY_S:
             events = [each.event for each in lags if each.event and each.first_lag_s is not None]
             if events:
+                for title in () if self._last_lines_at else addresses:
+                    self.report(f"{title}: {addresses[title]}")
                 self._last_lines_at = now
             for event in events:
                 self.report(plain_line(event))
@@ -139,12 +152,14 @@ def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]
 
 
 def _cells(event: LagEvent, now_ms: int) -> tuple[str | Text, ...]:
-    worst = max((p for _, p in partitions_of(event)), key=lambda p: p.unread or 0, default=None)
+    worst = max(partitions_of(event), key=lambda pair: pair[1].unread or 0, default=None)
     return (
         Text(plain(event.display_name), "bold"),
         status_cell(event),
         *(CELLS[column.heading](event, now_ms) for column in _COLUMNS[2:-1]),
-        "" if worst is None or not worst.unread else f"{worst.partition}: {records(worst.unread)}",
+        f"{records(worst[1].unread)} in {plain(place(*worst))}"
+        if worst and worst[1].unread
+        else "",
     )
 
 
@@ -156,6 +171,7 @@ def plain_line(event: LagEvent) -> str:
     return (
         f"{printable(event.display_name):<8}  {printable(event.status):<7}"
         f"  lag {records(event.total_lag):>7}"
-        f"  arriving {per_second(event.input_rate):>7}"
+        f"  input {per_second(event.input_rate):>7}"
         f"  processed {per_second(event.processed_rate):>7}  by partition {partitions}"
+        + (f"  {printable(event.reason)}" if event.reason else "")
     )

@@ -174,7 +174,8 @@ class Tables(ABC):
         """The table's current rows. Raises TableMissing."""
 
     def _missing(self, name: str) -> TableMissing:
-        return TableMissing(f"no {self.format} table {name} in {self.location}")
+        run = f"sparklag history run --output {self.location}"
+        return TableMissing(f"no {self.format} table {name} in {self.location}: run `{run}` first")
 
 
 class ParquetTables(Tables):

@@ -180,7 +180,7 @@ def _query(number: int, report: QueryReport, since_ms: int, until_ms: int) -> It
         {"of the time": title}
         | {mark: formatted(getattr(spread, mark, None)) for mark in ("p50", "p95", "p99", "max")}
         for title, spread, formatted in (
-            ("age", report.time_lag_s, screen.duration),
+            ("time lag", report.time_lag_s, screen.duration),
             ("lag", report.lag, screen.records),
         )
     )
@@ -194,7 +194,7 @@ def _query(number: int, report: QueryReport, since_ms: int, until_ms: int) -> It
                 "worst partitions": f"{partition.topic} {partition.partition}",
                 "source": str(partition.source),
                 "lag max": screen.records(partition.max_lag),
-                "age max": screen.duration(partition.max_time_lag_s),
+                "time lag max": screen.duration(partition.max_time_lag_s),
             }
         )
         for partition in report.worst

@@ -57,8 +57,8 @@ def overview(report: QueryReport) -> dict[str, str]:
         "known": duration(report.known_s),
         "missed": f"{len(report.episodes)}×",
         "longest": duration(report.longest_episode_s),
-        "age p95": duration(ages.p95 if ages else None),
-        "age max": duration(ages.max if ages else None),
+        "time lag p95": duration(ages.p95 if ages else None),
+        "time lag max": duration(ages.max if ages else None),
         "lag p95": records(lags.p95 if lags else None),
         "lag max": records(lags.max if lags else None),
         "processed": records(report.processed),
@@ -73,7 +73,7 @@ def outlook(report: QueryReport) -> dict[str, str]:
         "capacity": _capacity(report),
         "worst partition": UNKNOWN
         if worst is None
-        else printable(f"{worst.topic} {worst.partition}: {records(worst.max_lag)}"),
+        else printable(f"{records(worst.max_lag)} in {worst.topic}[{worst.partition}]"),
     }
 
 
@@ -84,7 +84,7 @@ def episode_cells(episode: Episode) -> dict[str, str]:
         "to": utc(episode.to_ms),
         "for": duration(episode.duration_s),
         "lag max": records(episode.max_lag),
-        "age max": duration(episode.max_time_lag_s),
+        "time lag max": duration(episode.max_time_lag_s),
     }
 
 
@@ -108,19 +108,16 @@ def _capacity(report: QueryReport) -> str:
     return f"{capacity.utilisation:.0%}, {when}"
 
 
+def _number(heading: str, rank: int) -> Column:
+    return Column(heading, "number", rank)
+
+
 _EPISODES: Final = 10
 _NAME: Final = Column("query", "name", 0)
 _OVERVIEW: Final = (
-    _NAME,
-    Column("in target", "number", 1),
-    Column("known", "number", 9),
-    Column("missed", "number", 2),
-    Column("longest", "number", 5),
-    Column("age p95", "number", 6),
-    Column("age max", "number", 4),
-    Column("lag p95", "number", 7),
-    Column("lag max", "number", 3),
-    Column("processed", "number", 8),
+    *(_NAME, _number("in target", 1), _number("known", 9), _number("missed", 2)),
+    *(_number("longest", 5), _number("time lag p95", 6), _number("time lag max", 4)),
+    *(_number("lag p95", 7), _number("lag max", 3), _number("processed", 8)),
 )
 _OUTLOOK: Final = (
     _NAME,
@@ -129,12 +126,8 @@ _OUTLOOK: Final = (
     Column("worst partition", "text", 3),
 )
 _EPISODE: Final = (
-    _NAME,
-    Column("missed from", "number", 1),
-    Column("to", "number", 4),
-    Column("for", "number", 2),
-    Column("lag max", "number", 3),
-    Column("age max", "number", 5),
+    *(_NAME, _number("missed from", 1), _number("to", 4), _number("for", 2)),
+    *(_number("lag max", 3), _number("time lag max", 5)),
 )
 
 

@@ -279,8 +279,9 @@ class CheckpointReader:
         except FileNotFoundError:
             if not has_batches and self._snapshot is None:
                 raise CheckpointNotFound(
-                    f"{self.location}: there is no checkpoint here: expected a folder with the"
-                    " file metadata"
+                    f"{self.location}: there is no checkpoint here: expected the"
+                    " checkpointLocation of a query, a folder with the file metadata, or a pattern"
+                    f" that finds those in this folder: {self.location}/*"
                 ) from None
             if not has_batches:
                 raise CheckpointGone(

@@ -257,11 +257,9 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         """The lag in sentences, in a notebook."""
-        # Imported here: messages have no text of their own.
-        from sparklag_schemas.presentation.sentences import html
-        from sparklag_schemas.timestamps import epoch_ms
+        from sparklag_schemas.presentation.sentences import html  # which imports this module
 
-        return html(self, epoch_ms())
+        return html(self)
 
 
 class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):

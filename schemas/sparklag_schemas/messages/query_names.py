@@ -16,9 +16,8 @@ _LATE_END_MS: Final = 1_000
 """Spark may report the end of a query after the start of the next: it queues ends, not starts."""
 _MIN_SHOWN: Final = 8
 """Characters of an id in a table: a later id may begin with the same ones."""
-_ALIKE: Final = 3
-_COMPARED_NAMES: Final = 100
-_COMPARED_CHARACTERS: Final = 200
+_COMPARED: Final = 100
+"""Names, and characters of the wanted one."""
 
 
 def ids_with_prefix(prefix: str, query_ids: Iterable[str]) -> list[str]:
@@ -43,12 +42,10 @@ def shown_prefixes(query_ids: Iterable[str]) -> dict[str, str]:
 def alike(wanted: str, names: Iterable[str]) -> list[str]:
     """At most three of `names` that are spelled like `wanted`, the most alike first."""
     # difflib needs up to 1 ms for a name: it compares those with almost the same characters alone.
-    wanted = wanted[:_COMPARED_CHARACTERS]
-    characters = set(wanted)
-    nearest = nsmallest(
-        _COMPARED_NAMES, names, lambda name: len(characters.symmetric_difference(name))
-    )
-    return get_close_matches(wanted, nearest, _ALIKE)
+    wanted = wanted[:_COMPARED]
+    characters = frozenset(wanted)
+    nearest = nsmallest(_COMPARED, names, lambda name: len(characters.symmetric_difference(name)))
+    return get_close_matches(wanted, nearest)
 
 
 def has_ended(status: str) -> bool:

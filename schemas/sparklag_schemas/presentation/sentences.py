@@ -25,6 +25,7 @@ from sparklag_schemas.text.formatting import (
     waiting,
 )
 from sparklag_schemas.text.printable import printable
+from sparklag_schemas.timestamps import epoch_ms
 
 _ACTIVITIES: Final = {
     "running": "; the next one is running",
@@ -35,10 +36,8 @@ _SKEWED: Final = 0.5
 """A partition is shown from this share of the lag on, if that is at least twice an even share."""
 _PHASE_SHARE: Final = 0.1
 """A phase with a smaller share of its batch is not shown."""
-_SHORTEST_PHASE_MS: Final = 50
 _STUCK_S: Final = 30.0
 """The shortest time that is shown: observations are up to 10 s apart."""
-_LONGEST: Final = 1_000
 _WHOLE_BATCH: Final = "triggerExecution"
 
 
@@ -85,13 +84,14 @@ def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
     return [(heading, text) for heading, text in texts.items() if text]
 
 
-def html(event: LagEvent, now_ms: int) -> str:
-    """The name, the status and all lines, as HTML for a notebook."""
+def html(event: LagEvent) -> str:
+    """The name, the status and all lines now, as HTML for a notebook."""
+    now_ms = epoch_ms()
     texts = [
         f"{event.display_name}  {status(event, now_ms)}",
         *(f"{heading:<13}  {text}" for heading, text in lines(event, now_ms)),
     ]
-    return f"<pre>{escape(chr(10).join(printable(text, _LONGEST) for text in texts))}</pre>"
+    return f"<pre>{escape(chr(10).join(printable(text, 1_000) for text in texts))}</pre>"
 
 
 def status(event: QueryLag, now_ms: int) -> str:
@@ -111,7 +111,7 @@ def time_lag(partition: PartitionLag) -> str:
 def _lag(event: LagEvent) -> str:
     parts = [] if event.total_lag is None else [f"{event.total_lag:,} records"]
     if event.max_lag:
-        worst = [_place(*pair) for pair in partitions_of(event) if pair[1].lag == event.max_lag]
+        worst = [place(*pair) for pair in partitions_of(event) if pair[1].lag == event.max_lag]
         parts += [f"{event.max_lag:,} in the worst partition", *worst[:1]]
     if event.unknown_partitions:
         count = max(event.unknown_partitions, sum(1 for _ in partitions_of(event)))
@@ -144,7 +144,7 @@ def _time_lag(event: LagEvent) -> str:
     if partition.time_lag_method == "floor":
         text = f"at least {text}"
     how = _METHODS.get(partition.time_lag_method or "")
-    return f"{text}, in {_place(topic, partition)}{f', {how}' if how else ''}"
+    return f"{text}, in {place(topic, partition)}{f', {how}' if how else ''}"
 
 
 def _waiting(event: LagEvent, now_ms: int) -> str:
@@ -270,7 +270,7 @@ def _causes(event: LagEvent, now_ms: int) -> Iterator[str]:
 
 def _phases(batch: Batch) -> str:
     whole = batch.duration_ms or batch.phases_ms.get(_WHOLE_BATCH) or 0
-    least = max(whole * _PHASE_SHARE, _SHORTEST_PHASE_MS)
+    least = max(whole * _PHASE_SHARE, 50)
     parts = sorted(
         ((ms, name) for name, ms in batch.phases_ms.items() if name != _WHOLE_BATCH), reverse=True
     )
@@ -285,7 +285,7 @@ def _skew(event: LagEvent) -> str:
     if event.skew < _SKEWED or event.skew * len(lagging) < 2:
         return ""
     topic, partition = max(lagging, key=lambda pair: pair[1].unread or 0)
-    return f"skewed: {event.skew:.0%} of the lag is in {_place(topic, partition)}"
+    return f"skewed: {event.skew:.0%} of the lag is in {place(topic, partition)}"
 
 
 def _watermark(watermark_at: int, max_event_time_at: int | None, now_ms: int) -> str:
@@ -295,5 +295,6 @@ def _watermark(watermark_at: int, max_event_time_at: int | None, now_ms: int) ->
     return text
 
 
-def _place(topic: TopicLag, partition: PartitionLag) -> str:
+def place(topic: TopicLag, partition: PartitionLag) -> str:
+    """The name of a partition for people."""
     return f"{topic.topic}[{partition.partition}]"

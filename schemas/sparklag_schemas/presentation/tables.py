@@ -48,12 +48,12 @@ def escape(text: str) -> str:
 
 @dataclass(frozen=True)
 class Trimmed:
-    """Renders a table without blanks at the ends of lines."""
+    """Renders content without blanks at the ends of lines."""
 
-    table: Table
+    content: RenderableType
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segments]:
-        for line in console.render_lines(self.table, options, pad=False):
+        for line in console.render_lines(self.content, options, pad=False):
             while line and not line[-1].text.strip():
                 line.pop()
             if line:
@@ -94,14 +94,13 @@ class FittedTable:
             for line, detail in zip(lines, ("", *self.details), strict=True):
                 yield line
                 if detail:
-                    yield Padding(Text(detail, style="dim"), (0, 0, 0, _INDENT), expand=False)
+                    yield Trimmed(Padding(Text(detail, style="dim"), (0, 0, 0, _INDENT)))
         else:
             yield table
         left_out = [each.heading for at, each in enumerate(self.columns) if at not in widths]
         if left_out:
-            yield Text(
-                f"not shown in {options.max_width} columns: {', '.join(left_out)}", style="dim"
-            )
+            note = f"not shown in {options.max_width} columns: {', '.join(left_out)}"
+            yield Trimmed(Text(note, style="dim"))
         if self.caption:
             yield Text(self.caption, style="dim")
 

@@ -81,16 +81,35 @@ def load_settings(
     merged: dict[str, Any] = {}
     path = config or (Path(environ["SPARKLAG_CONFIG"]) if "SPARKLAG_CONFIG" in environ else None)
     if path is not None or Path("sparklag.toml").is_file():
-        merged = _read_toml(path or Path("sparklag.toml"))
+        path = path or Path("sparklag.toml")
+        merged = _read_toml(path)
     _merge(merged, _from_variables(environ, "environment"))
     _merge(merged, _from_variables(_secret_files(environ), "secret file"))
     properties = ((_spark_steps(name), text) for name, text in (spark_configuration or {}).items())
     _merge(merged, _nested(properties, "Spark's configuration", _property))
     passed = {name: value for name, value in (overrides or {}).items() if value is not None}
     _merge(merged, _checked(passed, Settings, "arguments"))
-    _convert_mappings(merged, Settings, "")
-    _convert_mappings(merged.get("signing"), SigningSettings, "signing.")
-    return _section(merged, Settings, "")
+    try:
+        return _converted(merged)
+    except SettingsError as error:
+        if path is not None:
+            _require_valid(path, str(error))
+        raise
+
+
+def _converted(values: dict[str, Any]) -> Settings:
+    _convert_mappings(values, Settings, "")
+    _convert_mappings(values.get("signing"), SigningSettings, "signing.")
+    return _section(values, Settings, "")
+
+
+def _require_valid(path: Path, problem: str) -> None:
+    """Raises SettingsError with the file's name, if the file alone has this problem too."""
+    try:
+        _converted(_read_toml(path))
+    except SettingsError as error:
+        if str(error) == problem:
+            raise SettingsError(f"{path}: {problem}") from error
 
 
 def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]:

@@ -126,8 +126,8 @@ _KINDS: Final = {
         " instance interval isr job lag leader length level limit line location mechanism message"
         " method mode name node offset owner partition path port pos principal protocol query rack"
         " realm reason record region relation replicas retries row run schema serializer server"
-        " service sink size source stage start status subscribe table task time timeout timestamp"
-        " topic type uri url user username version zone",
+        " service sink size source sqlstate stage start status subscribe table task time timeout"
+        " timestamp topic type uri url user username version zone",
         "prose": "256 512 a about add after again all already also an and another any are argument"
         " at authenticated authentication authorized aws bad be because before between both bound"
         " but by can cannot character close cluster config configuration could default delegation"

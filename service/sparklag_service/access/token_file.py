@@ -82,9 +82,10 @@ def create_token(
     try:
         checked = msgspec.convert(fields | times | {"sha256": digest(text)}, Token)
     except msgspec.ValidationError as error:
+        reason = str(error).partition(" - at ")[0]
         raise SettingsError(
-            f"token {name!r:.200}: {error}; the scopes are {', '.join(SCOPES)}, a name has letters,"
-            " digits and ._@-"
+            f"token {name!r:.200}: {reason}; the scopes are {', '.join(SCOPES)}, a name has"
+            " letters, digits and ._@-"
         ) from error
     _write(path, [*tokens, checked])
     return text

@@ -99,9 +99,9 @@ async def _follow_topic(settings: ResolvedSettings, query: str | None, output: _
     consumer.subscribe([settings.lag_topic])
     try:
         await consumer.start()
-        print_error(
-            f"waiting for lag events on topic {settings.lag_topic} of {settings.bootstrap_servers}"
-        )
+        whose = "" if query is None else f" of query {query}"
+        where = f"topic {settings.lag_topic} of {settings.bootstrap_servers}"
+        print_error(f"waiting for lag events{whose} on {where}")
         async for record in consumer:
             if record.value is None:
                 continue

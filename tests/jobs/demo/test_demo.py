@@ -90,7 +90,7 @@ def _ctrl_c_ends_it(directory: Path, port: str) -> None:
         assert "Ctrl-C ends everything" in shown
         assert shown.index("soon at") < shown.index("The page ") < shown.index("orders: first lag")
         assert "Next, a query of your own:" in shown
-        assert "Traceback" not in shown + demo.log("queries.log") + demo.log("service.log")
+        assert "Traceback" not in shown + demo.log("driver.log") + demo.log("service.log")
     finally:
         demo.process.kill()
         demo.process.wait()

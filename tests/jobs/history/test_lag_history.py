@@ -242,7 +242,11 @@ def test_a_time_in_which_there_is_nothing_is_one_line_and_exit_code_1(kept: _Kep
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--table", "elsewhere"], "sparklag: no parquet table minutes in elsewhere\n"),
+        (
+            ["--table", "elsewhere"],
+            "sparklag: no parquet table minutes in elsewhere: run"
+            " `sparklag history run --output elsewhere` first\n",
+        ),
         (["--since", "soon"], "sparklag: --since, --until: 'soon' is neither epoch milliseconds"),
         (["--since", "1h", "--until", "2h"], "sparklag: --since 1h is not before --until 2h\n"),
     ],

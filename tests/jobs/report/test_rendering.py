@@ -119,7 +119,7 @@ def test_a_terminal_shows_all_within_its_width(reports: list[QueryReport], width
     lines = printed(reports, width)
     assert max(map(len, lines)) <= width
     assert "queries, the worst first" in " ".join(lines[:2])
-    assert any("39 min" in line and "1×" in line for line in lines)
+    assert all(any(text in line for line in lines) for text in ("39 min", "1×"))
     assert any("98%, passed" in line for line in lines)
 
 
@@ -131,7 +131,7 @@ def test_a_terminal_shows_a_number_whole_or_names_its_column(width: int) -> None
         minute(n, query=f"{'q' * 60}{n}", query_id=str(n), lag=high, processed=234_567, worst=worst)
         for n in range(3)
     ]
-    text = "\n".join(printed(query_reports(minutes, []), width))
+    text = " ".join(printed(query_reports(minutes, []), width))
     assert text.count("654,321") >= 3
     assert large_numbers(text) <= {"126,671", "654,321", "234,567"}
     for heading, number in (("lag p95", "126,671"), ("processed", "234,567")):
@@ -148,4 +148,4 @@ def test_a_file_has_every_column_and_query(reports: list[QueryReport], tmp_path:
     # In three tables, of which one has the query with an episode alone.
     assert text.count("q" * 400) == 5
     (worst,) = (line for line in text.splitlines() if "98%, passed" in line)
-    assert worst.rstrip().endswith(f"{NASTY} 3: 70")
+    assert worst.rstrip().endswith(f"70 in {NASTY}[3]")

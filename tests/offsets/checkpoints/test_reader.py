@@ -413,8 +413,9 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(CheckpointNotFound) as caught:
             read_checkpoint(store, str(tmp_path / name))
         assert str(caught.value) == (
-            f"{tmp_path}/{name}: there is no checkpoint here: expected a folder with the file"
-            " metadata"
+            f"{tmp_path}/{name}: there is no checkpoint here: expected the checkpointLocation of a"
+            " query, a folder with the file metadata, or a pattern that finds those in this"
+            f" folder: {tmp_path}/{name}/*"
         )
     with pytest.raises(MalformedCheckpoint, match="/broken/metadata holds no query id"):
         read_checkpoint(store, str(tmp_path / "broken"))

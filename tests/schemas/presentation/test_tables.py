@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
+from pathlib import Path
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from sparklag_schemas.presentation.tables import Column, FittedTable
+from sparklag_schemas import decode_lag_event
+from sparklag_schemas.presentation.rows import Summary
+from sparklag_schemas.presentation.tables import Column, FittedTable, event_view
+from sparklag_service.cli.queries import table
 
+ROOT = Path(__file__).parents[3]
 COLUMNS = (
     Column("query", "name", 0),
     Column("status", "word", 1),
@@ -20,11 +28,11 @@ COLUMNS = (
 )
 
 
-def rendered(table: FittedTable, width: int) -> list[str]:
+def rendered(output: RenderableType, width: int) -> list[str]:
     screen = Console(file=StringIO(), width=width, highlight=False)
-    screen.print(table)
+    screen.print(output)
     assert isinstance(screen.file, StringIO)
-    return [line.rstrip() for line in screen.file.getvalue().splitlines()]
+    return screen.file.getvalue().splitlines()
 
 
 @given(
@@ -34,8 +42,8 @@ def rendered(table: FittedTable, width: int) -> list[str]:
     st.text("漢字ab [/]", max_size=300),
 )
 def test_lines_fit_and_numbers_stay_whole(width: int, lag: int, name: str, reason: str) -> None:
-    table = FittedTable(COLUMNS, [(name, "STALL", f"{lag:,}", "12 min", reason)])
-    lines = rendered(table, width)
+    fitted = FittedTable(COLUMNS, [(name, "STALL", f"{lag:,}", "12 min", reason)])
+    lines = rendered(fitted, width)
     assert max(map(cell_len, lines)) <= width
     text = "\n".join(lines)
     headings, _, note = text.partition("not shown in")
@@ -46,24 +54,34 @@ def test_lines_fit_and_numbers_stay_whole(width: int, lag: int, name: str, reaso
 
 
 def test_the_column_of_the_highest_rank_goes_first_and_comes_back_in_its_place() -> None:
-    table = FittedTable(COLUMNS, [("orders", "STALL", "126,671", "12 min", "it has stalled")])
-    assert rendered(table, 60)[0].split() == ["query", "status", "lag", "time", "lag", "reason"]
-    assert rendered(table, 44) == [
+    fitted = FittedTable(COLUMNS, [("orders", "STALL", "126,671", "12 min", "it has stalled")])
+    assert rendered(fitted, 60)[0].split() == ["query", "status", "lag", "time", "lag", "reason"]
+    assert rendered(fitted, 44) == [
         "query   status      lag  reason",
         "orders  STALL   126,671  it has stalled",
         "not shown in 44 columns: time lag",
     ]
-    assert rendered(table, 25)[1] == "orders  STALL   126,671"
-    assert " ".join(rendered(table, 25)[2:]) == "not shown in 25 columns: time lag, reason"
+    assert rendered(fitted, 25)[1] == "orders  STALL   126,671"
+    assert " ".join(rendered(fitted, 25)[2:]) == "not shown in 25 columns: time lag, reason"
 
 
-def test_details_are_below_their_rows() -> None:
-    rows = [("a", "OK", "1"), ("b", "STALL", "2")]
-    table = FittedTable(COLUMNS[:3], rows, details=["", "no batch has completed for 12 minutes"])
-    assert rendered(table, 30) == [
-        "query  status  lag",
-        "a      OK        1",
-        "b      STALL     2",
-        "    no batch has completed for",
-        "    12 minutes",
-    ]
+SAMPLES = ROOT / "tests/samples"
+EVENT = decode_lag_event((SAMPLES / "lag_event.json").read_bytes())
+QUERIES = msgspec.json.decode((SAMPLES / "summaries.json").read_bytes(), type=list[Summary])
+LAG = event_view(EVENT, EVENT.measured_at + 600)
+
+
+@pytest.mark.parametrize(
+    ("document", "command", "output", "width"),
+    [
+        ("README.md", "lag orders", LAG, 80),
+        ("docs/user/first-lag.md", "lag orders", LAG, 80),
+        ("docs/user/terminal.md", "queries", table(QUERIES, EVENT.measured_at), 60),
+    ],
+)
+def test_a_document_has_the_lines_that_a_command_writes(
+    document: str, command: str, output: RenderableType, width: int
+) -> None:
+    text = (ROOT / document).read_text()
+    (lines,) = re.findall(rf"^\$ sparklag {command}\n((?:[^$`].*\n)+?)(?:…$|```)", text, re.M)
+    assert lines in "\n".join([*rendered(output, width), ""])

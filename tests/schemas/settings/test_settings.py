@@ -228,6 +228,8 @@ def test_the_first_matching_pattern_sets_the_refresh_interval_of_a_query(tmp_pat
             "sparklag.toml: unknown setting clusters.east.kafka.sasl_pasword,"
             " did you mean clusters.east.kafka.sasl_password?",
         ),
+        ("http_port = 99999", "sparklag.toml: setting http_port = 99999"),
+        ("[thresholds.o]\nwindow = -1", "sparklag.toml: setting thresholds.o.window = -1"),
     ],
 )
 def test_an_error_in_the_file_uses_its_names(text: str, line: str, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ async def test_lag_on_a_terminal(served: LiveServer, width: int) -> None:
 
 async def test_lag_in_a_pipe_has_every_column_and_a_line_per_partition(served: LiveServer) -> None:
     result = await shown(served, None, "lag", "hostile")
+    assert all(line == line.rstrip() for line in result.lines)
     numbers = ["3", "1,234,567", "9,008,433,821", "9,007,199,254"]
     assert result.lines[-1].split() == ["t" * 249, *numbers, "unknown"]
     assert result.lines[-2].split()[-3:] == ["time", "lag", "reason"]

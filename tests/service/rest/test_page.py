@@ -79,7 +79,7 @@ async def test_the_explanation_is_what_the_terminal_shows(http: httpx.AsyncClien
     answer = await http.get("/lag/orders/explanation")
     assert answer.json()["status"].endswith("no batch for 5 min")
     lines = {line["heading"]: line["text"] for line in answer.json()["lines"]}
-    assert lines["lag"] == "7 records, worst partition 65"
+    assert lines["lag"] == "7 records, 65 in the worst partition, orders[0]"
     assert (await http.get("/lag/none/explanation")).status_code == 404
 
 

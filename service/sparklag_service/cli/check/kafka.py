@@ -48,8 +48,6 @@ _REMEDIES: Final = {
     CANNOT_WORK: "set bootstrap_servers to another cluster, for sparklag's own topics",
     "certificate": f"set kafka.ssl_cafile, kafka.ssl_certfile and kafka.ssl_keyfile {_AS_OTHERS}",
     "password": f"set kafka.sasl_username and kafka.sasl_password {_AS_OTHERS}",
-    "token": f"set the login in [kafka] {_AS_OTHERS}",
-    "SASL mechanism": f"set kafka.sasl_mechanism {_AS_OTHERS}",
     "kafka.security_protocol": f"set kafka.security_protocol {_AS_OTHERS}",
 }
 """By a part of the cause; the first that fits."""
@@ -63,7 +61,7 @@ async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
     cause = await connection_problem(settings.access)
     if cause is not None:
         matching = (remedy for part, remedy in _REMEDIES.items() if part in cause)
-        remedy = next(matching, "set bootstrap_servers to where a broker listens")
+        remedy = next(matching, f"set bootstrap_servers and [kafka] {_AS_OTHERS}")
         return [bad("kafka", f"Kafka: {cause}", remedy)]
     results = [ok("kafka", f"Kafka at {settings.bootstrap_servers} answers")]
     topics = [spec.name for spec in own_topics(settings)]

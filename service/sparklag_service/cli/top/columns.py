@@ -119,32 +119,12 @@ BATCH: Final = Column("running batch", lambda query, _, __: _running(query))
 MEASURED: Final = _column("last measured")
 APPLICATION: Final = _column("application", is_number=False)
 _SHOWN: Final = (
-    NAME,
-    APPLICATION,
-    STATUS,
-    LAG,
-    TIME_LAG,
-    SPARKLINE,
-    TREND,
-    CATCH_UP,
-    HEADROOM,
-    BATCH,
-    MEASURED,
-    REASON,
+    *(NAME, APPLICATION, STATUS, LAG, TIME_LAG, SPARKLINE, TREND, CATCH_UP, HEADROOM, BATCH),
+    *(MEASURED, REASON),
 )
 """The order from left to right."""
 COLUMNS: Final = (
-    NAME,
-    STATUS,
-    LAG,
-    TIME_LAG,
-    SPARKLINE,
-    REASON,
-    CATCH_UP,
-    MEASURED,
-    BATCH,
-    HEADROOM,
-    TREND,
+    *(NAME, STATUS, LAG, TIME_LAG, SPARKLINE, REASON, CATCH_UP, MEASURED, BATCH, HEADROOM, TREND),
     APPLICATION,
 )
 """The order of importance: the last columns are dropped first."""

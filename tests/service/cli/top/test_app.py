@@ -263,7 +263,7 @@ async def test_the_help_explains_keys_and_columns_within_eighty_columns(fleet: L
     async with top(fleet.url) as screen:
         await screen.shows("payments")
         await screen.press("question_mark")
-        await screen.shows("select a query", "measured   age of these numbers")
+        await screen.shows("select a query", "last measured  when the latest offsets were read")
         await screen.press("escape")
         await screen.shows("payments")
 
