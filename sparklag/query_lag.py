@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sparklag_listener.lag import LAG_TIMEOUT_S, require_name
+from sparklag_listener.lag import LAG_TIMEOUT_S, require_name, show_in_notebooks
 from sparklag_listener.observe import newest_handle
 from sparklag_schemas import LagEvent, load_settings
 
@@ -27,6 +27,7 @@ def lag(
     Raises QueryNotFound, AmbiguousQueryName, LagUnavailable, SettingsError.
     """
     require_name(query)
+    show_in_notebooks()
     handle = newest_handle()
     if handle is not None and bootstrap_servers is None and config is None and not settings:
         return handle.lag(query, timeout_s=timeout_s)

@@ -22,6 +22,7 @@ from sparklag_listener.lag import (
     EmbeddedSource,
     LagSource,
     require_name,
+    show_in_notebooks,
 )
 from sparklag_listener.lag.lags import REFRESH_TIMEOUT_S, Lags, LiveTable, kernel_shell, lag_html
 from sparklag_listener.stats import Stats
@@ -106,6 +107,7 @@ class ObserverHandle:
         QueryNotFound, AmbiguousQueryName, LagUnavailable, HandleClosed.
         """
         require_name(query)
+        show_in_notebooks()
         return self._source().find(query, timeout_s)
 
     def lags(self, *, timeout_s: float = LAG_TIMEOUT_S) -> Lags:

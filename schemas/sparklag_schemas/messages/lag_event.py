@@ -255,12 +255,6 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
         """Rises with every event of a query."""
         return (self.observed_at, self.measured_at)
 
-    def _repr_html_(self) -> str:
-        """The lag in sentences, in a notebook."""
-        from sparklag_schemas.presentation.sentences import html  # which imports this module
-
-        return html(self)
-
 
 class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
     """The lag of one partition, as one source of one query reads it, at one time.

@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 from sparklag_listener.lag import lags
 from sparklag_listener.lag.lags import Lags, LiveTable, kernel_shell, lag_html, lag_table, paragraph
 from sparklag_schemas import SparklagError
+from sparklag_schemas.presentation import sentences
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event
 from tests.second_client import SecondClient
@@ -70,7 +71,7 @@ def test_what_is_unknown_is_not_shown_as_zero() -> None:
 
 def test_hostile_names_statuses_and_reasons_stay_text() -> None:
     event = lag_event(query=HOSTILE, reason=HOSTILE, status=HOSTILE[:100])
-    html = lag_table([event], NOW_MS) + paragraph(HOSTILE) + event._repr_html_()
+    html = lag_table([event], NOW_MS) + paragraph(HOSTILE) + sentences.html(event)
     table = Table(html)
     assert table.tags == {"table", "thead", "tbody", "tr", "th", "td", "bdi", "span", "div", "pre"}
     assert table.attributes == {"style"}
@@ -129,6 +130,22 @@ handle.close()
 wait_for(lambda: any("not refreshed any more" in html for html in updates), "it is done")
 publisher.publish = publish
 """
+
+
+def test_in_a_real_kernel_a_lag_is_shown_in_sentences() -> None:
+    source = """
+from sparklag_listener.lag import show_in_notebooks
+from tests.messages import lag_event
+show_in_notebooks()
+lag_event(query="orders <b>")
+"""
+    v4: Any = nbformat.v4  # it has no types
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(source)])
+    NotebookClient(notebook, timeout=CELL_S, kernel_name="python3").execute(
+        cwd=str(Path(__file__).parents[3])
+    )
+    (output,) = notebook.cells[0].outputs
+    assert output.data["text/html"].startswith("<pre>orders &lt;b&gt;  OK")
 
 
 @pytest.mark.slow
