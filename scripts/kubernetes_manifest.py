@@ -1,5 +1,4 @@
-"""deploy/kubernetes/sparklag.yaml, as the chart renders it, without what only Helm needs; and the
-chart's copies of rules and dashboards: Helm warns of links."""
+"""deploy/kubernetes/sparklag.yaml, as the chart renders it, without what only Helm needs."""
 
 from __future__ import annotations
 
@@ -31,14 +30,5 @@ def manifest() -> str:
     return _HEADING + _OF_HELM.sub("", rendered.stdout).removeprefix("---\n")
 
 
-def copied() -> dict[Path, str]:
-    """The chart's copies, and what they hold."""
-    deploy = PATH.parents[1]
-    originals = (*deploy.glob("grafana/*.json"), deploy / "prometheus" / "sparklag.rules.yml")
-    return {CHART / "files" / path.name: path.read_text(encoding="utf-8") for path in originals}
-
-
 if __name__ == "__main__":
-    for copy, text in copied().items():
-        copy.write_text(text, encoding="utf-8")
     PATH.write_text(manifest(), encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from tests.deploy.manifests import DEPLOY
 
-PATHS: Final = sorted((DEPLOY / "grafana").glob("*.json"))
+PATHS: Final = sorted((DEPLOY / "helm" / "sparklag" / "files").glob("*.json"))
 _FILLED: Final = {"$cluster": ".*", "$job": ".*", "$query": "orders", "$__rate_interval": "1m"}
 
 
