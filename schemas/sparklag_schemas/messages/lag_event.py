@@ -7,6 +7,7 @@ stream. A record of a partition, for tables and stream processors, is the value 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated
 
 from msgspec import Struct
@@ -252,9 +253,9 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         """The lag in sentences, in a notebook."""
-        from sparklag_schemas.presentation.sentences import html  # which imports this module
-
-        return html(self)
+        # By name: that module imports this one.
+        sentences = import_module("sparklag_schemas.presentation.sentences")
+        return str(sentences.html(self))
 
 
 class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
