@@ -7,6 +7,8 @@ import re
 import sys
 from math import isnan
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import Annotated, Final
 
 import msgspec
@@ -62,7 +64,12 @@ def ascii_json(document: bytes) -> str:
 
 
 def print_error(text: str) -> None:
-    typer.echo(f"sparklag: {printable(text, _LONGEST_ERROR)}", err=True)
+    """Print a line on standard error. A terminal wraps it between words."""
+    line = f"sparklag: {printable(text, _LONGEST_ERROR)}"
+    if sys.stderr.isatty():
+        width = get_terminal_size().columns
+        line = fill(line, width, break_long_words=False, break_on_hyphens=False)
+    typer.echo(line, err=True)
 
 
 def print_json(document: object) -> None:
