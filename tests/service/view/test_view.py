@@ -137,6 +137,12 @@ def test_two_that_ran_side_by_side_are_both_listed_by_name() -> None:
     assert [entry.event.query_id for entry in view.named("orders")] == ["dead", "other"]
 
 
+def test_of_two_that_ran_for_an_instant_side_by_side_one_stays_listed() -> None:
+    both = [lag_event(query_id=i, status="STOP", runs=runs(100, 101)) for i in ("a", "b")]
+    view = view_of(*(Entry(event, encode(event), 0.0, 0, 0) for event in both))
+    assert [view.successor(event) for event in both] == ["b", None]
+
+
 def test_one_that_is_observed_no_more_is_not_live_and_may_be_followed() -> None:
     view = View()
     closed = replace(DEAD, query_id="closed", status="UNKNOWN", driver_end="closed")
