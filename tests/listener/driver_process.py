@@ -108,12 +108,13 @@ class DriverProcess:
         return self._process.log_path.read_text(errors="replace")
 
     def noise(self) -> list[str]:
-        """Our lines in the driver's log, without those of a busy machine."""
+        """Our lines in the driver's log, without the first and those of a busy machine."""
+        expected = ("sparklag: observing ", "recovered by polling", "no answer within")
         return [
             line
             for line in self.lines
             if any(noise in line for noise in OUR_NOISE)
-            and not any(busy in line for busy in ("recovered by polling", "no answer within"))
+            and not any(text in line for text in expected)
         ]
 
     @property

@@ -22,7 +22,7 @@ def job(second_client: SecondClient, topic_name: str, tmp_path: Path) -> Submitt
 def test_it_is_observed_by_two_variables(job: SubmittedJob) -> None:
     log = job.run("SPARKLAG_BOOTSTRAP_SERVERS=broker:9092 python")
     assert_observed(job, "listener")
-    assert "sparklag: " not in log
+    assert log.count("sparklag: ") == log.count("sparklag: observing ") == 1
 
 
 def test_it_is_observed_on_a_standalone_cluster(job: SubmittedJob) -> None:
@@ -30,7 +30,7 @@ def test_it_is_observed_on_a_standalone_cluster(job: SubmittedJob) -> None:
         log = job.run("spark-submit --master spark://", {"spark://master:7077": cluster.master})
         assert cluster.applications() == ["counts"]
     assert_observed(job, "listener")
-    assert "sparklag: " not in log
+    assert log.count("sparklag: ") == log.count("sparklag: observing ") == 1
 
 
 def test_a_job_that_does_not_name_sparklag_is_observed(job: SubmittedJob, tmp_path: Path) -> None:
