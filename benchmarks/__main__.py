@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -55,10 +56,10 @@ def main(names: Sequence[str]) -> int:
         try:
             run: Callable[[], list[Row]] = import_module(f"benchmarks.{name}").run
             rows += run()
-        except Exception as error:
+        except Exception:
             # The others' figures are worth having all the same.
             failed.append(name)
-            say(f"{name} failed: {type(error).__name__}: {error}")
+            say(f"{name} failed: {traceback.format_exc()}")
     print_table(rows)
     return 1 if failed else 0
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.comparison import Row, print_table, say
+from benchmarks.comparison import Row, say
 from sparklag_schemas import CheckpointSettings, Settings
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.counters import Counters
@@ -199,6 +199,4 @@ def _write_for_ever(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        _write_for_ever(Path(sys.argv[1]))
-    print_table(run())
+    _write_for_ever(Path(sys.argv[1]))

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.comparison import Row, ms, print_table, say, times
+from benchmarks.comparison import Row, ms, say, times
 from sparklag_offsets.checkpoints import CheckpointReader, CheckpointStore
 from tests.s3_server import RequestCounter, S3Server
 
@@ -194,7 +194,3 @@ def _s3(server: S3Server) -> Iterator[Row]:
         reader.poll()
         walls_ms.append((time.perf_counter() - start_s) * 1000)
     yield Row("S3 on this machine, nothing changes: time of a look", ms(walls_ms), "")
-
-
-if __name__ == "__main__":
-    print_table(run())

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.comparison import Row, print_table, say
+from benchmarks.comparison import Row, say
 from benchmarks.group_offsets import (
     GROUPS,
     PARTITIONS,
@@ -254,7 +254,3 @@ def _get(url: str) -> bytes | None:
             return bytes(answer.read())
     except OSError:
         return None
-
-
-if __name__ == "__main__":
-    print_table(run())

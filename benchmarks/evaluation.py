@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from benchmarks.comparison import Row, in_turn, print_table, say, within
+from benchmarks.comparison import Row, in_turn, say, within
 from sparklag_schemas import Batch
 from sparklag_service.enrichment.cluster_offsets import (
     MeasureTime,
@@ -204,7 +204,3 @@ def _status(
 
 def _topics(query: int) -> Iterator[str]:
     return (f"topic-{query}-{number}" for number in range(_TOPICS_EACH))
-
-
-if __name__ == "__main__":
-    print_table(run())

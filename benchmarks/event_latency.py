@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
-from benchmarks.comparison import Row, at_most, in_turn, print_table, say
+from benchmarks.comparison import Row, at_most, in_turn, say
 from benchmarks.service_process import service_process, wait_for
 from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import quiet_client_logs
@@ -288,13 +288,9 @@ async def _create_topics(bootstrap_servers: str) -> None:
     sizes = {_TOPIC: _PARTITIONS, _BARE_TOPIC: _PARTITIONS, _HOP_TOPIC: 1}
     specs = [TopicSpec(topic, size, 1) for topic, size in sizes.items()]
     await create_topics(bootstrap_servers, specs)
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers)
-    await producer.start()
-    try:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         for number in range(_PARTITIONS):
             await producer.send_and_wait(_TOPIC, b"order", partition=number)
-    finally:
-        await producer.stop()
 
 
 def _progress(batch: int) -> str:
@@ -319,7 +315,3 @@ def _progress(batch: int) -> str:
             ],
         }
     )
-
-
-if __name__ == "__main__":
-    print_table(run())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.comparison import Row, print_table, say
+from benchmarks.comparison import Row, say
 from sparklag_jobs.broker.child_process import ChildProcess
 
 REACH_S: Final = 120.0
@@ -85,7 +85,3 @@ def _wait_for_first_event(folder: Path) -> _Waited:
     if demo.exit_code != 0 or started_s is None or summary is None:
         raise RuntimeError(demo.describe_end())
     return _Waited(cloned_s - began_s, started_s - cloned_s, float(summary.group(1)))
-
-
-if __name__ == "__main__":
-    print_table(run())

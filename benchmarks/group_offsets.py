@@ -25,7 +25,7 @@ from aiokafka.protocol.types import String
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
-from benchmarks.comparison import Row, ms, print_table, say
+from benchmarks.comparison import Row, ms, say
 from benchmarks.large_cluster import create_topics, large_cluster
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import READY_S, ServiceProcess, service_process, wait_for
@@ -394,7 +394,3 @@ def topic_name(number: int) -> str:
 
 def group_name(number: int) -> str:
     return f"readers-{number:02d}"
-
-
-if __name__ == "__main__":
-    print_table(run())

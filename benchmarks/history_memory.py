@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.comparison import Row, print_table, say
+from benchmarks.comparison import Row, say
 from sparklag_service.history.history import Archive
 from sparklag_service.history.rows import BatchTotals, Totals, row_of
 
@@ -174,7 +174,3 @@ def _held_mb() -> float:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
     raise RuntimeError("the system does not say how much memory a process takes")
-
-
-if __name__ == "__main__":
-    print_table(run())

@@ -25,7 +25,7 @@ import httpx
 import uvicorn
 from fastapi import FastAPI, Response
 
-from benchmarks.comparison import Row, print_table, say, times
+from benchmarks.comparison import Row, say, times
 from benchmarks.service_process import wait_for
 from sparklag_jobs.broker.child_process import ChildProcess
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag, encode
@@ -109,7 +109,7 @@ def _row(side: str, against: str, ours: Sequence[float], others: Sequence[float]
 def _process(folder: Path, side: str, settings: Mapping[str, str]) -> Iterator[str]:
     log_path = folder / f"{side}.log"
     environment = {"PYTHONPATH": ":".join(sys.path), **settings}
-    command = [sys.executable, "-m", "benchmarks.http_auth", "serve", side]
+    command = [sys.executable, "-m", "benchmarks.http_auth", side]
     process = ChildProcess(
         side, command, log_path=log_path, environment=environment, directory=folder
     )
@@ -192,7 +192,4 @@ def _event() -> LagEvent:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["serve"]:
-        asyncio.run(_serve(sys.argv[2]))
-    else:
-        print_table(run())
+    asyncio.run(_serve(sys.argv[1]))

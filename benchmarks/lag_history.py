@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, explode, from_json
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from benchmarks.comparison import Row, in_turn, print_table, say, times
+from benchmarks.comparison import Row, in_turn, say, times
 from sparklag_jobs.demo.streams import create_topics
 from sparklag_jobs.history.events import kafka_options
 from sparklag_jobs.history.lag_history import build_session, create_tables
@@ -273,7 +273,3 @@ def _partition(number: int, beat: int, lag: int) -> PartitionLag:
         time_lag_method="sampled",
         status="OK",
     )
-
-
-if __name__ == "__main__":
-    print_table(run())

@@ -11,13 +11,13 @@ import re
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import msgspec
 from aiokafka import AIOKafkaProducer
 
-from benchmarks.comparison import Row, print_table, say, times
+from benchmarks.comparison import Row, say, times
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import quiet_client_logs
@@ -83,16 +83,12 @@ async def _flood(bootstrap_servers: str, queries: int, partitions: int) -> None:
     orders = TopicSpec(_TOPIC, partitions, None)
     topics = [*own_topics(settings), orders]
     await create_topics(bootstrap_servers, topics)
-    producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, linger_ms=20)
-    await producer.start()
-    try:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers, linger_ms=20) as producer:
         for _ in range(queries):
             query_id = str(uuid4())
             observation = _observation(query_id, partitions)
             await producer.send(settings.offsets_topic, encode(observation), key=key_of(query_id))
         await producer.flush()
-    finally:
-        await producer.stop()
 
 
 def _observation(query_id: str, partitions: int) -> msgspec.Struct:
@@ -112,7 +108,3 @@ def _observation(query_id: str, partitions: int) -> msgspec.Struct:
             )
         ],
     )
-
-
-if __name__ == "__main__":
-    print_table(run())

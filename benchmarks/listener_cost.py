@@ -24,7 +24,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from benchmarks.callback_clock import CallbackClock
-from benchmarks.comparison import Row, cheaper, in_turn, print_table, say
+from benchmarks.comparison import Row, cheaper, in_turn, say
 from benchmarks.quiet_spark import quiet_spark
 from sparklag_jobs.demo.streams import create_topics
 from sparklag_listener.classic.listener import Py4jListener
@@ -147,13 +147,5 @@ def _batches_with_rows(query: Any) -> int:
 
 
 async def _write_record(bootstrap_servers: str, topic: str) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers)
-    await producer.start()
-    try:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         await producer.send_and_wait(topic, b"order", partition=0)
-    finally:
-        await producer.stop()
-
-
-if __name__ == "__main__":
-    print_table(run())

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from aiokafka import AIOKafkaProducer
 
-from benchmarks.comparison import Row, print_table, say, times
+from benchmarks.comparison import Row, say, times
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag, encode
@@ -61,9 +61,7 @@ def run() -> list[Row]:
 
 
 async def _measure(bootstrap_servers: str, service: ServiceProcess) -> list[Row]:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers)
-    await producer.start()
-    try:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         await _produce(producer, _RATE, 2.0)
         say("live_stream: one reader")
         alone = await _watch(producer, service, 1, 0, _RATE)
@@ -73,8 +71,6 @@ async def _measure(bootstrap_servers: str, service: ServiceProcess) -> list[Row]
         fast_alone = await _watch(producer, service, 1, 0, _FAST_RATE)
         say(f"live_stream: {READERS:,} readers, {_FAST_RATE:g} events a second")
         fast = await _watch(producer, service, READERS, 0, _FAST_RATE)
-    finally:
-        await producer.stop()
     return [
         *_latency(f"live stream, {READERS:,} readers, {_RATE:g} events/s", many, alone, True),
         Row(
@@ -311,7 +307,3 @@ def is_ready(service: ServiceProcess) -> bool | None:
 def _health(service: ServiceProcess) -> Any:
     with urllib.request.urlopen(f"{service.url}/health/ready", timeout=5) as response:
         return json.loads(response.read())
-
-
-if __name__ == "__main__":
-    print_table(run())

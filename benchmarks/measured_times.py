@@ -56,11 +56,9 @@ class FirstMeasured:
 
     async def _read(self) -> None:
         decoder = json.Decoder(_Event)
-        consumer = AIOKafkaConsumer(
+        async with AIOKafkaConsumer(
             self._topic, bootstrap_servers=self._bootstrap_servers, auto_offset_reset="latest"
-        )
-        await consumer.start()
-        try:
+        ) as consumer:
             await consumer.seek_to_end()
             self._reading.set()
             while not self._stopping.is_set():
@@ -70,5 +68,3 @@ class FirstMeasured:
                             event = decoder.decode(record.value)
                             times_ms = self._measured.setdefault(event.query_id, [])
                             times_ms.append(event.measured_at)
-        finally:
-            await consumer.stop()

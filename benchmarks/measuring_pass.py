@@ -23,7 +23,7 @@ from uuid import uuid4
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
-from benchmarks.comparison import Row, at_most, ms, print_table, say, times, within
+from benchmarks.comparison import Row, at_most, ms, say, times, within
 from benchmarks.large_cluster import create_topics, large_cluster
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
@@ -177,9 +177,7 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
         for number in range(PARTITIONS_EACH)
     ]
     evaluator = Evaluator("service", latest_max_age_s=60.0)
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers)
-    await consumer.start()
-    try:
+    async with AIOKafkaConsumer(bootstrap_servers=bootstrap_servers) as consumer:
         # What is not in its metadata it would look for topic by topic.
         consumer._client.set_topics({partition.topic for partition in partitions})
         await consumer._client.force_metadata_update()
@@ -231,8 +229,6 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
                         pass
                     await asyncio.sleep(0.2)
                 busy_s = max(busy_s, stall.longest_s)
-    finally:
-        await consumer.stop()
     return _Passes(queries, alone, whole, theirs, busy_s * 1e3)
 
 
@@ -308,9 +304,7 @@ class _Samples:
 
 
 async def _whole_service(bootstrap_servers: str, service: ServiceProcess) -> list[Row]:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers)
-    await producer.start()
-    try:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         before_mb = service.peak_mb()
         for observation in map(measured_observation, range(QUERIES)):
             await producer.send_and_wait(
@@ -331,8 +325,6 @@ async def _whole_service(bootstrap_servers: str, service: ServiceProcess) -> lis
 
         moving = await _cpu_a_second(service, write_everywhere)
         peak_mb = service.peak_mb()
-    finally:
-        await producer.stop()
     return [
         _alone("service, 1 s (one refresh), lag unchanged: CPU", quiet, CPU_BUDGET_MS),
         _alone("service, 1 s, every query's lag changes and is published: CPU", moving, None),
@@ -415,7 +407,3 @@ def _create_topics(bootstrap_servers: str, queries: int) -> None:
     say(f"measuring_pass: creating {topics * PARTITIONS_EACH:,} partitions")
     names = [measured_topic(number) for number in range(topics)]
     asyncio.run(create_topics(bootstrap_servers, names, PARTITIONS_EACH))
-
-
-if __name__ == "__main__":
-    print_table(run())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from benchmarks.comparison import Row, print_table
+from benchmarks.comparison import Row
 from benchmarks.store_databases import databases
 from benchmarks.store_lookup import lookup
 from benchmarks.store_recording import recording
@@ -18,7 +18,3 @@ def run() -> list[Row]:
             for database in running:
                 rows += asyncio.run(measure(database))
     return rows
-
-
-if __name__ == "__main__":
-    print_table(run())

@@ -21,7 +21,7 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 from playwright.async_api import Browser, CDPSession, Page
 
-from benchmarks.comparison import Row, ms, print_table, say
+from benchmarks.comparison import Row, ms, say
 from benchmarks.live_stream import is_ready, lag_event
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.access import quiet_client_logs
@@ -97,9 +97,9 @@ def run() -> list[Row]:
 
 
 async def _measure(bootstrap_servers: str, service: ServiceProcess) -> list[Row]:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, compression_type="lz4")
-    await producer.start()
-    try:
+    async with AIOKafkaProducer(
+        bootstrap_servers=bootstrap_servers, compression_type="lz4"
+    ) as producer:
         async with running_chromium() as browser:
             await _update(producer, 0)
             say(f"page: first load, {_QUERIES:,} queries")
@@ -118,8 +118,6 @@ async def _measure(bootstrap_servers: str, service: ServiceProcess) -> list[Row]
             for number in range(_QUERIES + 1, _MANY):
                 await _send(producer, _with_lag(lag_event(number, None), number))
             rows.append(_many_row((await _loading(browser, service, _MANY))[0]))
-    finally:
-        await producer.stop()
     return rows
 
 
@@ -348,7 +346,3 @@ async def _interaction(browser: Browser, service: ServiceProcess) -> list[Row]:
             reached=worst_ms <= INTERACTION_BUDGET_MS,
         )
     ]
-
-
-if __name__ == "__main__":
-    print_table(run())

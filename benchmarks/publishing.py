@@ -21,7 +21,7 @@ import fastavro
 import msgspec
 from aiokafka import AIOKafkaProducer
 
-from benchmarks.comparison import Row, Sampler, at_most, in_turn, print_table, say, times
+from benchmarks.comparison import Row, Sampler, at_most, in_turn, say, times
 from scripts.message_examples import example
 from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import client_options
@@ -230,11 +230,9 @@ async def _sent(settings: Settings, options: Mapping[str, Any]) -> float:
         )
         for event in _events()
     ]
-    producer = AIOKafkaProducer(
+    async with AIOKafkaProducer(
         **client_options(ClusterAccess(settings.bootstrap_servers, settings.kafka)), **options
-    )
-    await producer.start()
-    try:
+    ) as producer:
         key, value, headers = records[0]
         await producer.send_and_wait(settings.lag_topic, value, key=key, headers=headers)
         began_s = time.perf_counter()
@@ -245,9 +243,3 @@ async def _sent(settings: Settings, options: Mapping[str, Any]) -> float:
             ]
             await asyncio.gather(*sending)
         return time.perf_counter() - began_s
-    finally:
-        await producer.stop()
-
-
-if __name__ == "__main__":
-    print_table(run())

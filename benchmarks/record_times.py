@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.structs import TopicPartition
 
-from benchmarks.comparison import Row, at_most, ms, print_table, say, times
+from benchmarks.comparison import Row, at_most, ms, say, times
 from benchmarks.loop_stall import longest_stall
 from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import quiet_client_logs
@@ -233,10 +233,8 @@ async def _lookups(connection: BrokerConnection) -> list[Row]:
 
 async def _write(servers: str) -> None:
     """The same to every partition: batches half an hour apart, their records a second."""
-    producer = AIOKafkaProducer(bootstrap_servers=servers, compression_type="lz4")
-    await producer.start()
     began_ms = epoch_ms() - _BATCHES * 1_800_000
-    try:
+    async with AIOKafkaProducer(bootstrap_servers=servers, compression_type="lz4") as producer:
         for number in range(_BATCHES):
             for topic in range(_TOPICS):
                 sent = []
@@ -250,13 +248,7 @@ async def _write(servers: str) -> None:
                     )
                 for one in sent:
                     await one
-    finally:
-        await producer.stop()
 
 
 def _topic(number: int) -> str:
     return f"sampled-{number:02d}"
-
-
-if __name__ == "__main__":
-    print_table(run())

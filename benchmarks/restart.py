@@ -11,13 +11,13 @@ import time
 import urllib.request
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from benchmarks.comparison import Row, print_table, say, times
+from benchmarks.comparison import Row, say, times
 from benchmarks.service_process import service_process
 from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import quiet_client_logs
@@ -96,18 +96,16 @@ def _all_known(url: str) -> bool:
 
 async def _read_bare(bootstrap_servers: str) -> float:
     began_s = time.monotonic()
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", enable_auto_commit=False
-    )
-    consumer.subscribe([Settings().lag_topic])
-    await consumer.start()
-    try:
+    async with AIOKafkaConsumer(
+        Settings().lag_topic,
+        bootstrap_servers=bootstrap_servers,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    ) as consumer:
         left = sum((await consumer.end_offsets(consumer.assignment())).values())
         while left > 0:
             batches = await consumer.getmany(timeout_ms=500)
             left -= sum(len(records) for records in batches.values())
-    finally:
-        await consumer.stop()
     return time.monotonic() - began_s
 
 
@@ -120,14 +118,12 @@ async def _fill(bootstrap_servers: str) -> int:
         replace(topic, config={**topic.config, **by_producer}) for topic in own_topics(settings)
     ]
     await create_topics(bootstrap_servers, topics)
-    producer: Any = AIOKafkaProducer(
-        bootstrap_servers=bootstrap_servers, linger_ms=20, compression_type="lz4"
-    )
-    await producer.start()
     size = 0
     # The newest is of now: queries that were not heard of for long would be forgotten.
     end_ms = epoch_ms()
-    try:
+    async with AIOKafkaProducer(
+        bootstrap_servers=bootstrap_servers, linger_ms=20, compression_type="lz4"
+    ) as producer:
         for second in range(_SECONDS):
             at_ms = end_ms - 1000 * (_SECONDS - second)
             sent = []
@@ -139,8 +135,6 @@ async def _fill(bootstrap_servers: str) -> int:
                     await producer.send(settings.lag_topic, value, key=key, timestamp_ms=at_ms)
                 )
             await asyncio.gather(*sent)
-    finally:
-        await producer.stop()
     return size
 
 
@@ -183,7 +177,3 @@ def _event(query: int, at_ms: int) -> LagEvent:
 
 def _query_id(query: int) -> str:
     return f"00000000-0000-4000-8000-{query:012d}"
-
-
-if __name__ == "__main__":
-    print_table(run())

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.comparison import Row, in_turn, print_table, within
+from benchmarks.comparison import Row, in_turn, within
 from benchmarks.quiet_spark import quiet_spark
 from sparklag_listener.classic.queries import ClassicQueries
 
@@ -76,7 +76,3 @@ def _compare(spark: Any, run_id: str) -> Row:
     ours, other = in_turn(_ROUNDS, lambda: look(looking), lambda: look(bare))
     what = f"running batch of {_TASKS:,} tasks: a look each 10 s"
     return within(what, ours, "without the tasks", other, BUDGET_MS)
-
-
-if __name__ == "__main__":
-    print_table(run())

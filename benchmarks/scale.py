@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import msgspec
 
-from benchmarks.comparison import Row, print_table, say, times
+from benchmarks.comparison import Row, say, times
 from benchmarks.large_cluster import LargeCluster, create_topics, large_cluster
 from benchmarks.lasting_batch import LastingBatch, lasting_batch
 from benchmarks.measured_times import FirstMeasured
@@ -328,7 +328,3 @@ def _rows(fewer: _Figures, more: _Figures) -> Iterator[Row]:
     wrong = [*fewer.wrong, *more.wrong]
     right = "; ".join(wrong) or "right"
     yield Row(f"{what}: lag of the real query", right, "", reach="right", reached=not wrong)
-
-
-if __name__ == "__main__":
-    print_table(run())

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -30,7 +30,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from benchmarks.busy_processes import busy_processes
-from benchmarks.comparison import Row, ms, print_table, say, within
+from benchmarks.comparison import Row, ms, say, within
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_jobs.demo.streams import create_topics
@@ -277,9 +277,9 @@ def _all_known(url: str) -> bool | None:
 async def _feed(bootstrap_servers: str, topic: str, stopping: threading.Event) -> None:
     # Encoding them is not what is measured.
     rounds = [[encode(event) for event in _events(n, full=False)] for n in range(_VARIANTS)]
-    producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, compression_type="lz4")
-    await producer.start()
-    try:
+    async with AIOKafkaProducer(
+        bootstrap_servers=bootstrap_servers, compression_type="lz4"
+    ) as producer:
         number = 0
         due_s = time.monotonic()
         while not stopping.is_set():
@@ -290,8 +290,6 @@ async def _feed(bootstrap_servers: str, topic: str, stopping: threading.Event) -
                 await producer.send(topic, value, key=key_of(_query_id(query)))
                 due_s += 1 / _QUERIES
                 await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-    finally:
-        await producer.stop()
 
 
 def _freshness(bootstrap_servers: str, beside: int) -> Row:
@@ -316,10 +314,8 @@ def _freshness(bootstrap_servers: str, beside: int) -> Row:
 
 
 async def _shown_after(bootstrap_servers: str, settings: Settings, url: str) -> list[float]:
-    producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap_servers)
-    await producer.start()
     took_s: list[float] = []
-    try:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         await asyncio.to_thread(wait_for, lambda: _answers(url))
         observation = _observation()
         await producer.send_and_wait(
@@ -333,8 +329,6 @@ async def _shown_after(bootstrap_servers: str, settings: Settings, url: str) -> 
             await asyncio.to_thread(_until_lag, url, number + 1)
             if number:
                 took_s.append(time.perf_counter() - began_s)
-    finally:
-        await producer.stop()
     return took_s
 
 
@@ -432,7 +426,3 @@ def _query_id(query: int) -> str:
 
 def _partitions() -> int:
     return _QUERIES * _TOPICS_EACH * _PARTITIONS_EACH
-
-
-if __name__ == "__main__":
-    print_table(run())

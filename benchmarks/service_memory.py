@@ -23,7 +23,7 @@ from typing import Final
 from aiokafka import AIOKafkaProducer
 
 from benchmarks import group_offsets
-from benchmarks.comparison import Row, print_table, say
+from benchmarks.comparison import Row, say
 from benchmarks.live_stream import is_ready
 from benchmarks.measuring_pass import (
     PARTITIONS_EACH,
@@ -129,8 +129,6 @@ async def _change_everything(
 @asynccontextmanager
 async def _batches(servers: str) -> AsyncIterator[Pass]:
     """Every query completes a batch."""
-    producer = AIOKafkaProducer(bootstrap_servers=servers)
-    await producer.start()
     processed = 0
 
     async def complete_all() -> None:
@@ -146,10 +144,8 @@ async def _batches(servers: str) -> AsyncIterator[Pass]:
         await producer.flush()
         processed += 1
 
-    try:
+    async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
         yield complete_all
-    finally:
-        await producer.stop()
 
 
 @contextmanager
@@ -211,7 +207,3 @@ def _rows(what: str, samples: _Samples) -> list[Row]:
             )
         ),
     ]
-
-
-if __name__ == "__main__":
-    print_table(run())

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from aiokafka import AIOKafkaProducer
 
-from benchmarks.comparison import Row, print_table, say, times
+from benchmarks.comparison import Row, say, times
 from benchmarks.live_stream import is_ready, lag_event
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.access import quiet_client_logs
@@ -83,13 +83,9 @@ def run() -> list[Row]:
 
 
 async def _publish(bootstrap_servers: str) -> str:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers)
-    await producer.start()
     event = lag_event(0, None)
-    try:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         await producer.send_and_wait("consumer-lag", encode(event), key=key_of(event.query_id))
-    finally:
-        await producer.stop()
     return event.query_id
 
 
@@ -204,7 +200,3 @@ class _Clients:
     async def idle(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Nothing."""
         await reader.read()
-
-
-if __name__ == "__main__":
-    print_table(run())

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from benchmarks.comparison import Row, in_turn, print_table, say, within
+from benchmarks.comparison import Row, in_turn, say, within
 from benchmarks.listener_cost import StockListener
 from benchmarks.live_stream import is_ready
 from benchmarks.quiet_spark import quiet_spark
@@ -96,7 +96,3 @@ def _timed() -> Iterator[list[float]]:
     began_s = time.perf_counter()
     yield took_ms
     took_ms.append((time.perf_counter() - began_s) * 1e3)
-
-
-if __name__ == "__main__":
-    print_table(run())

@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 from pyspark.sql import SparkSession
 
-from benchmarks.comparison import Row, print_table, say
+from benchmarks.comparison import Row, say
 from benchmarks.quiet_spark import quiet_spark
 from benchmarks.service_process import service_process, wait_for
 from sparklag_jobs.demo.streams import create_topics
@@ -169,9 +169,7 @@ def _take_time(batch: Any, batch_id: int) -> None:
 async def _write(servers: str) -> Written:
     """What comes in, with the time at which it does."""
     written: Written = {number: [] for number in range(_PARTITIONS)}
-    producer = AIOKafkaProducer(bootstrap_servers=servers, linger_ms=0)
-    await producer.start()
-    try:
+    async with AIOKafkaProducer(bootstrap_servers=servers, linger_ms=0) as producer:
         began_s = time.monotonic()
         while (elapsed_s := time.monotonic() - began_s) < _BEHIND_S + _CATCHING_UP_S:
             share = 1.0 if elapsed_s < _BEHIND_S else 0.1
@@ -188,8 +186,6 @@ async def _write(servers: str) -> Written:
             if [(record.partition, record.offset) for record in sent] != places:
                 raise RuntimeError("the records are not in the order in which they were sent")
             await asyncio.sleep(_TICK_S)
-    finally:
-        await producer.stop()
     return written
 
 
@@ -206,9 +202,7 @@ def _records_per_tick(elapsed_s: float, share: float) -> Mapping[int, int]:
 
 
 async def _events(servers: str, topic: str) -> list[LagEvent]:
-    consumer = AIOKafkaConsumer(bootstrap_servers=servers)
-    await consumer.start()
-    try:
+    async with AIOKafkaConsumer(bootstrap_servers=servers) as consumer:
         partition = TopicPartition(topic, 0)
         consumer.assign([partition])
         await consumer.seek_to_beginning(partition)
@@ -219,9 +213,3 @@ async def _events(servers: str, topic: str) -> list[LagEvent]:
             if record.value is not None:
                 events.append(decode_lag_event(record.value))
         return events
-    finally:
-        await consumer.stop()
-
-
-if __name__ == "__main__":
-    print_table(run())

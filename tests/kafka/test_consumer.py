@@ -105,12 +105,9 @@ async def test_offsets_do_not_wait_for_a_fetch_at_the_log_end(
         fetch_max_wait_ms=600_000,
     )
     consumer.subscribe([topic_name])
-    await consumer.start()
-    try:
+    async with consumer:
         assert await asyncio.wait_for(consumer.position(partition), DEADLINE_S) == 0
         await holds(lambda: consumer._fetcher._in_flight, "it fetches")
         # After 40 s aiokafka gives the fetch up, and connects anew.
         ends = await asyncio.wait_for(consumer.end_offsets([partition]), 30)
         assert ends == {partition: 0}
-    finally:
-        await consumer.stop()

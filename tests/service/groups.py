@@ -44,10 +44,6 @@ Commit = Callable[[Offsets], Awaitable[None]]
 @asynccontextmanager
 async def committing(bootstrap_servers: str, group: str) -> AsyncIterator[Commit]:
     """A function that commits without joining: the group has no members."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False
-    )
-    await consumer.start()
 
     async def commit_all(offsets: Offsets) -> None:
         by_partition = {
@@ -58,10 +54,10 @@ async def committing(bootstrap_servers: str, group: str) -> AsyncIterator[Commit
         consumer.assign(list(by_partition))
         await consumer.commit(by_partition)
 
-    try:
+    async with AIOKafkaConsumer(
+        bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False
+    ) as consumer:
         yield commit_all
-    finally:
-        await consumer.stop()
 
 
 async def commit(bootstrap_servers: str, group: str, offsets: Offsets) -> None:
@@ -86,18 +82,14 @@ async def metadata_of(bootstrap_servers: str, group: str) -> dict[str, dict[int,
 async def member(
     bootstrap_servers: str, group: str, *topics: str
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    consumer = AIOKafkaConsumer(
+    async with AIOKafkaConsumer(
         *topics,
         bootstrap_servers=bootstrap_servers,
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-    )
-    await consumer.start()
-    try:
+    ) as consumer:
         yield consumer
-    finally:
-        await consumer.stop()
 
 
 @dataclass

@@ -93,11 +93,9 @@ async def write_batches(
     value: bytes = b"value",
 ) -> None:
     """Each of these batches, with records of these times, to each of the partitions."""
-    producer = AIOKafkaProducer(
+    async with AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers, compression_type=codec, max_batch_size=8_000_000
-    )
-    await producer.start()
-    try:
+    ) as producer:
         for times in batches:
             sent = []
             for partition in partitions:
@@ -109,8 +107,6 @@ async def write_batches(
                 await asyncio.sleep(0)
             for one in sent:
                 await one
-    finally:
-        await producer.stop()
 
 
 async def first_times(

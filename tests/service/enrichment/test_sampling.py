@@ -168,15 +168,13 @@ async def test_compacted_records_are_skipped(cleaning_kafka: LocalKafka, topic_n
     )
     times = [NOW_MS - HOUR_MS + number * 1_000 for number in range(40)]
     for number in range(0, 40, 10):
-        producer = AIOKafkaProducer(bootstrap_servers=servers)
-        await producer.start()
-        batch = producer.create_batch()
-        for record in range(number, number + 10):
-            # Each key's last record stays: those of odd numbers, of which the last four too.
-            key = b"%d" % (record if record % 4 == 3 else -1)
-            batch.append(key=key, value=b"x", timestamp=times[record])
-        await (await producer.send_batch(batch, topic_name, partition=0))
-        await producer.stop()
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            batch = producer.create_batch()
+            for record in range(number, number + 10):
+                # Each key's last record stays: those of odd numbers, of which the last four too.
+                key = b"%d" % (record if record % 4 == 3 else -1)
+                batch.append(key=key, value=b"x", timestamp=times[record])
+            await (await producer.send_batch(batch, topic_name, partition=0))
     left = [record for record in range(40) if record % 4 == 3]
 
     def cleaned() -> bool:
