@@ -16,7 +16,6 @@ import re
 import tempfile
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -56,8 +55,8 @@ class _Tool:
 
     name: str
     process: ServiceProcess
-    offset: Callable[[str, int], int | None]
-    """What it shows as committed in partition 0 of a group, by its URL and the group's number."""
+    offset: Callable[[ServiceProcess, int], int | None]
+    """What it shows as committed in partition 0 of a group, by its process and the number."""
 
 
 def run() -> list[Row]:
@@ -86,7 +85,7 @@ async def _measure(committer: Committer, tools: list[_Tool]) -> list[Row]:
     rows: list[Row] = []
     async with committer.ready() as commit_all:
         for tool in tools:
-            await asyncio.to_thread(wait_for, lambda tool=tool: _first(tool, committer))
+            await asyncio.to_thread(wait_for, lambda tool=tool: _shows_all(tool, committer))
         for tool in tools:
             say(f"commit_visibility: {_COMMITS} commits, {tool.name}")
             delays_s = sorted([await _delay_s(committer, tool) for _ in range(_COMMITS)])
@@ -120,10 +119,8 @@ async def _measure(committer: Committer, tools: list[_Tool]) -> list[Row]:
     return rows
 
 
-def _first(tool: _Tool, committer: Committer) -> bool | None:
-    return (
-        all(tool.offset(tool.process.url, n) == committer.offsets[n] for n in range(GROUPS)) or None
-    )
+def _shows_all(tool: _Tool, committer: Committer) -> bool:
+    return all(tool.offset(tool.process, n) == committer.offsets[n] for n in range(GROUPS))
 
 
 async def _delay_s(committer: Committer, tool: _Tool) -> float:
@@ -131,11 +128,9 @@ async def _delay_s(committer: Committer, tool: _Tool) -> float:
     number = random.randrange(GROUPS)
     await committer.commit(number)
     committed_s, expected = time.monotonic(), committer.offsets[number]
-    deadline_s = committed_s + 60
-    while await asyncio.to_thread(tool.offset, tool.process.url, number) != expected:
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"{tool.name} does not show offset {expected}")
-        await asyncio.sleep(_POLL_S)
+    await asyncio.to_thread(
+        wait_for, lambda: tool.offset(tool.process, number) == expected, pause_s=_POLL_S
+    )
     return time.monotonic() - committed_s
 
 
@@ -148,14 +143,11 @@ def _sparklag(servers: str) -> Iterator[_Tool]:
         yield _Tool("sparklag", service, _sparklag_offset)
 
 
-def _sparklag_offset(url: str, number: int) -> int | None:
+def _sparklag_offset(service: ServiceProcess, number: int) -> int | None:
     query_id = urllib.parse.quote(group_query_id("default", group_name(number)), safe="")
-    event = _get(f"{url}/lag/{query_id}")
-    return (
-        None
-        if event is None
-        else json.loads(event)["topics"][0]["partitions"][0]["processed_offset"]
-    )
+    (topic,) = json.loads(service.get(f"/lag/{query_id}"))["topics"]
+    offset: int | None = topic["partitions"][0]["processed_offset"]
+    return offset
 
 
 @contextmanager
@@ -187,10 +179,8 @@ address = "127.0.0.1:{port}"
         )
 
 
-def _burrow_offset(url: str, number: int) -> int | None:
-    consumer = _get(f"{url}/v3/kafka/local/consumer/{group_name(number)}")
-    if consumer is None:
-        return None
+def _burrow_offset(burrow: ServiceProcess, number: int) -> int | None:
+    consumer = burrow.get(f"/v3/kafka/local/consumer/{group_name(number)}")
     partition = json.loads(consumer)["topics"][topic_name(number)][0]
     return max((each["offset"] for each in partition["offsets"] if each is not None), default=None)
 
@@ -213,12 +203,10 @@ exporter: {{host: 127.0.0.1, port: {port}}}
         )
 
 
-def _kminion_offset(url: str, number: int) -> int | None:
+def _kminion_offset(kminion: ServiceProcess, number: int) -> int | None:
     """It shows lags: the log's end does not move."""
-    text = _get(f"{url}/metrics")
-    if text is None:
-        return None
-    for labels, lag in re.findall(rf"^{_KMINION_LAG}{{(.*)}} (.+)$", text.decode(), re.MULTILINE):
+    text = kminion.get("/metrics").decode()
+    for labels, lag in re.findall(rf"^{_KMINION_LAG}{{(.*)}} (.+)$", text, re.MULTILINE):
         if f'group_id="{group_name(number)}"' in labels and 'partition_id="0"' in labels:
             return RECORDS - int(float(lag))
     return None
@@ -246,11 +234,3 @@ def _program(name: str, port: int, file_name: str, configuration: str) -> Iterat
             return ServiceProcess(process.pid, f"http://127.0.0.1:{port}")
 
         yield start
-
-
-def _get(url: str) -> bytes | None:
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            return bytes(answer.read())
-    except OSError:
-        return None

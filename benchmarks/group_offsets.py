@@ -11,7 +11,6 @@ import json
 import socket
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -376,11 +375,7 @@ def measured_partitions(service: ServiceProcess) -> int | None:
     published = 0
     for number in range(GROUPS):
         query_id = urllib.parse.quote(group_query_id("default", group_name(number)), safe="")
-        try:
-            with urllib.request.urlopen(f"{service.url}/lag/{query_id}", timeout=5) as answer:
-                event: Any = json.loads(answer.read())
-        except OSError:
-            return None
+        event = json.loads(service.get(f"/lag/{query_id}"))
         partitions = [p for topic in event["topics"] for p in topic["partitions"]]
         if not partitions or any(p["lag"] is None for p in partitions):
             return None

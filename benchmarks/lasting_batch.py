@@ -6,19 +6,18 @@ import asyncio
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.error import HTTPError
 
 from aiokafka import AIOKafkaProducer
 from msgspec import json
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.large_cluster import create_topics
-from benchmarks.service_process import wait_for
+from benchmarks.service_process import ServiceProcess, wait_for
 from sparklag_listener import observe
 
 _TOPIC: Final = "real-orders"
@@ -41,14 +40,13 @@ class LastingBatch:
         with observe(self.spark, bootstrap_servers, offsets_topic=offsets_topic):
             yield
 
-    def wrong_lag(self, url: str) -> str | None:
-        """What a service answers with, in place of its lag. None: the lag is right."""
+    def wrong_lag(self, service: ServiceProcess) -> str | None:
+        """What the service answers with, in place of its lag. None: the lag is right."""
         deadline, answer = time.monotonic() + _SHOWN_S, "nothing"
         while time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(f"{url}/lag/{self.query_id}", timeout=30) as response:
-                    event: Any = json.decode(response.read())
-            except urllib.error.HTTPError as error:
+                event: Any = json.decode(service.get(f"/lag/{self.query_id}"))
+            except HTTPError as error:
                 answer = str(error)
             else:
                 if event["total_lag"] == _RECORDS - _BATCH:

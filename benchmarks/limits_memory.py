@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-import urllib.request
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-import msgspec
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.comparison import Row, say, times
@@ -64,18 +62,13 @@ def _given_mb() -> int:
     return max(map(int, found))
 
 
-def _refused(service: ServiceProcess, count: int) -> bool | None:
-    try:
-        with urllib.request.urlopen(f"{service.url}/metrics", timeout=60) as answer:
-            text = answer.read().decode()
-    except OSError:
-        return None
+def _refused(service: ServiceProcess, count: int) -> bool:
     found = re.search(
         r'^sparklag_refused_messages_total\{reason="limit",topic="processed-offsets"\} (\S+)$',
-        text,
+        service.get("/metrics").decode(),
         re.M,
     )
-    return True if found is not None and float(found[1]) >= count else None
+    return found is not None and float(found[1]) >= count
 
 
 async def _flood(bootstrap_servers: str, queries: int, partitions: int) -> None:
@@ -91,7 +84,7 @@ async def _flood(bootstrap_servers: str, queries: int, partitions: int) -> None:
         await producer.flush()
 
 
-def _observation(query_id: str, partitions: int) -> msgspec.Struct:
+def _observation(query_id: str, partitions: int) -> Observation:
     return Observation(
         query_id=query_id,
         run_id=str(uuid4()),

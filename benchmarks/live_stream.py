@@ -8,17 +8,15 @@ measured is from just before an event is produced until a reader has it.
 from __future__ import annotations
 
 import asyncio
-import json
 import multiprocessing
 import re
 import socket
 import time
-import urllib.request
 from collections.abc import Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from statistics import median, quantiles
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from aiokafka import AIOKafkaProducer
@@ -56,7 +54,7 @@ def run() -> list[Row]:
         service = stack.enter_context(
             service_process(kafka.bootstrap_servers, publish_interval_s=1)
         )
-        wait_for(lambda: is_ready(service))
+        wait_for(service.health)
         return asyncio.run(_measure(kafka.bootstrap_servers, service))
 
 
@@ -294,16 +292,4 @@ class _Reader(asyncio.Protocol):
 
 
 def _counter(service: ServiceProcess, name: str) -> int:
-    return int(_health(service)["counters"][name])
-
-
-def is_ready(service: ServiceProcess) -> bool | None:
-    try:
-        return True if _health(service)["status"] == "ready" else None
-    except OSError:
-        return None
-
-
-def _health(service: ServiceProcess) -> Any:
-    with urllib.request.urlopen(f"{service.url}/health/ready", timeout=5) as response:
-        return json.loads(response.read())
+    return int(service.health()["counters"][name])

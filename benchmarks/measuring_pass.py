@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import time
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -350,14 +348,9 @@ async def _cpu_a_second(service: ServiceProcess, second: Pass) -> list[float]:
     return samples
 
 
-def _all_known(service: ServiceProcess) -> bool | None:
-    try:
-        with urllib.request.urlopen(f"{service.url}/lag", timeout=5) as answer:
-            summaries: Any = json.loads(answer.read())
-    except OSError:
-        return None
-    text = json.dumps(summaries)
-    return True if all(_query_id(query) in text for query in range(QUERIES)) else None
+def _all_known(service: ServiceProcess) -> bool:
+    summaries = service.get("/lag").decode()
+    return all(_query_id(query) in summaries for query in range(QUERIES))
 
 
 def _alone(what: str, ours: list[float], budget_ms: float | None) -> Row:

@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaProducer
 from playwright.async_api import Browser, CDPSession, Page
 
 from benchmarks.comparison import Row, ms, say
-from benchmarks.live_stream import is_ready, lag_event
+from benchmarks.live_stream import lag_event
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import LagEvent, PartitionLag, encode
@@ -92,7 +92,7 @@ def run() -> list[Row]:
         with service_process(
             kafka.bootstrap_servers, publish_interval_s=1, environment=limits
         ) as service:
-            wait_for(lambda: is_ready(service))
+            wait_for(service.health)
             return asyncio.run(_measure(kafka.bootstrap_servers, service))
 
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-import urllib.request
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 from uuid import uuid4
 
-import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from benchmarks.comparison import Row, say, times
-from benchmarks.service_process import service_process
+from benchmarks.service_process import service_process, wait_for
 from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
@@ -31,7 +29,6 @@ _QUERIES: Final = 1_000
 _PARTITIONS: Final = 10
 _SECONDS: Final = 60
 _ROUNDS: Final = 5
-_DEADLINE_S: Final = 120.0
 
 
 def run() -> list[Row]:
@@ -78,20 +75,9 @@ def _restart(bootstrap_servers: str) -> _Restart:
     began_s = time.monotonic()
     with service_process(bootstrap_servers, publish_interval_s=1) as service:
         serving_s = time.monotonic()
-        while not _all_known(f"{service.url}/health/ready"):
-            if time.monotonic() - began_s > _DEADLINE_S:
-                raise TimeoutError(f"not ready after {_DEADLINE_S:g} s")
-            time.sleep(0.02)
+        wait_for(lambda: service.health()["queries"] == _QUERIES, pause_s=0.02)
         ready_s = time.monotonic()
     return _Restart(ready_s - began_s, ready_s - serving_s)
-
-
-def _all_known(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(msgspec.json.decode(answer.read())["queries"] == _QUERIES)
-    except OSError:
-        return False
 
 
 async def _read_bare(bootstrap_servers: str) -> float:

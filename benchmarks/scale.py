@@ -119,10 +119,10 @@ def _measure(cluster: LargeCluster, queries: int, instances: int, real: LastingB
         # The first instance creates the topics.
         began_s = time.monotonic()
         services = [start()]
-        wait_for(lambda: _is_ready(services[0]) or None)
+        wait_for(services[0].health)
         figures.add("start → ready, no query yet", time.monotonic() - began_s, "s")
         services += [start() for _ in range(instances - 1)]
-        wait_for(lambda: all(map(_is_ready, services)) or None)
+        wait_for(lambda: [service.health() for service in services])
         began_s = time.monotonic()
         stack.enter_context(drivers.reporting())
         stack.enter_context(real.observed(cluster.bootstrap_servers, offsets_topic))
@@ -133,19 +133,19 @@ def _measure(cluster: LargeCluster, queries: int, instances: int, real: LastingB
             drivers.batches = batches
             time.sleep(_SETTLED_S)
             _watch(figures, what, cluster, lag_topic, services)
-        figures.wrong += [wrong for s in services if (wrong := real.wrong_lag(s.url))]
+        figures.wrong += [wrong for s in services if (wrong := real.wrong_lag(s))]
         _request(figures, services[0], queries)
         if instances > 1:
             services[0] = _hand_over(figures, cluster, lag_topic, services, start)
         else:
             os.kill(services[0].pid, signal.SIGTERM)
-            wait_for(lambda: _has_ended(services[0].pid) or None)
+            wait_for(lambda: _has_ended(services[0].pid))
             began_s = time.monotonic()
             services[0] = start()
-            wait_for(lambda: _is_ready(services[0]) or None)
+            wait_for(services[0].health)
             _until_shown(services, queries + 1)
             figures.add("restart → ready, all queries shown", time.monotonic() - began_s, "s")
-        figures.wrong += [wrong for s in services if (wrong := real.wrong_lag(s.url))]
+        figures.wrong += [wrong for s in services if (wrong := real.wrong_lag(s))]
     return figures
 
 
@@ -203,7 +203,7 @@ def _request(figures: _Figures, service: ServiceProcess, queries: int) -> None:
     def all_pages() -> int:
         size, shown, cursor = 0, 0, ""
         while cursor is not None:
-            body = _get(service, f"/lag?limit=1000{cursor and f'&cursor={cursor}'}")
+            body = service.get(f"/lag?limit=1000{cursor and f'&cursor={cursor}'}")
             page = msgspec.json.decode(body)
             size, shown, cursor = (
                 size + len(body),
@@ -222,14 +222,14 @@ def _request(figures: _Figures, service: ServiceProcess, queries: int) -> None:
                 size, shown = size + len(line), shown + line.startswith(b"data:")
         return size
 
-    timed("GET /lag, first page", lambda: len(_get(service, "/lag")))
+    timed("GET /lag, first page", lambda: len(service.get("/lag")))
     timed("GET /lag, all pages of 1,000", all_pages)
-    timed("GET /lag/{query}", lambda: len(_get(service, f"/lag/{query_id(queries // 2)}")))
+    timed("GET /lag/{query}", lambda: len(service.get(f"/lag/{query_id(queries // 2)}")))
     history = f"/lag/{query_id(queries // 2)}/history"
-    timed("GET /lag/{query}/history", lambda: len(_get(service, history)))
-    timed("page, GET /", lambda: len(_get(service, "/")))
+    timed("GET /lag/{query}/history", lambda: len(service.get(history)))
+    timed("page, GET /", lambda: len(service.get("/")))
     timed("page, all summaries of the stream", stream_opening)
-    timed("GET /metrics, its own queries", lambda: len(_get(service, "/metrics")))
+    timed("GET /metrics, its own queries", lambda: len(service.get("/metrics")))
     figures.add("peak memory of one", service.peak_mb(), "MB")
 
 
@@ -242,13 +242,13 @@ def _hand_over(
 ) -> ServiceProcess:
     """End the first, and start it again."""
     ending, *others = services
-    body = _get(ending, "/metrics").decode()
+    body = ending.get("/metrics").decode()
     owned = set(re.findall(r'^sparklag_query_.*query_id="([^"]+)"', body, re.MULTILINE))
     say(f"scale: {len(owned):,} queries are handed over")
     with FirstMeasured(cluster.bootstrap_servers, lag_topic) as measured:
         terminated_s, began = time.monotonic(), time.time()
         os.kill(ending.pid, signal.SIGTERM)
-        wait_for(lambda: _has_ended(ending.pid) or None)
+        wait_for(lambda: _has_ended(ending.pid))
         figures.add("hand-over: SIGTERM → ended", time.monotonic() - terminated_s, "s")
         ended_ms = int(time.time() * 1000)
         gaps_s = measured.all_after(owned, ended_ms, int(began * 1000))
@@ -262,7 +262,7 @@ def _hand_over(
     say(f"scale: hand-over: stall, of it collections {figures.stalls['hand-over']} ms")
     began_s = time.monotonic()
     service = start()
-    wait_for(lambda: _is_ready(service) or None)
+    wait_for(service.health)
     _until_shown([service], figures.queries + 1)
     figures.add("restart → ready, all queries shown", time.monotonic() - began_s, "s")
     return service
@@ -275,32 +275,10 @@ def _has_ended(pid: int) -> bool:
 
 def _until_shown(services: Iterable[ServiceProcess], queries: int) -> None:
     wait_for(
-        lambda: all(_queries(service) == queries for service in services) or None,
+        lambda: all(service.health()["queries"] == queries for service in services),
         within_s=_SHOWN_S,
         pause_s=0.5,
     )
-
-
-def _is_ready(service: ServiceProcess) -> bool:
-    try:
-        _get(service, "/health/ready")
-    except OSError:
-        return False
-    return True
-
-
-def _queries(service: ServiceProcess) -> int:
-    try:
-        queries: int = msgspec.json.decode(_get(service, "/health/ready"))["queries"]
-    except OSError:
-        return -1
-    return queries
-
-
-def _get(service: ServiceProcess, path: str) -> bytes:
-    with urllib.request.urlopen(f"{service.url}{path}", timeout=120) as answer:
-        body: bytes = answer.read()
-        return body
 
 
 def _rows(fewer: _Figures, more: _Figures) -> Iterator[Row]:

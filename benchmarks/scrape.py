@@ -69,7 +69,6 @@ _WARM_UP: Final = 3
 _SCRAPES: Final = 20
 _VARIANTS: Final = 3
 _RECORDS: Final = 30
-_DEADLINE_S: Final = 60.0
 _TOPIC: Final = "watched"
 
 
@@ -260,18 +259,15 @@ def _fed_service(bootstrap_servers: str) -> Iterator[ServiceProcess]:
     feeding = threading.Thread(
         target=lambda: asyncio.run(_feed(bootstrap_servers, settings.lag_topic, stopping))
     )
+    every_query = f"sparklag_queries {float(_QUERIES)}".encode()
     with service_process(bootstrap_servers, publish_interval_s=1) as service:
         feeding.start()
         try:
-            wait_for(lambda: _all_known(service.url))
+            wait_for(lambda: every_query in service.get("/metrics"))
             yield service
         finally:
             stopping.set()
             feeding.join()
-
-
-def _all_known(url: str) -> bool | None:
-    return f"sparklag_queries {float(_QUERIES)}".encode() in (_answers(url) or b"") or None
 
 
 async def _feed(bootstrap_servers: str, topic: str, stopping: threading.Event) -> None:
@@ -316,7 +312,7 @@ def _freshness(bootstrap_servers: str, beside: int) -> Row:
 async def _shown_after(bootstrap_servers: str, settings: Settings, url: str) -> list[float]:
     took_s: list[float] = []
     async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
-        await asyncio.to_thread(wait_for, lambda: _answers(url))
+        await asyncio.to_thread(wait_for, lambda: _scrape(url))
         observation = _observation()
         await producer.send_and_wait(
             settings.offsets_topic, encode(observation), key=key_of(observation.query_id)
@@ -326,29 +322,18 @@ async def _shown_after(bootstrap_servers: str, settings: Settings, url: str) -> 
             await asyncio.sleep(1.5 + random.random())
             await producer.send_and_wait(_TOPIC, b"record", partition=0)
             began_s = time.perf_counter()
-            await asyncio.to_thread(_until_lag, url, number + 1)
+            shown = partial(_shows, url, number + 1)
+            await asyncio.to_thread(wait_for, shown, pause_s=0.01)
             if number:
                 took_s.append(time.perf_counter() - began_s)
     return took_s
 
 
-def _answers(url: str) -> bytes | None:
-    try:
-        return _scrape(url)
-    except OSError:
-        # It says where it serves before it does.
-        return None
-
-
-def _until_lag(url: str, lag: int) -> None:
-    deadline = time.monotonic() + _DEADLINE_S
-    while True:
-        for line in _scrape(url).splitlines():
-            if line.startswith(b"sparklag_partition_lag{") and line.endswith(b" %d" % lag):
-                return
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"a lag of {lag} is not shown after {_DEADLINE_S:g} s")
-        time.sleep(0.01)
+def _shows(url: str, lag: int) -> bool:
+    return any(
+        line.startswith(b"sparklag_partition_lag{") and line.endswith(b" %d" % lag)
+        for line in _scrape(url).splitlines()
+    )
 
 
 def _observation() -> Observation:

@@ -24,7 +24,6 @@ from aiokafka import AIOKafkaProducer
 
 from benchmarks import group_offsets
 from benchmarks.comparison import Row, say
-from benchmarks.live_stream import is_ready
 from benchmarks.measuring_pass import (
     PARTITIONS_EACH,
     QUERIES,
@@ -86,7 +85,7 @@ def _soak(
         environment={**_ENVIRONMENT, **environment},
         watched=True,
     ) as service:
-        wait_for(lambda: is_ready(service))
+        wait_for(service.health)
         samples = _Samples(service.held_mb())
         with _live_reader(service):
             asyncio.run(
@@ -108,9 +107,7 @@ async def _change_everything(
     expected = len(topics) * partitions
     async with committing as commit_all, AIOKafkaProducer(bootstrap_servers=servers) as producer:
         await commit_all()
-        await asyncio.to_thread(
-            wait_for, lambda: (_partition_series(service) or 0) >= expected or None
-        )
+        await asyncio.to_thread(wait_for, lambda: _partition_series(service) >= expected)
         say(f"service_memory: {expected:,} partitions, {_SOAK_S:g} s")
         began_s = time.monotonic()
         while (now_s := time.monotonic()) < began_s + _SOAK_S:
@@ -168,12 +165,10 @@ def _live_reader(service: ServiceProcess) -> Iterator[None]:
         ended.set()
 
 
-def _partition_series(service: ServiceProcess) -> int | None:
+def _partition_series(service: ServiceProcess) -> int:
     """How many partitions a scrape shows the lag of. Compressed, as Prometheus has it."""
-    request = urllib.request.Request(f"{service.url}/metrics", headers={"accept-encoding": "gzip"})
-    with suppress(OSError), urllib.request.urlopen(request, timeout=60) as answer:
-        return gzip.decompress(answer.read()).count(b"\nsparklag_partition_lag{")
-    return None
+    scrape = service.get("/metrics", {"accept-encoding": "gzip"})
+    return gzip.decompress(scrape).count(b"\nsparklag_partition_lag{")
 
 
 def _rows(what: str, samples: _Samples) -> list[Row]:

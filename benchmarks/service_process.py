@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sparklag_jobs.broker.child_process import ChildProcess
 
 READY_S: Final = 180.0
+_ANSWER_S: Final = 300.0
 
 Result = TypeVar("Result")
 
@@ -28,6 +31,16 @@ class ServiceProcess:
     url: str
     stalls: Path | None = None
     """Written by `watched_service`."""
+
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> bytes:
+        """The body of an answer. Raises OSError: no answer, or that of an error."""
+        request = urllib.request.Request(f"{self.url}{path}", headers=dict(headers or {}))
+        with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:
+            return bytes(answer.read())
+
+    def health(self) -> Any:
+        """Its readiness and counters. Raises OSError where it is not ready."""
+        return json.loads(self.get("/health/ready"))
 
     def cpu_s(self) -> float:
         """CPU seconds it has taken so far."""
@@ -125,12 +138,15 @@ def service_process(
 def wait_for(
     find: Callable[[], Result | None], *, within_s: float = READY_S, pause_s: float = 0.1
 ) -> Result:
-    """What `find` returns, once that is not None. Raises TimeoutError."""
+    """What `find` returns, once that is true. Raises TimeoutError.
+
+    An OSError of `find` is of a service that does not answer yet.
+    """
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        found = find()
-        if found is not None:
-            return found
+        with suppress(OSError):
+            if found := find():
+                return found
         time.sleep(pause_s)
     raise TimeoutError(f"not ready after {within_s:g} s")
 

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.comparison import Row, say, times
-from benchmarks.live_stream import is_ready, lag_event
+from benchmarks.live_stream import lag_event
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import encode
@@ -52,9 +52,9 @@ def run() -> list[Row]:
         LocalKafka() as kafka,
         service_process(kafka.bootstrap_servers, publish_interval_s=1) as service,
     ):
-        wait_for(lambda: is_ready(service))
+        wait_for(service.health)
         path = f"/lag/{asyncio.run(_publish(kafka.bootstrap_servers))}"
-        wait_for(lambda: _answers(service, path))
+        wait_for(lambda: _get(service, path) == 200)
         say("slow_clients: nobody else")
         before_ms = _requests(service, path)
         say(f"slow_clients: {SLOW:,} slow and {IDLE:,} idle clients")
@@ -87,10 +87,6 @@ async def _publish(bootstrap_servers: str) -> str:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         await producer.send_and_wait("consumer-lag", encode(event), key=key_of(event.query_id))
     return event.query_id
-
-
-def _answers(service: ServiceProcess, path: str) -> bool | None:
-    return True if _get(service, path) == 200 else None
 
 
 def _requests(service: ServiceProcess, path: str) -> list[float]:

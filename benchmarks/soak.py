@@ -26,12 +26,12 @@ import json
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import linear_regression, mean, median
-from typing import Any, Final
+from typing import Final
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -41,7 +41,6 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks.comparison import Row, print_table, say
 from benchmarks.large_cluster import create_topics
-from benchmarks.live_stream import is_ready
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import Batch, Observation, SourcePosition, encode
@@ -91,7 +90,7 @@ def run(minutes: float = MINUTES) -> list[Row]:
         with service_process(
             servers, publish_interval_s=1, environment=environment, watched=True
         ) as service:
-            wait_for(lambda: is_ready(service))
+            wait_for(service.health)
             return asyncio.run(_soak(servers, service, minutes))
 
 
@@ -130,7 +129,7 @@ async def _soak(servers: str, service: ServiceProcess, minutes: float) -> list[R
             sampling.cancel()
             load.cancel()
             await asyncio.gather(load, sampling, return_exceptions=True)
-    return [*_rows(samples), *_work(_health(service), minutes)]
+    return [*_rows(samples), *_work(service.health()["counters"], minutes)]
 
 
 async def _sample(service: ServiceProcess, seconds: float) -> list[_Sample]:
@@ -242,27 +241,15 @@ async def _commit(servers: str) -> None:
 
 def _request_all(service: ServiceProcess) -> None:
     """As Prometheus, a page and a program do."""
-    metrics = gzip.decompress(_get(service, "/metrics", {"accept-encoding": "gzip"}))
+    metrics = gzip.decompress(service.get("/metrics", {"accept-encoding": "gzip"}))
     if b"\nsparklag_partition_lag{" not in metrics:
         return
-    lag = json.loads(_get(service, "/lag"))
+    lag = json.loads(service.get("/lag"))
     query_id = lag["queries"][0]["query_id"]
     for path in ("/", f"/lag/{query_id}", f"/lag/{query_id}/history", "/health/ready"):
         # It may be forgotten meanwhile.
-        with suppress(urllib.error.HTTPError):
-            _get(service, path)
-
-
-def _get(service: ServiceProcess, path: str, headers: dict[str, str] | None = None) -> bytes:
-    request = urllib.request.Request(f"{service.url}{path}", headers=headers or {})
-    with urllib.request.urlopen(request, timeout=300) as answer:
-        body: bytes = answer.read()
-        return body
-
-
-def _health(service: ServiceProcess) -> dict[str, Any]:
-    health: dict[str, Any] = json.loads(_get(service, "/health/ready"))
-    return health
+        with suppress(HTTPError):
+            service.get(path)
 
 
 async def _read_stream(url: str, seconds: float | None = None, *, unread: bool = False) -> None:
@@ -357,9 +344,8 @@ def _slope(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return slope, _T_QUANTILE * (residual / (_PARTS - 2) / spread) ** 0.5
 
 
-def _work(health: dict[str, Any], minutes: float) -> Iterator[Row]:
+def _work(counters: Mapping[str, int], minutes: float) -> Iterator[Row]:
     """That it was under load: else flat memory shows nothing."""
-    counters = health["counters"]
     least = 60 * minutes * _QUERIES / 4  # Half of what is sent: the machine may be busy.
     for name in ("observations", "published", "batches_recorded", "mirror_commits"):
         done = counters[name]

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from benchmarks.comparison import Row, in_turn, say, within
 from benchmarks.listener_cost import StockListener
-from benchmarks.live_stream import is_ready
 from benchmarks.quiet_spark import quiet_spark
 from benchmarks.service_process import service_process, wait_for
 from sparklag_kafka.access import quiet_client_logs
@@ -85,7 +84,7 @@ def _add(spark: SparkSession) -> list[float]:
 def _ready_ms(servers: str) -> float:
     began_s = time.perf_counter()
     with service_process(servers, publish_interval_s=1) as service:
-        wait_for(lambda: is_ready(service), pause_s=0.02)
+        wait_for(service.health, pause_s=0.02)
         return (time.perf_counter() - began_s) * 1e3
 
 
