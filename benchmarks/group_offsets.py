@@ -11,9 +11,8 @@ import json
 import socket
 import time
 import urllib.parse
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from statistics import median
 from struct import Struct
 from typing import Any, Final
@@ -25,8 +24,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.comparison import Row, ms, say
+from benchmarks.costs import Costs, Step
 from benchmarks.large_cluster import create_topics, large_cluster
-from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import READY_S, ServiceProcess, service_process, wait_for
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_kafka.brokers.pool import BrokerPool
@@ -61,8 +60,6 @@ _COMMITTED: Final = Struct(">iqh")
 _COMMIT_ANSWER: Final = Struct(">ih")
 _NEWEST: Final = {9: (0, 8)}
 _CLIENT: Final = b"bare"
-
-Step = Callable[[], Awaitable[None]]
 
 
 def run() -> list[Row]:
@@ -297,33 +294,12 @@ def _create_topics(servers: str) -> None:
             raise TimeoutError("the records are not written")
 
 
-@dataclass
-class _Samples:
-    """Milliseconds of each round. The stall is the most CPU between two turns of another task."""
-
-    wall_ms: list[float] = field(default_factory=list)
-    cpu_ms: list[float] = field(default_factory=list)
-    stall_ms: list[float] = field(default_factory=list)
-
-
-async def _in_turn(one: Step, other: Step, before: Step | None) -> tuple[_Samples, _Samples]:
-    samples = {one: _Samples(), other: _Samples()}
+async def _in_turn(one: Step, other: Step, before: Step | None) -> tuple[Costs, Costs]:
+    costs = {one: Costs(), other: Costs()}
     for number in range(_WARM_UP + _ROUNDS):
         for step in (one, other) if number % 2 else (other, one):
-            if before is not None:
-                await before()
-            cpu_s, wall_s = time.process_time(), time.perf_counter()
-            await step()
-            cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
-            if before is not None:
-                await before()
-            async with longest_stall() as stall:
-                await step()
-            if number >= _WARM_UP:
-                samples[step].cpu_ms.append(cpu_s * 1e3)
-                samples[step].wall_ms.append(wall_s * 1e3)
-                samples[step].stall_ms.append(stall.longest_s * 1e3)
-    return samples[one], samples[other]
+            await costs[step].take(step, keep=number >= _WARM_UP, before=before)
+    return costs[one], costs[other]
 
 
 async def _whole_service(committer: Committer, service: ServiceProcess) -> list[Row]:

@@ -26,12 +26,12 @@ import uvicorn
 from fastapi import FastAPI, Response
 
 from benchmarks.comparison import Row, say, times
+from benchmarks.live_stream import lag_event
 from benchmarks.service_process import wait_for
 from sparklag_jobs.broker.child_process import ChildProcess
-from sparklag_schemas import LagEvent, PartitionLag, TopicLag, encode
+from sparklag_schemas import encode
 from sparklag_schemas.runtime.garbage_collection import SurvivorsFrozen
 from sparklag_schemas.settings import load_settings
-from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.access.token_file import create_token
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes.topic import TopicIntake
@@ -50,7 +50,7 @@ _BARE: Final = "a bare FastAPI route"
 _PARTITIONS: Final = 50
 _ROUNDS: Final = 10
 _WRK_S: Final = 2
-_QUERY: Final = "orders"
+_QUERY: Final = "query-0"
 
 
 def run() -> list[Row]:
@@ -139,7 +139,7 @@ def _wrk(url: str, token: str) -> float:
 
 
 async def _serve(side: str) -> None:
-    event = _event()
+    event = lag_event(0, None, _PARTITIONS)
     document = encode(event)
     server: uvicorn.Server
     if side == _BARE:
@@ -167,28 +167,6 @@ async def _serve(side: str) -> None:
     listening = sockets or server.servers[0].sockets
     print(f"port {listening[0].getsockname()[1]}", flush=True)
     await serving
-
-
-def _event() -> LagEvent:
-    now_ms = epoch_ms()
-    partitions = [
-        PartitionLag(partition=number, processed_offset=5, latest_offset=6, lag=1)
-        for number in range(_PARTITIONS)
-    ]
-    topic = TopicLag(topic="orders", source=0, total_lag=_PARTITIONS, partitions=partitions)
-    return LagEvent(
-        event_id="1",
-        query_id="00000000-0000-4000-8000-000000000001",
-        run_id="79f1bf68-0000-4000-8000-000000000001",
-        query=_QUERY,
-        cause="progress",
-        measured_by="embedded",
-        status="OK",
-        observed_at=now_ms,
-        measured_at=now_ms,
-        total_lag=_PARTITIONS,
-        topics=[topic],
-    )
 
 
 if __name__ == "__main__":

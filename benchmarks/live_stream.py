@@ -192,7 +192,7 @@ async def _produce(
     return count
 
 
-def lag_event(query: int, reason: str | None) -> LagEvent:
+def lag_event(query: int, reason: str | None, partitions: int = _PARTITIONS) -> LagEvent:
     now_ms = epoch_ms()
     return LagEvent(
         # A wide one is not measured.
@@ -207,15 +207,15 @@ def lag_event(query: int, reason: str | None) -> LagEvent:
         reason=reason,
         observed_at=now_ms,
         measured_at=now_ms,
-        total_lag=_PARTITIONS,
+        total_lag=partitions,
         topics=[
             TopicLag(
                 topic="orders",
                 source=0,
-                total_lag=_PARTITIONS,
+                total_lag=partitions,
                 partitions=[
                     PartitionLag(partition=number, processed_offset=5, latest_offset=6, lag=1)
-                    for number in range(_PARTITIONS)
+                    for number in range(partitions)
                 ],
             )
         ],

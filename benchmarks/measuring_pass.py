@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final
@@ -22,13 +22,13 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
 from benchmarks.comparison import Row, at_most, ms, say, times, within
+from benchmarks.costs import Costs, Step
 from benchmarks.large_cluster import create_topics, large_cluster
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
+from benchmarks.simulated_drivers import report
 from sparklag_kafka.access import quiet_client_logs
-from sparklag_schemas import Observation, Settings, SourcePosition, encode
-from sparklag_schemas.messages.headers import observation_headers
-from sparklag_schemas.messages.topics import key_of
+from sparklag_schemas import Observation, Settings, SourcePosition
 from sparklag_schemas.runtime.garbage_collection import SurvivorsFrozen
 from sparklag_schemas.runtime.queue import by_count
 from sparklag_schemas.timestamps import epoch_ms
@@ -58,8 +58,6 @@ _ROUNDS: Final = 20
 _WARM_UP: Final = 3
 _WATCHED_S: Final = 20.0
 _CREATED_S: Final = 600.0
-
-Pass = Callable[[], Awaitable[None]]
 
 
 def run() -> list[Row]:
@@ -99,9 +97,9 @@ class _Passes:
     """Passes over so many queries, and `end_offsets` of the same partitions."""
 
     queries: int
-    measuring: _Samples
-    evaluated: _Samples
-    bare: _Samples
+    measuring: Costs
+    evaluated: Costs
+    bare: Costs
     busy_stall_ms: float
 
     @property
@@ -110,43 +108,17 @@ class _Passes:
 
     def rows(self) -> list[Row]:
         """Beside `end_offsets`; the budgets in milliseconds are those of the usual size."""
-        against, bare = "end_offsets", self.bare
+        against, what, bare = "end_offsets", self.what, self.bare
+        ours, whole = self.measuring, self.evaluated
         is_usual = self.queries == QUERIES
         cpu_ms, stall_ms = (CPU_BUDGET_MS, STALL_BUDGET_MS) if is_usual else (None, None)
+        worst = f"{what}: worst stall (CPU), metadata and earliest too"
         return [
-            at_most(
-                f"{self.what}: measuring: CPU",
-                self.measuring.cpu_ms,
-                against,
-                bare.cpu_ms,
-                PASS_BUDGET,
-            ),
-            at_most(
-                f"{self.what}: measuring: time",
-                self.measuring.wall_ms,
-                against,
-                bare.wall_ms,
-                PASS_BUDGET,
-            ),
-            within(
-                f"{self.what}: with evaluation: CPU",
-                self.evaluated.cpu_ms,
-                against,
-                bare.cpu_ms,
-                cpu_ms,
-            ),
-            within(
-                f"{self.what}: stall (CPU)",
-                self.evaluated.stall_ms,
-                against,
-                bare.stall_ms,
-                stall_ms,
-            ),
-            _alone(
-                f"{self.what}: worst stall (CPU), metadata and earliest too",
-                [self.busy_stall_ms],
-                stall_ms,
-            ),
+            at_most(f"{what}: measuring: CPU", ours.cpu_ms, against, bare.cpu_ms, PASS_BUDGET),
+            at_most(f"{what}: measuring: time", ours.wall_ms, against, bare.wall_ms, PASS_BUDGET),
+            within(f"{what}: with evaluation: CPU", whole.cpu_ms, against, bare.cpu_ms, cpu_ms),
+            within(f"{what}: stall (CPU)", whole.stall_ms, against, bare.stall_ms, stall_ms),
+            _alone(worst, [self.busy_stall_ms], stall_ms),
         ]
 
 
@@ -206,11 +178,11 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
                     raise RuntimeError("end_offsets left some out")
 
             say(f"measuring_pass: {len(partitions):,} partitions, in turn with end_offsets")
-            alone, whole, theirs = _Samples(), _Samples(), _Samples()
+            alone, whole, theirs = Costs(), Costs(), Costs()
             sides = ((measuring, alone), (evaluated, whole), (bare, theirs))
             for number in range(_WARM_UP + _ROUNDS):
-                for run_pass, samples in sides[:: 1 - 2 * (number % 2)]:
-                    await samples.take(run_pass, keep=number >= _WARM_UP)
+                for run_pass, costs in sides[:: 1 - 2 * (number % 2)]:
+                    await costs.take(run_pass, keep=number >= _WARM_UP)
             unknown = [topic.unknown for topic in enricher.offsets["default"].values()]
             if any(unknown):
                 raise RuntimeError(f"not measured: {unknown}")
@@ -280,37 +252,12 @@ async def _until_measurable(
         await asyncio.sleep(1)
 
 
-@dataclass
-class _Samples:
-    """Milliseconds of each pass."""
-
-    cpu_ms: list[float] = field(default_factory=list)
-    wall_ms: list[float] = field(default_factory=list)
-    stall_ms: list[float] = field(default_factory=list)
-
-    async def take(self, run_pass: Pass, *, keep: bool) -> None:
-        """One pass alone for its cost, and one beside a ticking task for its stalls."""
-        cpu_s, wall_s = time.process_time(), time.perf_counter()
-        await run_pass()
-        cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
-        async with longest_stall() as stall:
-            await run_pass()
-        if keep:
-            self.cpu_ms.append(cpu_s * 1e3)
-            self.wall_ms.append(wall_s * 1e3)
-            self.stall_ms.append(stall.longest_s * 1e3)
-
-
 async def _whole_service(bootstrap_servers: str, service: ServiceProcess) -> list[Row]:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         before_mb = service.peak_mb()
         for observation in map(measured_observation, range(QUERIES)):
-            await producer.send_and_wait(
-                "processed-offsets",
-                encode(observation),
-                key=key_of(observation.query_id),
-                headers=observation_headers(observation),
-            )
+            await report(producer, observation)
+        await producer.flush()
         await asyncio.to_thread(wait_for, lambda: _all_known(service))
         await asyncio.sleep(2)
         say(f"measuring_pass: the whole service, {2 * _WATCHED_S:.0f} s")
@@ -336,7 +283,7 @@ async def _whole_service(bootstrap_servers: str, service: ServiceProcess) -> lis
     ]
 
 
-async def _cpu_a_second(service: ServiceProcess, second: Pass) -> list[float]:
+async def _cpu_a_second(service: ServiceProcess, second: Step) -> list[float]:
     """Milliseconds of CPU it takes in a second, for each of `_WATCHED_S`."""
     samples = []
     began_s, cpu_s = time.monotonic(), service.cpu_s()

@@ -21,6 +21,7 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.structs import TopicPartition
 
 from benchmarks.comparison import Row, at_most, ms, say, times
+from benchmarks.costs import Costs
 from benchmarks.loop_stall import longest_stall
 from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import quiet_client_logs
@@ -55,13 +56,9 @@ Step = Callable[[dict[TopicPartition, int]], Awaitable[Times]]
 
 
 @dataclass
-class _Samples:
-    """Of each round. The stall is the most CPU time between two turns of another task."""
-
-    wall_ms: list[float] = field(default_factory=list)
-    cpu_ms: list[float] = field(default_factory=list)
-    stall_ms: list[float] = field(default_factory=list)
+class _Costs(Costs):
     kib: list[float] = field(default_factory=list)
+    """Received in each round."""
 
 
 class _Received:
@@ -179,8 +176,8 @@ def _by_consumer(consumer: AIOKafkaConsumer) -> Step:
 
 async def _in_turn(
     ours: Step, theirs: Step, first: int, received: _Received
-) -> tuple[_Samples, _Samples]:
-    samples = {ours: _Samples(), theirs: _Samples()}
+) -> tuple[_Costs, _Costs]:
+    costs = {ours: _Costs(), theirs: _Costs()}
     for number in range(_WARM_UP + _ROUNDS):
         # A position of its own in each round: nobody has seen it before.
         offset = first + _RECORDS * (number % (_BATCHES - 1))
@@ -191,26 +188,24 @@ async def _in_turn(
         }
         answers = []
         for step in (ours, theirs) if number % 2 else (theirs, ours):
-            taken = await _measured(step, positions, received, samples[step])
+            taken = await _measured(step, positions, received, costs[step])
             answers.append(taken)
         if answers[0] != answers[1]:
             raise RuntimeError("both must find the same times")
         if number == _WARM_UP - 1:
-            samples = {step: _Samples() for step in samples}
-    return samples[ours], samples[theirs]
+            costs = {step: _Costs() for step in costs}
+    return costs[ours], costs[theirs]
 
 
 async def _measured(
-    step: Step, positions: dict[TopicPartition, int], received: _Received, samples: _Samples
+    step: Step, positions: dict[TopicPartition, int], received: _Received, costs: _Costs
 ) -> Times:
     before = received.bytes
     async with longest_stall() as stall:
-        cpu_s, wall_s = time.process_time(), time.perf_counter()
-        found = await step(positions)
-        samples.cpu_ms.append((time.process_time() - cpu_s) * 1e3)
-        samples.wall_ms.append((time.perf_counter() - wall_s) * 1e3)
-    samples.kib.append((received.bytes - before) / 1024)
-    samples.stall_ms.append(stall.longest_s * 1e3)
+        with costs.timed():
+            found = await step(positions)
+    costs.kib.append((received.bytes - before) / 1024)
+    costs.stall_ms.append(stall.longest_s * 1e3)
     return found
 
 
@@ -221,14 +216,12 @@ async def _lookups(connection: BrokerConnection) -> list[Row]:
         for topic in range(_TOPICS)
         for partition in range(_PARTITIONS)
     ]
-    wall_ms, cpu_ms = [], []
+    costs = Costs()
     for _ in range(_ROUNDS):
-        cpu_s, wall_s = time.process_time(), time.perf_counter()
-        await look_up(connection, "read_uncommitted", wanted, epoch_ms())
-        cpu_ms.append((time.process_time() - cpu_s) * 1e3)
-        wall_ms.append((time.perf_counter() - wall_s) * 1e3)
+        with costs.timed():
+            await look_up(connection, "read_uncommitted", wanted, epoch_ms())
     what = f"{_ALL:,} partitions, earlier ends by time"
-    return [Row(f"{what}: time", ms(wall_ms), ""), Row(f"{what}: CPU", ms(cpu_ms), "")]
+    return [Row(f"{what}: time", ms(costs.wall_ms), ""), Row(f"{what}: CPU", ms(costs.cpu_ms), "")]
 
 
 async def _write(servers: str) -> None:

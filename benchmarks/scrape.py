@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -31,16 +30,15 @@ from prometheus_client.registry import Collector
 
 from benchmarks.busy_processes import busy_processes
 from benchmarks.comparison import Row, ms, say, within
+from benchmarks.costs import Costs
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_jobs.demo.streams import create_topics
 from sparklag_kafka.access import quiet_client_logs
 from sparklag_schemas import (
     LagEvent,
-    Observation,
     PartitionLag,
     Settings,
-    SourcePosition,
     TopicLag,
     decode_lag_event,
     encode,
@@ -54,6 +52,7 @@ from sparklag_service.metrics.schemes import NATIVE
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.view import Entry
 from tests.local_kafka import LocalKafka
+from tests.messages import seen
 
 TIME_BUDGET_MS: Final = 25.0
 CPU_BUDGET_MS: Final = 15.0
@@ -85,24 +84,13 @@ def run() -> list[Row]:
     return rows
 
 
-@dataclass
-class _Samples:
-    cpu_ms: list[float] = field(default_factory=list)
-    wall_ms: list[float] = field(default_factory=list)
-
-    def take(self, cpu_s: float, wall_s: float) -> None:
-        """A sample of each."""
-        self.cpu_ms.append(cpu_s * 1e3)
-        self.wall_ms.append(wall_s * 1e3)
-
-
 async def _rendering() -> list[Row]:
     rows: list[Row] = []
     # As `sparklag serve` does.
     gc.freeze()
     for series in (4, 6):
         say(f"scrape: rendering {_partitions():,} partitions × {series} series")
-        ours, theirs = _Samples(), _Samples()
+        ours, theirs = Costs(), Costs()
         pipeline = _pipeline()
         exposition = Exposition(InstanceState(pipeline))
         for number in range(_WARM_UP + _ROUNDS):
@@ -137,24 +125,20 @@ async def _ours(
     exposition: Exposition,
     pipeline: Pipeline,
     events: Sequence[LagEvent],
-    samples: _Samples,
+    costs: Costs,
     keep: bool,
 ) -> None:
     for event in events:
         pipeline.view.put(Entry(event, b"", time.monotonic(), 0, 0))
-    cpu_s, wall_s = time.process_time(), time.perf_counter()
-    await exposition.render("", "")
-    if keep:
-        samples.take(time.process_time() - cpu_s, time.perf_counter() - wall_s)
+    with costs.timed(keep=keep):
+        await exposition.render("", "")
 
 
-async def _theirs(events: Sequence[LagEvent], series: int, samples: _Samples, keep: bool) -> None:
+async def _theirs(events: Sequence[LagEvent], series: int, costs: Costs, keep: bool) -> None:
     registry = CollectorRegistry()
     registry.register(_Bare(events, series))
-    cpu_s, wall_s = time.process_time(), time.perf_counter()
-    text = generate_latest(registry)
-    if keep:
-        samples.take(time.process_time() - cpu_s, time.perf_counter() - wall_s)
+    with costs.timed(keep=keep):
+        text = generate_latest(registry)
     if text.count(b"\nsparklag_") < series * _partitions():
         raise RuntimeError("generate_latest left some out")
 
@@ -313,7 +297,7 @@ async def _shown_after(bootstrap_servers: str, settings: Settings, url: str) -> 
     took_s: list[float] = []
     async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         await asyncio.to_thread(wait_for, lambda: _scrape(url))
-        observation = _observation()
+        observation = seen(_TOPIC, {0: 0})
         await producer.send_and_wait(
             settings.offsets_topic, encode(observation), key=key_of(observation.query_id)
         )
@@ -333,19 +317,6 @@ def _shows(url: str, lag: int) -> bool:
     return any(
         line.startswith(b"sparklag_partition_lag{") and line.endswith(b" %d" % lag)
         for line in _scrape(url).splitlines()
-    )
-
-
-def _observation() -> Observation:
-    return Observation(
-        observation_id=str(uuid4()),
-        query_id=_query_id(0),
-        run_id=str(uuid4()),
-        query="watched",
-        cause="progress",
-        observed_at=epoch_ms(),
-        batch_id=1,
-        sources=[SourcePosition(source=0, processed={_TOPIC: {0: 0}})],
     )
 
 

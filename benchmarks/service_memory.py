@@ -24,20 +24,18 @@ from aiokafka import AIOKafkaProducer
 
 from benchmarks import group_offsets
 from benchmarks.comparison import Row, say
+from benchmarks.costs import Step
 from benchmarks.measuring_pass import (
     PARTITIONS_EACH,
     QUERIES,
     TOPICS_EACH,
-    Pass,
     measured_cluster,
     measured_observation,
     measured_topic,
 )
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
+from benchmarks.simulated_drivers import report
 from sparklag_kafka.access import quiet_client_logs
-from sparklag_schemas import encode
-from sparklag_schemas.messages.headers import observation_headers
-from sparklag_schemas.messages.topics import key_of
 
 MEMORY_BUDGET_MB: Final = 120.0
 GROWTH_BUDGET_MB: Final = 5.0
@@ -77,7 +75,7 @@ def _soak(
     environment: dict[str, str],
     topics: list[str],
     partitions: int,
-    committing: AbstractAsyncContextManager[Pass],
+    committing: AbstractAsyncContextManager[Step],
 ) -> _Samples:
     with service_process(
         servers,
@@ -102,7 +100,7 @@ async def _change_everything(
     samples: _Samples,
     topics: list[str],
     partitions: int,
-    committing: AbstractAsyncContextManager[Pass],
+    committing: AbstractAsyncContextManager[Step],
 ) -> None:
     expected = len(topics) * partitions
     async with committing as commit_all, AIOKafkaProducer(bootstrap_servers=servers) as producer:
@@ -124,20 +122,14 @@ async def _change_everything(
 
 
 @asynccontextmanager
-async def _batches(servers: str) -> AsyncIterator[Pass]:
+async def _batches(servers: str) -> AsyncIterator[Step]:
     """Every query completes a batch."""
     processed = 0
 
     async def complete_all() -> None:
         nonlocal processed
         for query in range(QUERIES):
-            observation = measured_observation(query, processed)
-            await producer.send(
-                "processed-offsets",
-                encode(observation),
-                key=key_of(observation.query_id),
-                headers=observation_headers(observation),
-            )
+            await report(producer, measured_observation(query, processed))
         await producer.flush()
         processed += 1
 

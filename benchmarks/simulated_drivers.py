@@ -37,6 +37,18 @@ def topic_name(number: int) -> str:
     return f"orders-{number:05d}"
 
 
+async def report(
+    producer: Any, observation: Observation, offsets_topic: str = "processed-offsets"
+) -> None:
+    """Send it as a driver does, without waiting for the acknowledgement."""
+    await producer.send(
+        offsets_topic,
+        encode(observation),
+        key=key_of(observation.query_id),
+        headers=observation_headers(observation),
+    )
+
+
 class SimulatedDrivers:
     """Report their queries in turn from `start` to `stop`, on a loop of their own."""
 
@@ -84,12 +96,7 @@ class SimulatedDrivers:
     async def _report(self, producer: Any, number: int, *, completes: bool) -> None:
         self._batch_ids[number] += completes
         observation = self._observation(number, "progress" if completes else "refresh")
-        await producer.send(
-            self._settings.offsets_topic,
-            encode(observation),
-            key=key_of(observation.query_id),
-            headers=observation_headers(observation),
-        )
+        await report(producer, observation, self._settings.offsets_topic)
 
     def _observation(self, number: int, cause: str) -> Observation:
         batch_id, topic, now_ms = self._batch_ids[number], topic_name(number), epoch_ms()

@@ -42,10 +42,9 @@ from confluent_kafka.admin import AdminClient
 from benchmarks.comparison import Row, print_table, say
 from benchmarks.large_cluster import create_topics
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
+from benchmarks.simulated_drivers import report
 from sparklag_kafka.access import quiet_client_logs
-from sparklag_schemas import Batch, Observation, SourcePosition, encode
-from sparklag_schemas.messages.headers import observation_headers
-from sparklag_schemas.messages.topics import key_of
+from sparklag_schemas import Batch, Observation, SourcePosition
 from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
 
@@ -178,13 +177,7 @@ async def _report_batches(producer: AIOKafkaProducer) -> None:
                 await producer.send(query.topic, b"order", partition=partition)
         for query in queries[second % 2 :: 2]:
             # It is behind by some records, more and less.
-            observation = query.complete_batch(max(0, second - second % 7))
-            await producer.send(
-                "processed-offsets",
-                encode(observation),
-                key=key_of(observation.query_id),
-                headers=observation_headers(observation),
-            )
+            await report(producer, query.complete_batch(max(0, second - second % 7)))
         if time.monotonic() >= replaced_s + _REPLACE_S:
             replaced_s += _REPLACE_S
             turn = next(replacing)
