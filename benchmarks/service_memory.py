@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from statistics import median
 from typing import Final
 
@@ -124,16 +125,15 @@ async def _change_everything(
 @asynccontextmanager
 async def _batches(servers: str) -> AsyncIterator[Step]:
     """Every query completes a batch."""
-    processed = 0
-
-    async def complete_all() -> None:
-        nonlocal processed
-        for query in range(QUERIES):
-            await report(producer, measured_observation(query, processed))
-        await producer.flush()
-        processed += 1
-
+    batches = count()
     async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+
+        async def complete_all() -> None:
+            processed = next(batches)
+            for query in range(QUERIES):
+                await report(producer, measured_observation(query, processed))
+            await producer.flush()
+
         yield complete_all
 
 

@@ -44,19 +44,19 @@ Commit = Callable[[Offsets], Awaitable[None]]
 @asynccontextmanager
 async def committing(bootstrap_servers: str, group: str) -> AsyncIterator[Commit]:
     """A function that commits without joining: the group has no members."""
-
-    async def commit_all(offsets: Offsets) -> None:
-        by_partition = {
-            TopicPartition(topic, number): offset
-            for topic, numbers in offsets.items()
-            for number, offset in numbers.items()
-        }
-        consumer.assign(list(by_partition))
-        await consumer.commit(by_partition)
-
     async with AIOKafkaConsumer(
         bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False
     ) as consumer:
+
+        async def commit_all(offsets: Offsets) -> None:
+            by_partition = {
+                TopicPartition(topic, number): offset
+                for topic, numbers in offsets.items()
+                for number, offset in numbers.items()
+            }
+            consumer.assign(list(by_partition))
+            await consumer.commit(by_partition)
+
         yield commit_all
 
 
