@@ -270,11 +270,8 @@ def _wait_for_event(url: Callable[[], str | None]) -> bytes:
         address = url()
         if address is None:
             return None
-        try:
-            with urllib.request.urlopen(f"{address}/lag/{_QUERY_ID}", timeout=5) as answer:
-                body: bytes = answer.read()
-        except OSError:
-            return None
+        with urllib.request.urlopen(f"{address}/lag/{_QUERY_ID}", timeout=5) as answer:
+            body: bytes = answer.read()
         return body if decode_lag_event(body).total_lag is not None else None
 
     return wait_for(event)
