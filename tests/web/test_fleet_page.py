@@ -182,8 +182,16 @@ async def test_the_dead_of_a_filter_are_forgotten_together(
     lives = service.query(topics[0], "gone-not")
     lives.complete_batch(QUERIES)
     await fleet.open("?filter=gone-")
-    await fleet.page.get_by_role("button", name="Forget 3 dead").click()
+    ask = fleet.page.get_by_role("button", name="Forget 3 dead")
     dialog = fleet.page.get_by_role("dialog", name="Forget these 3 queries?")
+    # The key repeats while it is held down.
+    await ask.focus()
+    for _ in range(2):
+        await fleet.page.keyboard.down("Enter")
+    await expect(dialog).not_to_be_visible()
+    await expect(fleet.names).to_have_count(4)
+    await fleet.page.keyboard.up("Enter")
+    await ask.click()
     await expect(dialog).to_contain_text("FINISHED gone-2")
     await dialog.get_by_role("button", name="Forget").click()
     await expect(fleet.names).to_have_text(["gone-not"])
@@ -196,6 +204,8 @@ async def test_topics_and_instances_are_listed(
     row = page.get_by_role("region", name="Topics").get_by_role("row").nth(1)
     await expect(row).to_contain_text("FAILED")
     await expect(row.locator("td.readers")).to_have_text("2 ")
+    await page.get_by_role("searchbox").press("Escape")
+    await expect(page).to_have_url(f"{service.url}/topics")
     await page.get_by_role("link", name="Service").click()
     row = page.get_by_role("region", name="Instances").get_by_role("row").nth(1)
     await expect(row).to_contain_text(re.compile(r"measures .+:\d+100 %\s+\d+ s ago"))
@@ -209,6 +219,13 @@ async def test_arrow_keys_reach_rows_that_are_out_of_sight(fleet: FleetPage) -> 
     for number in range(1, QUERIES):
         await fleet.page.keyboard.press("ArrowDown")
         await expect(fleet.link(f"query-{number:02}")).to_be_focused()
+    scrolled = await fleet.page.evaluate("scrollY")
+    assert scrolled > 0
+    await fleet.page.keyboard.press("Enter")
+    await expect(fleet.page.get_by_role("heading", level=1)).to_have_text(f"query-{QUERIES - 1}")
+    await fleet.page.keyboard.press("Escape")
+    await expect(fleet.link(f"query-{QUERIES - 1}")).to_be_focused()
+    assert await fleet.page.evaluate("scrollY") == scrolled
 
 
 @pytest.mark.parametrize(

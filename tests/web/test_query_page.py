@@ -67,6 +67,10 @@ async def test_a_link_keeps_the_range_of_time(
     await expect(chosen).to_have_text("1h")
     assert urlsplit(another.url).query == ""
 
+    for no_range in ("since=1h&until=1790000600000", f"since=1h&until={10**16}"):
+        await another.goto(f"{service.url}/q/{query.id}?{no_range}")
+        await expect(chosen).to_have_text("1h")
+
 
 @pytest.mark.slow
 async def test_dragging_zooms_into_a_chart(page: Page, service: ServiceProcess, topic: str) -> None:

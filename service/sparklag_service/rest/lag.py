@@ -181,7 +181,9 @@ def _find_by_id(backend: Backend, request: Request, wanted: str) -> LagEvent:
             f"{wanted!r} is a name, not an id",
             query_ids=[entry.event.query_id for entry in named],
         )
-    return the_one(backend, request, view, view.with_prefix(wanted), wanted).event
+    # The name of a group may begin with that of another, which is gone.
+    begun = [entry for entry in view.with_prefix(wanted) if entry.event.origin != "group"]
+    return the_one(backend, request, view, begun, wanted).event
 
 
 _EVENTS: dict[str, Any] = {

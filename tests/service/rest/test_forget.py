@@ -22,6 +22,7 @@ EVENTS = (
     lag_event(query_id="no folder", query=None, run_id=None, origin="checkpoint", status="UNKNOWN"),
     lag_event(query_id="folder", query=None, run_id=None, origin="checkpoint", status="STOP"),
     lag_event(query_id="refused", query=None, status="UNKNOWN"),
+    lag_event(query_id="group:a:b-c", query=None, run_id=None, origin="group", status="UNKNOWN"),
 )
 
 
@@ -43,7 +44,13 @@ class Forgetting(InstanceState):
 
 @pytest.mark.parametrize(
     ("wanted", "forgotten"),
-    [("dead-1", "dead-1"), ("dead-2", "dead-2"), ("clos", "closed"), ("no f", "no folder")],
+    [
+        ("dead-1", "dead-1"),
+        ("dead-2", "dead-2"),
+        ("clos", "closed"),
+        ("no f", "no folder"),
+        ("group:a:b-c", "group:a:b-c"),
+    ],
 )
 async def test_one_that_nothing_speaks_of_is_forgotten_by_its_id_or_the_beginning_of_that(
     wanted: str, forgotten: str
@@ -64,6 +71,7 @@ async def test_one_that_nothing_speaks_of_is_forgotten_by_its_id_or_the_beginnin
         ("dead", 409, "ambiguous-query-name", ["dead-1", "dead-2"]),
         ("a%2Fb", 409, "id-needed", ["dead-2"]),
         ("nothing", 404, "unknown-query", None),
+        ("group:a:b", 404, "unknown-query", None),
     ],
 )
 async def test_what_is_not_forgotten_is_a_problem_document(
