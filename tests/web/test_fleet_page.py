@@ -169,8 +169,9 @@ async def test_queries_are_grouped_by_application(
 
 
 async def test_the_dead_of_a_filter_are_forgotten_together(
-    fleet: FleetPage, service: ServiceProcess, topics: list[str]
+    fleet: FleetPage, pages: Pages, service: ServiceProcess, topics: list[str]
 ) -> None:
+    pages.errors.allow("status of 404")
     for number in range(3):
         query = service.query(topics[0], f"gone-{number}")
         query.complete_batch(QUERIES)
@@ -178,9 +179,14 @@ async def test_the_dead_of_a_filter_are_forgotten_together(
     lives = service.query(topics[0], "gone-not")
     lives.complete_batch(QUERIES)
     await fleet.open("?filter=gone-")
-    await fleet.page.get_by_role("button", name="Forget 3 dead").click()
+    await fleet.page.get_by_role("button", name="Forget 3 dead").focus()
     dialog = fleet.page.get_by_role("dialog", name="Forget these 3 queries?")
+    for _ in range(3):  # the key repeats while it is held down
+        await fleet.page.keyboard.down("Enter")
+    await expect(dialog).to_contain_text("Cancel")
     await expect(dialog).to_contain_text("FINISHED gone-2")
+    await fleet.page.request.delete(f"{service.url}/lag/{query.id}")
+    await expect(fleet.names).to_have_count(3)
     await dialog.get_by_role("button", name="Forget").click()
     await expect(fleet.names).to_have_text(["gone-not"])
 
@@ -192,6 +198,8 @@ async def test_topics_and_instances_are_listed(
     row = page.get_by_role("region", name="Topics").get_by_role("row").nth(1)
     await expect(row).to_contain_text("FAILED")
     await expect(row.locator("td.readers")).to_have_text("2 ")
+    await page.get_by_role("searchbox").press("Escape")
+    await expect(page).to_have_url(f"{service.url}/topics")
     await page.get_by_role("link", name="Service").click()
     row = page.get_by_role("region", name="Instances").get_by_role("row").nth(1)
     await expect(row).to_contain_text(re.compile(r"measures .+:\d+100 %\s+\d+ s ago"))
@@ -205,6 +213,12 @@ async def test_arrow_keys_reach_rows_that_are_out_of_sight(fleet: FleetPage) -> 
     for number in range(1, QUERIES):
         await fleet.page.keyboard.press("ArrowDown")
         await expect(fleet.link(f"query-{number:02}")).to_be_focused()
+    scrolled = await fleet.page.evaluate("scrollY")
+    await fleet.page.keyboard.press("Enter")
+    await expect(fleet.page).to_have_url(re.compile("/q/"))
+    await fleet.page.keyboard.press("Escape")
+    await expect(fleet.link(f"query-{number}")).to_be_focused()
+    assert await fleet.page.evaluate("scrollY") == scrolled > 0
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ export function useKeys(keys: Keys): void {
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+      // Esc closes a list of choices; shift and an arrow select text.
+      if (event.target instanceof HTMLSelectElement || (event.shiftKey && event.key.length > 1)) return;
       if (isEditable(event.target) && event.key !== "Escape") return;
       const use = latest.current[event.key];
       if (use && use(event) !== false) event.preventDefault();

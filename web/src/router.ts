@@ -90,8 +90,8 @@ export function followLinks(): void {
     const { left } = visit();
     place.value = read();
     requestAnimationFrame(() => {
-      scrollTo(0, left?.scrollY ?? 0);
-      if (left) focusLink(left.href);
+      if (left) restore(left);
+      else scrollTo(0, 0);
     });
   });
   document.addEventListener("click", (event) => {
@@ -112,11 +112,14 @@ function follow(href: string): void {
   queueMicrotask(() => document.getElementById("main")?.focus());
 }
 
-/** The page that was left has its rows at once; others may come a little later. */
-function focusLink(href: string, tries = 30): void {
+/** The page that was left has its rows at once; others may come a little later: until then it is too short to scroll. */
+function restore({ href, scrollY }: NonNullable<Visit["left"]>, isScrolled = false, tries = 30): void {
+  if (visit().left?.href !== href) return; // the reader went on
+  const isLong = document.documentElement.scrollHeight >= scrollY + innerHeight;
+  if (isLong && !isScrolled) scrollTo(0, scrollY);
   const link = [...document.querySelectorAll<HTMLAnchorElement>("main a")].find((each) => each.href === href);
-  if (link) link.focus({ preventScroll: true });
-  else if (tries > 0) setTimeout(() => focusLink(href, tries - 1), 100);
+  if (link) link.focus({ preventScroll: isLong || isScrolled });
+  else if (tries > 0) setTimeout(() => restore({ href, scrollY }, isLong || isScrolled, tries - 1), 100);
 }
 
 /** To the page that led here; without one, to all queries. */

@@ -230,10 +230,13 @@ function useExplanation(event: LagEvent): Explanation | null {
   return explanation.value;
 }
 
+/** Epoch milliseconds that a Date can have. */
+const MOMENT = /^\d{1,15}$/;
+
 /** The range of time in the address: until now, or between two moments. */
 function rangeOf(params: URLSearchParams): { since: string; until: string | null } {
-  const until = params.get("until");
-  return { since: params.get("since") ?? "1h", until: until && /^\d+$/.test(until) ? until : null };
+  const [since, until] = [params.get("since") ?? "1h", params.get("until")];
+  return { since, until: until && MOMENT.test(until) && MOMENT.test(since) ? until : null };
 }
 
 /** The same range as two moments. */
@@ -257,7 +260,7 @@ function zoom(from: number, to: number): void {
   const [since, until] = momentsOf(place.value.params);
   const length = until - since;
   const end = Math.min(since + to * length, Date.now());
-  show(Math.min(since + from * length, end - SHORTEST_MS), end);
+  show(Math.max(0, Math.min(since + from * length, end - SHORTEST_MS)), end);
 }
 
 const ZOOMS: { key: string; name: string; glyph: string; run(): void }[] = [

@@ -38,7 +38,7 @@ export function topicsOf(events: readonly LagSummary[]): Topic[] {
 
 export function TopicsPage() {
   useEffect(followFleet, []);
-  useKeys({ Escape: goBack });
+  useKeys({ Escape: () => (place.value.params.get("filter") ? setParams({ filter: null }) : goBack()) });
   useEffect(() => {
     document.title = "Topics · sparklag";
   }, []);
@@ -88,9 +88,15 @@ export function TopicsPage() {
   );
 }
 
+/** The next loss first, then the least time, then the fewest records. */
+function byHeadroom(a: LagSummary, b: LagSummary): number {
+  const order = (x: number | null | undefined, y: number | null | undefined) => (x === y ? 0 : (x ?? Infinity) - (y ?? Infinity) || 0);
+  return order(a.loss_expected_at, b.loss_expected_at) || order(a.min_headroom_s, b.min_headroom_s) || order(a.min_headroom_records, b.min_headroom_records);
+}
+
 function TopicRow({ topic: { name, readers, worst } }: { topic: Topic }) {
   const totals = totalsOf(readers);
-  const nearest = readers.reduce((a, b) => ((b.min_headroom_s ?? Infinity) < (a.min_headroom_s ?? Infinity) ? b : a));
+  const nearest = readers.reduce((a, b) => (byHeadroom(a, b) <= 0 ? a : b));
   const groups = readers.filter(({ origin }) => origin === "group").length;
   return (
     <tr>

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { forget } from "../api.ts";
+import { forget, Problem } from "../api.ts";
 import { printable, records } from "../format.ts";
 import type { LagSummary } from "../generated/rest.ts";
 import { displayName } from "../status.ts";
@@ -26,11 +26,14 @@ export function ForgetButton({ queries, name }: { queries: readonly Query[]; nam
     for (const { query_id } of asked.value) {
       try {
         await forget(query_id);
-        done.value += 1;
       } catch (error) {
-        failure.value = (error as Error).message;
-        return;
+        // Who else forgot it is no trouble.
+        if (!(error instanceof Problem && error.status === 404)) {
+          failure.value = (error as Error).message;
+          return;
+        }
       }
+      done.value += 1;
     }
     dialog.current?.close();
   };
@@ -64,7 +67,8 @@ export function ForgetButton({ queries, name }: { queries: readonly Query[]; nam
           <button type="button" disabled={done.value !== null} onClick={() => void run()}>
             Forget
           </button>
-          <button>{done.value === null ? "Cancel" : "Close"}</button>
+          {/* A key that is held down answers no. */}
+          <button autofocus>{done.value === null ? "Cancel" : "Close"}</button>
         </form>
       </dialog>
     </>
