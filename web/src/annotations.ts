@@ -31,7 +31,8 @@ const SHOWN: Record<string, [glyph: string, text: string]> = {
 export function annotations(changes: readonly HistoryChange[]): Annotation[] {
   return changes.flatMap(({ at, status, before }) => {
     if (status === null) return [{ at, glyph: "▶", colour: "ok", text: before === null ? "started" : "started again" }];
-    const ended = before === "UNKNOWN" ? "its lag is known again" : `recovered from ${before}`;
+    if (status === "UNKNOWN" && before === null) return []; // as every query is before its first measurement
+    const ended = before === "UNKNOWN" ? "its lag is known" : `recovered from ${before}`;
     const [glyph, text] = SHOWN[status] ?? ["✔", before === null ? null : status === "OK" ? ended : `became ${status}`];
     return text === null ? [] : [{ at, glyph, colour: mark(status), text }];
   });

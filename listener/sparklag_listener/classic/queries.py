@@ -37,7 +37,7 @@ from sparklag_listener.events.session import (
 )
 from sparklag_schemas import Activity, RunningBatch, SourcePosition
 from sparklag_schemas.codec import NOT_JSON
-from sparklag_schemas.messages.bounds import HTTP_URL, bounded_s
+from sparklag_schemas.messages.bounds import HTTP_URL, MAX_NAME, bounded_s
 from sparklag_schemas.messages.enumerations import Mode
 from sparklag_schemas.text.locations import redact_location
 from sparklag_schemas.timestamps import epoch_ms
@@ -139,9 +139,8 @@ class ClassicQueries:
     def _ui_url(self) -> str | None:
         """None: switched off (`spark.ui.enabled`), or no address that a page can link to."""
         url = self._context.uiWebUrl()
-        if url.isEmpty() or not re.match(HTTP_URL, url.get()):
-            return None
-        return str(url.get())
+        text = "" if url.isEmpty() else str(url.get())
+        return text if len(text) <= MAX_NAME and re.fullmatch(HTTP_URL, text) else None
 
     def kept_progresses(self) -> int | None:
         with suppress(ValueError, *UNAVAILABLE):
