@@ -34,7 +34,8 @@ _OFFSETS_GROUP: Final = "offsets"
 class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
     """Skips batches that cannot be read, or decompress to more than `limits.batch_mb`.
 
-    Connects only to brokers that may get the password. Does not commit by itself.
+    Connects only to brokers that may get the password. Does not commit by itself. `async with`
+    starts and stops it.
     """
 
     _closed: bool
@@ -55,8 +56,13 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
         self._on_unreadable = on_unreadable
 
     async def start(self) -> None:
-        with reading_untrusted(self._max_batch_bytes, self._on_unreadable):
-            await super().start()
+        """Connect. A consumer that cannot is stopped."""
+        try:
+            with reading_untrusted(self._max_batch_bytes, self._on_unreadable):
+                await super().start()
+        except BaseException:
+            await self.stop()
+            raise
 
     async def leave_group(self, timeout_s: float, *first: Callable[[], Awaitable[None]]) -> None:
         """Run the steps in `first`, then stop, in `timeout_s` together; each step gets at least a

@@ -57,7 +57,6 @@ class TopicSource:
         newest: dict[str, LagEvent] = {}
         formats = MessageFormats(settings)
         records = ContractRecords(LagEvent, topic, settings, formats, self._refusals)
-        consumer = ContractConsumer(settings, records.refuse_batch)
         try:
             numbers = (await read_partitions([topic], settings.access)).get(topic)
             if not numbers:
@@ -65,27 +64,25 @@ class TopicSource:
                     f"{self._shown} does not exist, or this user may not see it: a service writes"
                     " it (`sparklag serve`)"
                 )
-            await consumer.start()
-            partitions = [TopicPartition(topic, number) for number in numbers]
-            consumer.assign(partitions)
-            ends = await consumer.end_offsets(partitions)
-            filled = await RecentRecords(consumer, settings.heartbeat_s).seek(ends)
-            async for batch in read_to(consumer, filled):
-                wanted = [
-                    record
-                    for record in batch
-                    if (query_id := records.query_id(record)) is not None
-                    and (query_ids is None or query_id in query_ids)
-                ]
-                async for chunk in records.chunks(wanted):
-                    for record in chunk:
-                        self._take(record, records, newest, is_wanted)
-                    await asyncio.sleep(0)
+            async with ContractConsumer(settings, records.refuse_batch) as consumer:
+                partitions = [TopicPartition(topic, number) for number in numbers]
+                consumer.assign(partitions)
+                ends = await consumer.end_offsets(partitions)
+                filled = await RecentRecords(consumer, settings.heartbeat_s).seek(ends)
+                async for batch in read_to(consumer, filled):
+                    wanted = [
+                        record
+                        for record in batch
+                        if (query_id := records.query_id(record)) is not None
+                        and (query_ids is None or query_id in query_ids)
+                    ]
+                    async for chunk in records.chunks(wanted):
+                        for record in chunk:
+                            self._take(record, records, newest, is_wanted)
+                        await asyncio.sleep(0)
         except (*KAFKA_FAILURES, RegistryError) as error:
             cause = await explain_error(error, settings.access)
             raise LagUnavailable(f"{self._shown} cannot be read: {cause}") from error
-        finally:
-            await consumer.stop()
         return newest
 
     def _take(

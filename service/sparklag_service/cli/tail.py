@@ -98,26 +98,24 @@ async def _follow_topic(settings: ResolvedSettings, query: str | None, output: _
     consumer = ContractConsumer(settings, contract_records.refuse_batch, auto_offset_reset="latest")
     consumer.subscribe([settings.lag_topic])
     try:
-        await consumer.start()
-        whose = "" if query is None else f" of query {query}"
-        where = f"topic {settings.lag_topic} of {settings.bootstrap_servers}"
-        print_error(f"waiting for lag events{whose} on {where}")
-        async for record in consumer:
-            if record.value is None:
-                continue
-            await contract_records.learn([record])
-            event = contract_records.decoded(record)
-            if event is None or (query is not None and not _is_of(event, query)):
-                continue
-            if output.print(*shown(event, record)):
-                return
+        async with consumer:
+            whose = "" if query is None else f" of query {query}"
+            where = f"topic {settings.lag_topic} of {settings.bootstrap_servers}"
+            print_error(f"waiting for lag events{whose} on {where}")
+            async for record in consumer:
+                if record.value is None:
+                    continue
+                await contract_records.learn([record])
+                event = contract_records.decoded(record)
+                if event is None or (query is not None and not _is_of(event, query)):
+                    continue
+                if output.print(*shown(event, record)):
+                    return
     except BrokenPipeError:  # the reader of this output ended
         raise
     except KAFKA_FAILURES as error:
         cause = await explain_error(error, settings.access)
         raise ServiceError(f"Kafka at {settings.bootstrap_servers}: {cause}") from error
-    finally:
-        await consumer.stop()
 
 
 def _is_of(event: LagEvent, query: str) -> bool:

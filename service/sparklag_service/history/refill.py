@@ -85,8 +85,7 @@ class Refill:
             fetch_max_bytes=_FETCH_BYTES,
             max_partition_fetch_bytes=_PARTITION_BYTES,
         )
-        try:
-            await consumer.start()
+        async with consumer:
             until = {
                 TopicPartition(self._settings.lag_topic, number): end
                 for number, end in self._history.ends.items()
@@ -94,8 +93,6 @@ class Refill:
             if until:
                 consumer.assign(list(until))
                 await self._read_windows(consumer, until)
-        finally:
-            await consumer.stop()
 
     async def _read_windows(
         self, consumer: AIOKafkaConsumer, until: dict[TopicPartition, int]

@@ -90,8 +90,7 @@ async def _recent_observations(settings: ResolvedSettings) -> list[Observation]:
     consumer.subscribe([topic])
     newest: dict[str, Observation] = {}
     deadline_s = time.monotonic() + _READ_S
-    try:
-        await consumer.start()
+    async with consumer:
         partitions = consumer.assignment()
         if not partitions:
             return []
@@ -107,6 +106,4 @@ async def _recent_observations(settings: ResolvedSettings) -> list[Observation]:
                 observation = records.decoded(record)
                 if observation is not None:
                     newest[observation.query_id] = observation
-    finally:
-        await consumer.stop()
     return list(newest.values())
