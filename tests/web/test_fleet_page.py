@@ -176,8 +176,8 @@ async def test_the_dead_of_a_filter_are_forgotten_together(
     fleet: FleetPage, pages: Pages, service: ServiceProcess, topics: list[str]
 ) -> None:
     pages.errors.allow("status of 404")
-    for number in range(3):
-        query = service.query(topics[0], f"gone-{number}")
+    dead = [service.query(topics[0], f"gone-{number}") for number in range(3)]
+    for query in dead:
         query.complete_batch(QUERIES)
         query.stop()
     lives = service.query(topics[0], "gone-not")
@@ -189,7 +189,7 @@ async def test_the_dead_of_a_filter_are_forgotten_together(
         await fleet.page.keyboard.down("Enter")
     await expect(dialog).to_contain_text("Cancel")
     await expect(dialog).to_contain_text("FINISHED gone-2")
-    await fleet.page.request.delete(f"{service.url}/lag/{query.id}")
+    await fleet.page.request.delete(f"{service.url}/lag/{dead[0].id}")
     await expect(fleet.names).to_have_count(3)
     await dialog.get_by_role("button", name="Forget").click()
     await expect(fleet.names).to_have_text(["gone-not"])
