@@ -59,7 +59,7 @@ def test_people_see_them() -> None:
     event, now_ms = event_of_tomorrow(), epoch_ms()
     assert mark(event.status) == "warn"
     assert sentences.status(event, now_ms).startswith("DREAMING")
-    assert "telepathy" in dict(sentences.lines(event, now_ms))["source"]
+    assert "telepathy" in dict(sentences.lines(event, now_ms))["observed"]
     assert "DREAMING" in tail._line(event)
     assert "whim" in tail._line(event)
 
