@@ -61,6 +61,7 @@ $(BIN)/uv: requirements/bootstrap.txt | system
 $(DEMO): UV_PIP_OPTIONS := --no-cache
 
 $(DEV) $(DEMO): $(VENV)/.%: requirements/%.txt $(BIN)/uv requirements/build.txt pyproject.toml $(PAGE_SOURCE)
+	@echo "installing packages into $(VENV): up to a minute"
 	@$(BIN)/uv pip sync -q $(UV_PIP_OPTIONS) --python $(BIN)/python --require-hashes \
 		--build-constraints requirements/build.txt $<
 	@$(BIN)/uv pip install -q $(UV_PIP_OPTIONS) --python $(BIN)/python --no-deps \

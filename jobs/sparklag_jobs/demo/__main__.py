@@ -128,7 +128,7 @@ def _watch(
             addresses = {
                 "the page": f"{url}/",
                 "the lag, over REST": f"curl {url}/lag/{lags[0].query}",
-                "every REST call": f"{url}/docs",
+                "your own query": f"reads {servers}, then: {command} lag NAME",
                 "the lag events": f"{command} tail --bootstrap-servers {servers}",
             }
             screen.show(lags, epoch_ms(), addresses)

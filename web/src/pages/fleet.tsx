@@ -169,6 +169,11 @@ function FilterBar({ dead }: { dead: LagSummary[] }) {
           placeholder="Filter queries  ( / )"
           value={filters.text}
           onInput={(event) => setParams({ filter: event.currentTarget.value })}
+          onKeyDown={(event) => {
+            if (event.key !== "Enter" && event.key !== "ArrowDown") return;
+            event.preventDefault();
+            document.querySelector<HTMLElement>(".queries .named > a")?.focus();
+          }}
         />
       </label>
       {choice("Status", "status", statuses)}

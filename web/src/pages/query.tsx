@@ -255,16 +255,22 @@ function show(since: number, until: number): void {
   setParams({ since: String(Math.floor(since)), until: String(Math.ceil(until)) });
 }
 
-/** A part of the range, or more than it: `from` and `to` of its length, from its start. */
-function zoom(from: number, to: number): void {
-  const [since, until] = momentsOf(place.value.params);
+/** A part of a range, or more than it: `from` and `to` of its length, from its start. */
+function zoom(from: number, to: number, [since, until] = momentsOf(place.value.params)): void {
   const length = until - since;
   const end = Math.min(since + to * length, Date.now());
   show(Math.max(0, Math.min(since + from * length, end - SHORTEST_MS)), end);
 }
 
-const ZOOMS: { key: string; name: string; glyph: string; run(): void }[] = [
-  { key: "+", name: "Zoom in", glyph: "+", run: () => zoom(0.25, 0.75) },
+/** The middle of the range; where it ends now, the last half of what is known. */
+function zoomIn(knownSince: number): void {
+  const [since, until] = momentsOf(place.value.params);
+  if (place.value.params.has("until")) zoom(0.25, 0.75);
+  else zoom(0.5, 1, [Math.max(since, knownSince), until]);
+}
+
+const ZOOMS: { key: string; name: string; glyph: string; run(knownSince: number): void }[] = [
+  { key: "+", name: "Zoom in", glyph: "+", run: zoomIn },
   { key: "-", name: "Zoom out", glyph: "−", run: () => zoom(-0.5, 1.5) },
   { key: "ArrowLeft", name: "Earlier", glyph: "←", run: () => zoom(-0.5, 0.5) },
   { key: "ArrowRight", name: "Later", glyph: "→", run: () => zoom(0.5, 1.5) },
@@ -280,7 +286,8 @@ function History({ event }: { event: LagEvent }) {
   const failure = useSignal<string | null>(null);
   const retry = useSignal(0);
   const reload = until === null ? Math.floor(now.value / RELOAD_MS) : 0;
-  useKeys({ "0": backToNow, ...Object.fromEntries(ZOOMS.map(({ key, run }) => [key, run])) });
+  const knownSince = page.value?.points[0]?.at ?? 0;
+  useKeys({ "0": backToNow, ...Object.fromEntries(ZOOMS.map(({ key, run }) => [key, () => run(knownSince)])) });
   useEffect(() => {
     const left = new AbortController();
     getJson<HistoryPage>(`lag/${segment(event.query_id)}/history`, { since, until }, left.signal).then(
@@ -303,7 +310,7 @@ function History({ event }: { event: LagEvent }) {
           </button>
         ))}
         {ZOOMS.map(({ key, name, glyph, run }) => (
-          <button type="button" key={key} aria-label={name} title={`${name} ( ${glyph} )`} onClick={run}>
+          <button type="button" key={key} aria-label={name} title={`${name} ( ${glyph} )`} onClick={() => run(knownSince)}>
             {glyph}
           </button>
         ))}

@@ -138,7 +138,13 @@ function optionsOf(latest: { current: Props }, width: number): uPlot.Options {
       },
     ],
     series: [
-      { label: "Time", value: (_, value) => (value == null ? "now" : zone === "utc" ? utc(value * 1000) : local(value * 1000, Date.now())) },
+      {
+        label: "Time",
+        value: (_, seconds) => {
+          const at = seconds == null ? (latest.current.times.at(-1) ?? 0) : seconds * 1000;
+          return zone === "utc" ? utc(at) : local(at, Date.now());
+        },
+      },
       ...drawn.map((each, index) => ({
         label: each.name,
         stroke: colour(each.colour),

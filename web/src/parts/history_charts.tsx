@@ -39,7 +39,7 @@ export function HistoryCharts({ page, newest, onZoom }: Props) {
   const common = { times: all, markers: annotated, range, onZoom };
   const phase = (value: (batch: BatchTimes) => number) => {
     const seconds = (point: HistoryPoint | undefined) => (point?.batch ? value(point.batch) / 1000 : null);
-    return column(seconds, seconds(page.points.findLast(({ batch }) => batch)));
+    return column(seconds, null); // no batch completes at this very moment
   };
   const seconds = (value: number | null) => (value === null ? "unknown" : span(value));
   return (
