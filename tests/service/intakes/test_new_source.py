@@ -96,7 +96,7 @@ async def test_its_queries_are_measured_published_and_shown_like_any_other(
         event = await service.shows(query_id, lambda e: e.total_lag == 5, "its lag")
         assert (event.origin, event.cause, event.query) == (ORIGIN, "booked", "booked")
         assert event.status == "OK"
-        assert "a ledger" in dict(sentences.lines(event, epoch_ms()))["source"]
+        assert "a ledger" in dict(sentences.lines(event, epoch_ms()))["observed"]
         assert mark(event.status) == "ok"
         write(ledger, topic, {query_id: 8})
         await service.shows(query_id, lambda e: e.total_lag == 1, "its lag after it moved")
