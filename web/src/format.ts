@@ -29,8 +29,8 @@ export function unread(partition: { lag?: number | null; readable_lag?: number |
   return partition.readable_lag ?? partition.lag ?? null;
 }
 
-/** The age of a query's oldest unprocessed record, if there is one. */
-export function oldest(lag: number | null | undefined, ageS: number | null | undefined): string {
+/** The age of a query's first unprocessed record, if there is one. */
+export function timeLag(lag: number | null | undefined, ageS: number | null | undefined): string {
   if (lag === 0) return "";
   return ageS == null ? UNKNOWN : span(ageS);
 }

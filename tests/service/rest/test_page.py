@@ -87,7 +87,7 @@ def test_the_page_formats_values_as_the_terminal_does() -> None:
     cases: dict[str, list[list[Any]]] = {
         "span": [[s] for s in (0, 0.04, 9.96, 10, 119.4, 150, 7199, 7200, 172_799, 172_800, 1e7)],
         "records": [[None], [0], [999], [1_234_567]],
-        "oldest": [[0, 5], [3, None], [3, 61.5]],
+        "timeLag": [[0, 5], [3, None], [3, 61.5]],
         "ago": [[None, 5], [0, 60_000], [0, 150_000], [0, 7_200_000], [9, 5]],
         "perSecond": [[None], [0], [99.9], [100], [12_345.6]],
         "trend": [[None], [0.04], [-0.06], [12], [-1234]],
@@ -109,7 +109,7 @@ def test_the_page_formats_values_as_the_terminal_does() -> None:
     python: dict[str, Callable[..., str]] = {
         "span": formatting.span,
         "records": formatting.records,
-        "oldest": formatting.time_lag,
+        "timeLag": formatting.time_lag,
         "ago": formatting.ago,
         "perSecond": formatting.per_second,
         "trend": formatting.trend,

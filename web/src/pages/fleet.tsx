@@ -7,7 +7,7 @@ import { now } from "../clock.ts";
 import { DEFINITIONS, type Figure as FigureName } from "../definitions.ts";
 import { choices, DESCENDS, FILTERS, filtersOf, matches, sections, sorted, sortOf, type Filters, type Section, type SortKey } from "../filters.ts";
 import { followFleet, loaded, receivedAt, revision, rowOf, sharesName, streamState, summaries, totalsOf, type Totals } from "../fleet.ts";
-import { catchUp, oldest, printable, records, span, trend } from "../format.ts";
+import { catchUp, printable, records, span, timeLag, trend } from "../format.ts";
 import type { LagSummary, RunningBatch } from "../generated/rest.ts";
 import { health } from "../health.ts";
 import { useKeys } from "../keys.ts";
@@ -324,7 +324,7 @@ const CELLS: Record<SortKey, (event: LagSummary) => ComponentChildren> = {
       {(event.unknown_partitions ?? 0) > 0 && <small>{records(event.unknown_partitions)} unknown</small>}
     </>
   ),
-  age: (event) => oldest(event.total_lag, event.max_time_lag_s),
+  age: (event) => timeLag(event.total_lag, event.max_time_lag_s),
   trend: (event) => (
     <>
       <RowTrend id={event.query_id} name={displayName(event)} />

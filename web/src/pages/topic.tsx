@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { getJson, segment } from "../api.ts";
-import { oldest, perSecond, printable, records, unread } from "../format.ts";
+import { perSecond, printable, records, timeLag, unread } from "../format.ts";
 import type { LagEvent, LagPage, LagSummary, TopicLag } from "../generated/rest.ts";
 import { useKeys } from "../keys.ts";
 import { Header } from "../parts/header.tsx";
@@ -205,7 +205,7 @@ function Readers({ readers, leftOut }: { readers: Reader[]; leftOut: number }) {
                   {event.origin === "group" && <small> consumer group</small>}
                 </th>
                 <td class="lag">{records(lag)}</td>
-                <td class="time_lag">{oldest(lag, highest(ages))}</td>
+                <td class="time_lag">{timeLag(lag, highest(ages))}</td>
                 {hasHeadroom && <td class="headroom">{headroom}</td>}
                 <td class="last_measured">
                   <Age at={event.measured_at} />

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
-import { oldest, printable, records, span, unread } from "../format.ts";
+import { printable, records, span, timeLag, unread } from "../format.ts";
 import type { LagEvent, PartitionLag, TopicLag } from "../generated/rest.ts";
 import { useMedia } from "../media.ts";
 import { topicHref } from "../router.ts";
@@ -107,7 +107,7 @@ const CELLS: Record<Column, (partition: PartitionLag) => ComponentChildren> = {
   lag: (partition) => records(unread(partition)),
   time_lag: (partition) => {
     const lag = unread(partition);
-    return `${partition.time_lag_method === "floor" && lag !== 0 ? "≥ " : ""}${oldest(lag, partition.time_lag_s)}`;
+    return `${partition.time_lag_method === "floor" && lag !== 0 ? "≥ " : ""}${timeLag(lag, partition.time_lag_s)}`;
   },
   headroom: ({ headroom_s }) => (headroom_s == null ? "" : span(headroom_s)),
   log: (partition) => <LogPositions partition={partition} />,
