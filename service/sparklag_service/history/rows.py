@@ -111,6 +111,8 @@ class Totals(Struct, frozen=True, kw_only=True, gc=False):
     status: OpenStatus
     cause: OpenCause
     query: Name | None = None
+    run_id: Name | None = None
+    """ContractRecords reads it: which names a team may write."""
     status_since: EpochMs | None = None
     runs: RunTotals | None = None
     batch: BatchTotals | None = None
