@@ -113,6 +113,7 @@ async def test_a_row_draws_the_lag_of_the_last_half_hour(fleet: FleetPage) -> No
 async def test_a_keyboard_is_enough(fleet: FleetPage, service: ServiceProcess) -> None:
     page = fleet.page
     await fleet.open("?sort=query:asc&filter=query-")
+    await expect(fleet.names.first).to_be_visible()
     await page.keyboard.press("j")
     await expect(fleet.link("query-00")).to_be_focused()
     await page.keyboard.press("/")

@@ -1,6 +1,6 @@
 /** Keys of a page, from anywhere on it but the fields that one types into. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 /** By the value of `KeyboardEvent.key`. False: the key was not used, and keeps its usual effect. */
 export type Keys = Record<string, (event: KeyboardEvent) => boolean | void>;
@@ -8,7 +8,7 @@ export type Keys = Record<string, (event: KeyboardEvent) => boolean | void>;
 export function useKeys(keys: Keys): void {
   const latest = useRef(keys);
   latest.current = keys;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const press = (event: KeyboardEvent) => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
       // Esc closes a list of choices; shift and an arrow select text.
