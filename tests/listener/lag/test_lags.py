@@ -100,17 +100,22 @@ CELL_S = 300
 """A Spark driver on a busy machine."""
 OBSERVE = """
 import sys
+from urllib.request import urlopen
 from sparklag_listener import observe
 from tests.listener.drivers import build_session, read_kafka, start_query
 from tests.waiting import wait_for
 
-spark = build_session()
+spark = build_session({{"spark.ui.enabled": "true"}})
 handle = observe(
     spark, {servers!r}, embedded=True, http_port=0, lag_topic={lag_topic!r}, heartbeat_s=2
 )
 frame = read_kafka(spark, {servers!r}, subscribe={topic!r})
 query = start_query(frame, {checkpoint!r}, "orders <b>")
 wait_for(lambda: any(event.total_lag == 0 for event in handle.lags()), "it has caught up")
+event = handle.lag("orders <b>")
+assert event.spark_ui_url == spark.sparkContext.uiWebUrl
+with urlopen(f"{{event.spark_ui_url}}/StreamingQuery/statistics/?id={{event.run_id}}") as page:
+    assert b"Streaming Query Statistics" in page.read()
 handle
 """
 STOP = """
