@@ -22,6 +22,6 @@ export function useKeys(keys: Keys): void {
   }, []);
 }
 
-export function isEditable(target: EventTarget | null): boolean {
+function isEditable(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && target.matches("input:not([type=checkbox]), select, textarea");
 }

@@ -1,6 +1,7 @@
 /** The address bar: which page, and its parameters. */
 
 import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { segment } from "./api.ts";
 
 export type Route =
@@ -58,6 +59,13 @@ export function fleetHref(): string {
 
 export function pageHref(page: "topics" | "service"): string {
   return new URL(page, document.baseURI).href;
+}
+
+/** The title of a page, as long as it is shown. */
+export function useTitle(name: string): void {
+  useEffect(() => {
+    document.title = `${name} · sparklag`;
+  }, [name]);
 }
 
 /** Change parameters of the address, in place; those without a value go. */

@@ -94,7 +94,7 @@ function Fleet() {
         <QueryTable />
       ) : (
         <p class="empty">
-          No query fits the filter. <button type="button" onClick={() => setParams(Object.fromEntries(FILTERS.map((parameter) => [parameter, null])))}>Show all</button>
+          No query fits the filter. <button type="button" onClick={showAll}>Show all</button>
         </p>
       )}
     </>
@@ -143,16 +143,20 @@ function TotalFigures({ totals, of }: { totals: Totals; of: number | null }) {
   );
 }
 
+/** Without any filter. */
+function showAll(): void {
+  setParams(Object.fromEntries(FILTERS.map((parameter) => [parameter, null])));
+}
+
 function FilterBar({ dead }: { dead: LagSummary[] }) {
   const { params } = place.value;
   const filters = filtersOf(params);
   const { statuses, topics, clusters, applications } = choices(summaries.value);
   const search = useRef<HTMLInputElement>(null);
-  const clear = () => setParams(Object.fromEntries(FILTERS.map((parameter) => [parameter, null])));
   useKeys({
     "/": () => search.current?.focus(),
     Escape: () => {
-      clear();
+      showAll();
       search.current?.blur();
     },
   });

@@ -13,7 +13,7 @@ import { Header } from "../parts/header.tsx";
 import { HistoryCharts } from "../parts/history_charts.tsx";
 import { Partitions } from "../parts/partitions.tsx";
 import { Age, Figure, Foreign, Moment, StatusMark, TopicLinks } from "../parts/text.tsx";
-import { fleetHref, goBack, place, queryHref, setParams } from "../router.ts";
+import { fleetHref, goBack, place, queryHref, setParams, useTitle } from "../router.ts";
 import { startingOffsets } from "../starting_offsets.ts";
 import { displayName, isDead } from "../status.ts";
 import { openStream, type StreamState } from "../stream.ts";
@@ -69,9 +69,7 @@ function useLive(query: string) {
 }
 
 function Missing({ query, problem }: { query: string; problem: Problem }) {
-  useEffect(() => {
-    document.title = `${printable(query)} · sparklag`;
-  }, [query]);
+  useTitle(printable(query));
   const { status, queryIds, alike } = problem;
   return (
     <section class="empty">
@@ -123,9 +121,7 @@ function Named({ id }: { id: string }) {
 function Query({ event }: { event: LagEvent }) {
   const explanation = useExplanation(event);
   const topics = [...new Set(event.topics.map((topic) => topic.topic))];
-  useEffect(() => {
-    document.title = `${printable(displayName(event))} · sparklag`;
-  }, [event.query, event.query_id]);
+  useTitle(printable(displayName(event)));
   return (
     <>
       <h1 class="name">

@@ -9,9 +9,10 @@ import { printable, records } from "../format.ts";
 import type { LagSummary } from "../generated/rest.ts";
 import { health } from "../health.ts";
 import { useKeys } from "../keys.ts";
+import { FigureTable } from "../parts/figure_table.tsx";
 import { Header } from "../parts/header.tsx";
-import { Age, Figure, Foreign, Term } from "../parts/text.tsx";
-import { goBack } from "../router.ts";
+import { Age, Figure, Foreign } from "../parts/text.tsx";
+import { goBack, useTitle } from "../router.ts";
 import { compare, GLYPHS } from "../status.ts";
 
 const FIGURES: FigureName[] = ["instance", "query", "share", "last_measured"];
@@ -39,9 +40,7 @@ export function instancesOf(events: readonly LagSummary[]): Instance[] {
 export function ServicePage() {
   useEffect(followFleet, []);
   useKeys({ Escape: goBack });
-  useEffect(() => {
-    document.title = "Service · sparklag";
-  }, []);
+  useTitle("Service");
   const its = health.value;
   const works = its !== null && Object.keys(its.failing).length === 0;
   const instances = instancesOf(summaries.value);
@@ -65,24 +64,11 @@ export function ServicePage() {
         ) : instances.length === 0 ? (
           <p class="empty">No instance measures a query yet.</p>
         ) : (
-          <div class="scroll" tabIndex={0} role="region" aria-label="Instances">
-            <table class="readers">
-              <thead>
-                <tr>
-                  {FIGURES.map((figure) => (
-                    <th key={figure} scope="col" class={figure}>
-                      {figure === "query" ? "Queries" : <Term of={figure} />}
-                    </th>
-                  ))}
-                </tr>
-              </thead>
-              <tbody>
-                {instances.map((instance) => (
-                  <InstanceRow key={instance.name} instance={instance} total={summaries.value.length} />
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <FigureTable name="Instances" figures={FIGURES} names={{ query: "Queries" }}>
+            {instances.map((instance) => (
+              <InstanceRow key={instance.name} instance={instance} total={summaries.value.length} />
+            ))}
+          </FigureTable>
         )}
         <p class="note">An instance without a query is not listed. If one ends, the others measure its queries.</p>
       </main>

@@ -7,9 +7,10 @@ import { getJson, segment } from "../api.ts";
 import { perSecond, printable, records, timeLag, unread } from "../format.ts";
 import type { LagEvent, LagPage, LagSummary, TopicLag } from "../generated/rest.ts";
 import { useKeys } from "../keys.ts";
+import { FigureTable } from "../parts/figure_table.tsx";
 import { Header } from "../parts/header.tsx";
-import { Age, Figure, Foreign, Headroom, QueryLink, StatusMark, Term } from "../parts/text.tsx";
-import { goBack, pageHref } from "../router.ts";
+import { Age, Figure, Foreign, Headroom, QueryLink, StatusMark } from "../parts/text.tsx";
+import { goBack, pageHref, useTitle } from "../router.ts";
 import { bySeverity, compare } from "../status.ts";
 import type { StreamState } from "../stream.ts";
 
@@ -41,8 +42,8 @@ export function TopicPage({ topic }: { topic: string }) {
   const receivedAt = useSignal<number | null>(null);
 
   useKeys({ Escape: goBack });
+  useTitle(printable(topic));
   useEffect(() => {
-    document.title = `${printable(topic)} · sparklag`;
     const closed = new AbortController();
     let timer: ReturnType<typeof setTimeout>;
     const first = new Map<string, Log>();
@@ -180,43 +181,32 @@ function Readers({ readers, leftOut }: { readers: Reader[]; leftOut: number }) {
   const hasHeadroom = rows.some(({ headroom }) => headroom !== null);
   const names = readers.map(({ event }) => event.query);
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Readers">
-      <table class="readers">
-        <thead>
-          <tr>
-            {FIGURES.filter((figure) => figure !== "headroom" || hasHeadroom).map((figure) => (
-              <th key={figure} scope="col" class={figure}>
-                <Term of={figure} />
+    <>
+      <FigureTable name="Readers" figures={FIGURES.filter((figure) => figure !== "headroom" || hasHeadroom)}>
+        {rows.map(({ reader: { event, topics }, headroom }) => {
+          const lag = topics.reduce<number | null>((sum, { total_lag }) => (total_lag == null ? sum : (sum ?? 0) + total_lag), null);
+          const ages = topics.flatMap(({ partitions }) => partitions.map(({ time_lag_s }) => time_lag_s));
+          return (
+            <tr key={event.query_id}>
+              <td>
+                <StatusMark status={event.status} />
+              </td>
+              <th scope="row">
+                <QueryLink event={event} isShared={names.filter((name) => name === event.query).length > 1} />
+                {event.origin === "group" && <small> consumer group</small>}
               </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map(({ reader: { event, topics }, headroom }) => {
-            const lag = topics.reduce<number | null>((sum, { total_lag }) => (total_lag == null ? sum : (sum ?? 0) + total_lag), null);
-            const ages = topics.flatMap(({ partitions }) => partitions.map(({ time_lag_s }) => time_lag_s));
-            return (
-              <tr key={event.query_id}>
-                <td>
-                  <StatusMark status={event.status} />
-                </td>
-                <th scope="row">
-                  <QueryLink event={event} isShared={names.filter((name) => name === event.query).length > 1} />
-                  {event.origin === "group" && <small> consumer group</small>}
-                </th>
-                <td class="lag">{records(lag)}</td>
-                <td class="time_lag">{timeLag(lag, highest(ages))}</td>
-                {hasHeadroom && <td class="headroom">{headroom}</td>}
-                <td class="last_measured">
-                  <Age at={event.measured_at} />
-                </td>
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
+              <td class="lag">{records(lag)}</td>
+              <td class="time_lag">{timeLag(lag, highest(ages))}</td>
+              {hasHeadroom && <td class="headroom">{headroom}</td>}
+              <td class="last_measured">
+                <Age at={event.measured_at} />
+              </td>
+            </tr>
+          );
+        })}
+      </FigureTable>
       {leftOut > 0 && <p>and {records(leftOut)} more readers, which are less urgent</p>}
-    </div>
+    </>
   );
 }
 

@@ -6,9 +6,10 @@ import { followFleet, loaded, receivedAt, revision, streamState, summaries, tota
 import { records, span } from "../format.ts";
 import type { LagSummary } from "../generated/rest.ts";
 import { useKeys } from "../keys.ts";
+import { FigureTable } from "../parts/figure_table.tsx";
 import { Header } from "../parts/header.tsx";
-import { Foreign, Headroom, StatusMark, Term } from "../parts/text.tsx";
-import { goBack, place, setParams, topicHref } from "../router.ts";
+import { Foreign, Headroom, StatusMark } from "../parts/text.tsx";
+import { goBack, place, setParams, topicHref, useTitle } from "../router.ts";
 import { bySeverity, compare } from "../status.ts";
 
 const FIGURES: Figure[] = ["status", "topic", "readers", "lag_of_readers", "time_lag", "headroom"];
@@ -39,9 +40,7 @@ export function topicsOf(events: readonly LagSummary[]): Topic[] {
 export function TopicsPage() {
   useEffect(followFleet, []);
   useKeys({ Escape: () => (place.value.params.get("filter") ? setParams({ filter: null }) : goBack()) });
-  useEffect(() => {
-    document.title = "Topics · sparklag";
-  }, []);
+  useTitle("Topics");
   const filter = place.value.params.get("filter") ?? "";
   const all = useMemo(() => topicsOf(summaries.value), [revision.value]);
   const named = all.filter(({ name }) => name.toLowerCase().includes(filter.toLowerCase()));
@@ -63,25 +62,14 @@ export function TopicsPage() {
         ) : named.length === 0 ? (
           <p class="empty">{all.length === 0 ? "No observed query or group reads a topic." : "No topic fits the filter."}</p>
         ) : (
-          <div class="scroll" tabIndex={0} role="region" aria-label="Topics">
-            <table class="readers">
-              <thead>
-                <tr>
-                  {FIGURES.map((figure) => (
-                    <th key={figure} scope="col" class={figure}>
-                      <Term of={figure} />
-                    </th>
-                  ))}
-                </tr>
-              </thead>
-              <tbody>
-                {named.slice(0, SHOWN).map((topic) => (
-                  <TopicRow key={topic.name} topic={topic} />
-                ))}
-              </tbody>
-            </table>
+          <>
+            <FigureTable name="Topics" figures={FIGURES}>
+              {named.slice(0, SHOWN).map((topic) => (
+                <TopicRow key={topic.name} topic={topic} />
+              ))}
+            </FigureTable>
             {named.length > SHOWN && <p>and {records(named.length - SHOWN)} more topics, which are less urgent</p>}
-          </div>
+          </>
         )}
       </main>
     </>
