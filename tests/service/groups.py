@@ -108,6 +108,10 @@ class Watch:
     def positions(self, group: str) -> list[Offsets | None]:
         return [o.sources[0].processed if o.sources else None for o in self.of(group)]
 
+    def causes(self, group: str) -> list[str]:
+        """Why the group was observed, without refreshes: its members may be reported anew."""
+        return [o.cause for o in self.of(group) if o.cause != "refresh"]
+
     async def shows(
         self, group: str, condition: Callable[[Observation], bool], what: str
     ) -> Observation:

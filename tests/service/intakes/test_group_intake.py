@@ -81,7 +81,7 @@ async def test_a_commit_of_a_member_is_observed_within_the_interval_and_then_rep
         repeated = await watch.at(group, {topic: {0: 2}}, cause="refresh")
         assert repeated.processed_at == second.processed_at
         assert repeated.observed_at >= second.observed_at
-        assert [o.cause for o in watch.of(group)].count("group") == 2
+        assert watch.causes(group) == ["group", "group"]
         assert len({o.observation_id for o in watch.of(group)}) == len(watch.of(group))
 
 
@@ -202,7 +202,7 @@ async def test_a_deleted_group_may_come_back(kafka: LocalKafka, topic: str, grou
         assert not watch.intake.failing
         await commit(kafka.bootstrap_servers, group, {topic: {0: 6}})
         await watch.at(group, {topic: {0: 6}})
-        assert [o.cause for o in watch.of(group)] == ["group", "terminated", "group"]
+        assert watch.causes(group) == ["group", "terminated", "group"]
 
 
 async def test_an_earlier_deletion_ends_a_group(kafka: LocalKafka, topic: str, group: str) -> None:
