@@ -22,7 +22,7 @@ _PLACEHOLDERS: Final = {"clusters": "NAME", "thresholds": "PATTERN", "signing": 
 _BOUNDS: Final = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
 _FORMS = {"type", "anyOf", "enum", "items", "additionalProperties", "default", "$ref"}
 # The text below the setting says it.
-_FORMS |= {"pattern", "propertyNames", "minLength", "minItems"}
+_FORMS |= {"pattern", "description", "propertyNames", "minLength", "minItems"}
 _INTRODUCTION: Final = """\
 # Settings
 sparklag reads its settings from five places. A later place overrides an earlier one:
@@ -97,6 +97,8 @@ def _takes(schema: Schema) -> str:
         raise ValueError(f"the page does not show {', '.join(sorted(unknown))} of a setting")
     if "anyOf" in schema:
         return " or ".join(_takes(form) for form in schema["anyOf"] if form != {"type": "null"})
+    if "description" in schema:
+        return str(schema["description"])
     if "enum" in schema:
         return ", ".join(f"`{word}`" for word in schema["enum"])
     if "items" in schema:

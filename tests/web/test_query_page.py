@@ -98,13 +98,15 @@ async def test_it_copies_offsets_for_spark_and_requests_for_curl(
     page = await pages.open(permissions=["clipboard-read", "clipboard-write"])
     query = await service.known_query(topic, 10, 4, 0)
     await page.goto(f"{service.url}/q/{query.id}?since=6h")
-    await page.get_by_role("button", name="Copy startingOffsets").click()
-    statuses = page.get_by_role("main").get_by_role("status")
-    await expect(statuses.filter(has_text="copied")).to_have_count(1)
+    for_spark = page.get_by_role("button", name="Copy startingOffsets")
+    await for_spark.click()
+    status_after = page.locator("+ [role=status]")
+    await expect(for_spark.locator(status_after)).to_have_text("copied")
     copied = await page.evaluate("() => navigator.clipboard.readText()")
     assert json.loads(copied) == {topic: {"0": 10, "1": 4, "2": 0}}
-    await page.get_by_role("button", name="Copy curl").click()
-    await expect(statuses.filter(has_text="copied")).to_have_count(2)
+    for_curl = page.get_by_role("button", name="Copy curl")
+    await for_curl.click()
+    await expect(for_curl.locator(status_after)).to_have_text("copied")
     copied = await page.evaluate("() => navigator.clipboard.readText()")
     path = f"{service.url}/lag/{query.id}"
     assert copied == f"curl -s '{path}'\ncurl -s '{path}/history?since=6h'"

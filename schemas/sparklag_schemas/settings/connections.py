@@ -85,7 +85,10 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = {}
     """Sent with the token (RFC 7628): `logicalCluster`, `identityPoolId`. Not by variables, which
     have no small letters."""
-    sasl_aws_region: Annotated[str, Meta(pattern=r"^[a-z0-9-]{1,40}$")] | None = None
+    sasl_aws_region: (
+        Annotated[str, Meta(pattern=r"^[a-z0-9-]{1,40}$", description="a region like eu-west-1")]
+        | None
+    ) = None
     """The cluster's region. Required with AWS_MSK_IAM."""
     ssl_check_hostname: bool = True
     """Verify that the broker's certificate carries its host name."""

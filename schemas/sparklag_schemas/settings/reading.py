@@ -299,13 +299,15 @@ def _section(values: Any, into: type[_Section], path: str) -> _Section:
         dotted = printable(f"{path}{'.'.join(name for name, _ in steps if name)}".rstrip("."), 200)
         if not dotted:
             raise SettingsError(f"settings: {printable(expectation, 2_000)}") from error
-        got, kind = values, into
+        got, kind, declared = values, into, into
         for name, index in steps:
             if index.isdigit() and isinstance(got, list):
                 got, kind = got[int(index)], get_args(kind)[0]
                 continue
             got = got.get(name) if isinstance(got, Mapping) else got
-            kind = get_type_hints(kind)[name] if _is_section(kind) else kind
+            if _is_section(kind):
+                declared = get_type_hints(kind, include_extras=True)[name]
+                kind = get_type_hints(kind)[name]
         is_scalar = not _is_section(kind) and get_origin(kind) is not dict
         if not is_scalar or not isinstance(got, str | int | float):
             # The value may contain a secret.
@@ -316,4 +318,14 @@ def _section(values: Any, into: type[_Section], path: str) -> _Section:
         if expectation.startswith("Invalid enum value"):
             *most, last = get_args(kind)
             expectation = f"takes {', '.join(most)} or {last}"
+        elif described := _description_in(declared):
+            expectation = f"takes {described}"
         raise SettingsError(f"setting {dotted} = {shown}: {expectation}") from error
+
+
+def _description_in(declared: Any) -> str | None:
+    """What it takes, in words instead of its pattern: the description of the type."""
+    metas = getattr(declared, "__metadata__", ())
+    inner = [] if metas else get_args(declared)
+    described = [*(meta.description for meta in metas), *map(_description_in, inner)]
+    return next(filter(None, described), None)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from sparklag_schemas.messages.bounds import HTTP_URL
 from sparklag_schemas.text.locations import redact_location, shown_url
 from sparklag_schemas.text.redaction import HIDDEN
 
@@ -15,8 +16,18 @@ Seconds = Annotated[float, Meta(gt=0)]
 SigningKey = Annotated[str, Meta(min_length=16)]
 """A shorter one can be guessed from one message."""
 Port = Annotated[int, Meta(ge=0, le=65535)]
+InstanceName = Annotated[
+    str, Meta(pattern=r"^[!-~]{1,200}$", description="1 to 200 characters of ASCII, no space")
+]
+PageUrl = Annotated[
+    str, Meta(pattern=HTTP_URL, description="http(s)://host[:port][/path], no query")
+]
 SecureUrl = Annotated[
-    str, Meta(pattern=r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/])[!-?A-~]+$")
+    str,
+    Meta(
+        pattern=r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/])[!-?A-~]+$",
+        description="an https:// address (http:// on loopback alone), no user",
+    ),
 ]
 """Others could read or change on the way what decides who logs in."""
 

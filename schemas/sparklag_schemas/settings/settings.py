@@ -14,7 +14,6 @@ from msgspec.structs import asdict
 import sparklag_schemas.settings.connections as connections
 import sparklag_schemas.settings.measuring as measuring
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.messages.bounds import HTTP_URL
 from sparklag_schemas.settings.connections import ClusterAccess, ClusterSettings, KafkaSettings
 from sparklag_schemas.settings.http_access import (
     HttpJwtSettings,
@@ -23,7 +22,15 @@ from sparklag_schemas.settings.http_access import (
     ServiceClientSettings,
     is_loopback,
 )
-from sparklag_schemas.settings.section import Port, Seconds, Section, SigningKey, check_patterns
+from sparklag_schemas.settings.section import (
+    InstanceName,
+    PageUrl,
+    Port,
+    Seconds,
+    Section,
+    SigningKey,
+    check_patterns,
+)
 from sparklag_schemas.text.locations import shown_url
 from sparklag_schemas.text.redaction import PublishExceptions
 
@@ -155,7 +162,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """In a driver: the service that its handle requests lag from, `http(s)://host:port`, with the
     path under which a proxy serves it. None: lag is read from `lag_topic`."""
     service_client: ServiceClientSettings = ServiceClientSettings()
-    instance: Annotated[str, Meta(pattern="^[!-~]{1,200}$")] | None = None
+    instance: InstanceName | None = None
     """Name of this instance of the service, on the page and in its lag events. None: its host and
     port."""
     http_host: str = "127.0.0.1"
@@ -177,7 +184,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http_forget: Literal["loopback", "anywhere", "off"] = "loopback"
     """Where `DELETE /lag/{query}` is accepted from. `loopback`: this machine, or a token with scope
     `admin`."""
-    grafana_url: Annotated[str, Meta(pattern=HTTP_URL)] | None = None
+    grafana_url: PageUrl | None = None
     """Address of Grafana, to whose dashboard `sparklag-query` the page links each query."""
     http_access_log: bool = False
     """Log a line for each request: method, path, status, duration, and who sent it."""

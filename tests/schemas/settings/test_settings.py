@@ -154,6 +154,11 @@ def test_variables_of_a_kubernetes_service_called_sparklag_are_no_settings() -> 
             {"SPARKLAG_METRICS__COMPAT": "kafka_exporter, burrow"},
             "setting metrics.compat = 'burrow': takes kafka-lag-exporter or kafka_exporter",
         ),
+        ({"SPARKLAG_INSTANCE": "a b"}, "instance = 'a b': takes 1 to 200 characters of ASCII"),
+        (
+            {"SPARKLAG_GRAFANA_URL": "grafana:3000"},
+            "grafana_url = 'grafana:3000': takes http(s)://host[:port]",
+        ),
         ({"SPARKLAG_METRICS__EXCLUDE": "("}, "'(' is not a regular expression of queries"),
         ({"SPARKLAG_CHECKPOINTS__STORAGE__S3": "hush"}, "setting checkpoints.storage: Expected"),
         ({"SPARKLAG_THRESHOLDS__A__WINDOW": "1"}, "setting thresholds.a.window = '1'"),

@@ -2,6 +2,8 @@
 
 import { useState } from "preact/hooks";
 
+const SAID_MS = 5_000;
+
 export function CopyButton({ name, text }: { name: string; text: () => string }) {
   const [said, say] = useState("");
   const copy = async () => {
@@ -14,12 +16,13 @@ export function CopyButton({ name, text }: { name: string; text: () => string })
       // Without HTTPS a browser has no clipboard for pages, but still copies a selection.
       say(copySelection(text()) ? "copied" : "the browser does not allow it");
     }
+    setTimeout(() => say(""), SAID_MS);
   };
   return (
-    <span>
+    <span class="copy">
       <button type="button" onClick={copy}>
         {name}
-      </button>{" "}
+      </button>
       <span role="status">{said}</span>
     </span>
   );

@@ -24,6 +24,7 @@ export function ForgetButton({ queries, name }: { queries: readonly Query[]; nam
   const run = async () => {
     done.value = 0;
     for (const { query_id } of asked.value) {
+      if (!dialog.current?.open) return;
       try {
         await forget(query_id);
       } catch (error) {
@@ -68,7 +69,7 @@ export function ForgetButton({ queries, name }: { queries: readonly Query[]; nam
             Forget
           </button>
           {/* A key that is held down answers no. */}
-          <button autofocus>{done.value === null ? "Cancel" : "Close"}</button>
+          <button autofocus>{done.value === null ? "Cancel" : failure.value === null ? "Stop" : "Close"}</button>
         </form>
       </dialog>
     </>
