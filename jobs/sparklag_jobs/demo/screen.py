@@ -17,7 +17,7 @@ from rich.text import Text
 
 from sparklag_jobs.demo.processes import QueryLag
 from sparklag_schemas.messages.lag_event import LagEvent
-from sparklag_schemas.presentation.rows import CELLS, partitions_of
+from sparklag_schemas.presentation.rows import CELLS, partitions_of, worst_partition
 from sparklag_schemas.presentation.sentences import place
 from sparklag_schemas.presentation.tables import Column, FittedTable, headline, plain, status_cell
 from sparklag_schemas.text.formatting import per_second, records
@@ -152,7 +152,7 @@ def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]
 
 
 def _cells(event: LagEvent, now_ms: int) -> tuple[str | Text, ...]:
-    worst = max(partitions_of(event), key=lambda pair: pair[1].unread or 0, default=None)
+    worst = worst_partition(event)
     return (
         Text(plain(event.display_name), "bold"),
         status_cell(event),

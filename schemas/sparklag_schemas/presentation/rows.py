@@ -72,6 +72,12 @@ def partitions_of(event: LagEvent) -> Iterator[tuple[TopicLag, PartitionLag]]:
     return ((topic, partition) for topic in event.topics for partition in topic.partitions)
 
 
+def worst_partition(event: LagEvent) -> tuple[TopicLag, PartitionLag] | None:
+    """The partition whose known lag is the highest. None: none is known."""
+    known = (pair for pair in partitions_of(event) if pair[1].unread is not None)
+    return max(known, key=lambda pair: pair[1].unread or 0, default=None)
+
+
 def worst_first(event: LagEvent) -> list[tuple[TopicLag, PartitionLag]]:
     """The partitions by lag; unknown lags come first, because one of them may be the worst."""
     return sorted(

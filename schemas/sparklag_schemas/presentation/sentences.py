@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.messages.query_names import has_ended
-from sparklag_schemas.presentation.rows import QueryLag, partitions_of
+from sparklag_schemas.presentation.rows import QueryLag, partitions_of, worst_partition
 from sparklag_schemas.text import formatting
 from sparklag_schemas.text.formatting import (
     OVERDUE,
@@ -110,9 +110,9 @@ def time_lag(partition: PartitionLag) -> str:
 
 def _lag(event: LagEvent) -> str:
     parts = [] if event.total_lag is None else [f"{event.total_lag:,} records"]
-    if event.max_lag:
-        worst = [place(*pair) for pair in partitions_of(event) if pair[1].lag == event.max_lag]
-        parts += [f"{event.max_lag:,} in the worst partition", *worst[:1]]
+    worst = worst_partition(event)
+    if event.max_lag and worst is not None:
+        parts += [f"{event.max_lag:,} in the worst partition", place(*worst)]
     if event.unknown_partitions:
         count = max(event.unknown_partitions, sum(1 for _ in partitions_of(event)))
         parts.append(f"unknown in {event.unknown_partitions:,} of {count:,} partitions")
@@ -279,13 +279,13 @@ def _phases(batch: Batch) -> str:
 
 
 def _skew(event: LagEvent) -> str:
-    if event.skew is None or not event.max_lag:
+    worst = worst_partition(event)
+    if event.skew is None or event.skew < _SKEWED or not event.max_lag or worst is None:
         return ""
-    lagging = [pair for pair in partitions_of(event) if pair[1].lag is not None]
-    if event.skew < _SKEWED or event.skew * len(lagging) < 2:
+    known = sum(partition.unread is not None for _, partition in partitions_of(event))
+    if event.skew * known < 2:
         return ""
-    topic, partition = max(lagging, key=lambda pair: pair[1].unread or 0)
-    return f"skewed: {event.skew:.0%} of the lag is in {place(topic, partition)}"
+    return f"skewed: {event.skew:.0%} of the lag is in {place(*worst)}"
 
 
 def _watermark(watermark_at: int, max_event_time_at: int | None, now_ms: int) -> str:

@@ -58,6 +58,13 @@ def test_a_lag_that_is_not_known_is_reported_and_is_not_zero() -> None:
     assert text == "unknown in 1 of 1 partitions"
 
 
+def test_the_worst_partition_is_that_with_the_most_to_read() -> None:
+    """The records of an open transaction are in `lag`, and nothing to read."""
+    held = partition(0, 5_000, readable_lag=40)
+    event = event_of(held, partition(1, 3), total_lag=43, max_lag=40)
+    assert lines_of(event)["lag"] == "43 records, 40 in the worst partition, orders[0]"
+
+
 def test_the_status_reports_since_when_and_why() -> None:
     stalled = lag_event(status="STALL", status_since=NOW_MS - 720_000, reason="no batch for 12 min")
     assert sentences.status(stalled, NOW_MS) == "STALL for 12 min: no batch for 12 min"
