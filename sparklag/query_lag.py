@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sparklag_listener.lag import LAG_TIMEOUT_S, require_name, show_in_notebooks
+from sparklag_listener.lag import LAG_TIMEOUT_S, require_name
+from sparklag_listener.lag.lags import show_in_notebooks
 from sparklag_listener.observe import newest_handle
 from sparklag_schemas import LagEvent, load_settings
 

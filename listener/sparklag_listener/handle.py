@@ -22,9 +22,15 @@ from sparklag_listener.lag import (
     EmbeddedSource,
     LagSource,
     require_name,
+)
+from sparklag_listener.lag.lags import (
+    REFRESH_TIMEOUT_S,
+    Lags,
+    LiveTable,
+    kernel_shell,
+    lag_html,
     show_in_notebooks,
 )
-from sparklag_listener.lag.lags import REFRESH_TIMEOUT_S, Lags, LiveTable, kernel_shell, lag_html
 from sparklag_listener.stats import Stats
 from sparklag_schemas import DriverEnd, LagEvent, Origin, Settings
 from sparklag_schemas.text.printable import printable

@@ -2,7 +2,7 @@
 
 import { batch, computed, signal, type Signal } from "@preact/signals";
 import type { LagSummary } from "./generated/rest.ts";
-import { byUrgency } from "./status.ts";
+import { byUrgency, sharedNames } from "./status.ts";
 import { openStream, type StreamState } from "./stream.ts";
 
 const DRAW_MS = 100;
@@ -26,16 +26,11 @@ export const summaries = computed<LagSummary[]>(() => {
   return [...rows.values()].map((row) => row.peek());
 });
 
-/** How many rows have each name. */
-const nameCounts = computed<Map<string, number>>(() => {
-  const counts = new Map<string, number>();
-  for (const { query } of summaries.value) if (query) counts.set(query, (counts.get(query) ?? 0) + 1);
-  return counts;
-});
+const shared = computed(() => sharedNames(summaries.value));
 
 /** Whether another query has the same name. */
 export function sharesName({ query }: Pick<LagSummary, "query">): boolean {
-  return (nameCounts.value.get(query ?? "") ?? 0) > 1;
+  return shared.value.has(query ?? "");
 }
 
 /** The row of a query, which changes by itself. */

@@ -47,6 +47,13 @@ export function isDead({ run_id, status, runs, driver_end }: Pick<LagSummary, "r
   return run_id === null ? status === "UNKNOWN" : ["STOP", "FAILED", "FINISHED"].includes(status) || runs?.ended === true || driver_end === "closed";
 }
 
+/** The names that several of these queries have. */
+export function sharedNames(events: readonly { query?: string | null }[]): Set<string> {
+  const seen = new Set<string>(), shared = new Set<string>();
+  for (const { query } of events) if (query) (seen.has(query) ? shared : seen).add(query);
+  return shared;
+}
+
 export function displayName(event: { query?: string | null; query_id: string }): string {
   return event.query || event.query_id;
 }

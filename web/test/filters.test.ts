@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { filtersOf, matches, sections, sorted, sortOf } from "../src/filters.ts";
 import type { LagSummary } from "../src/generated/rest.ts";
+import { sharedNames } from "../src/status.ts";
 
 function summary(query_id: string, rest: Partial<LagSummary> = {}): LagSummary {
   return { query_id, query: query_id, status: "OK", topics: ["orders"], cluster: "default", ...rest } as LagSummary;
@@ -46,4 +47,8 @@ test("groups are apart from queries, and queries by application where that is ch
     { heading: "Application app-1", count: 2 }, "a", "c", { heading: "Application app-2", count: 1 }, "b", { heading: "Consumer groups", count: 1 }, "g",
   ]);
   assert.deepEqual(sections(events.slice(0, 1), false), ["a"]);
+});
+
+test("a name is shared where two queries have it, and queries without a name share none", () => {
+  assert.deepEqual([...sharedNames([{ query: "a" }, { query: "b" }, { query: "a" }, { query: null }, { query: null }])], ["a"]);
 });

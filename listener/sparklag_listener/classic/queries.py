@@ -337,7 +337,13 @@ def describe_execution(execution: Any) -> QueryDescription:
     if any(source.starting is not None for source in sources) and not _is_new(execution):
         sources = tuple(structs.replace(source, starting=None) for source in sources)
     mode, interval_s, ends_by_itself = _trigger_of(execution)
-    return QueryDescription(sources, checkpoint, None, None, mode, interval_s, ends_by_itself)
+    return QueryDescription(
+        sources,
+        checkpoint,
+        mode=mode,
+        trigger_interval_s=interval_s,
+        ends_by_itself=ends_by_itself,
+    )
 
 
 def _is_new(execution: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -112,16 +111,6 @@ def await_within(timeout_s: float, coroutine: Coroutine[Any, Any, _Result], what
         return run_on_own_loop(coroutine, timeout_s)
     except FutureTimeoutError:
         raise LagUnavailable(f"{what} did not answer within {timeout_s:g} s") from None
-
-
-def show_in_notebooks() -> None:
-    """In a notebook, show lag events in sentences: a message itself has no text."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    if shell is not None:
-        from sparklag_schemas.presentation.sentences import html
-
-        shell.display_formatter.formatters["text/html"].for_type(LagEvent, html)
 
 
 def the_one(query: str, events: Collection[LagEvent]) -> LagEvent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparklag_schemas import LagEvent, SparklagError
 from sparklag_schemas.messages.enumerations import Mark, mark
+from sparklag_schemas.presentation import sentences
 from sparklag_schemas.presentation.rows import CELLS, severity
 from sparklag_schemas.text.formatting import records
 from sparklag_schemas.text.printable import first_few, printable
@@ -131,12 +133,17 @@ def lag_html(title: str, read: ReadLags) -> str:
 
 def kernel_shell() -> Any:
     """IPython's shell. Raises NotImplementedError outside a notebook."""
-    from IPython import get_ipython
-
-    shell = get_ipython()
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
     if getattr(shell, "kernel", None) is None:
         raise NotImplementedError
     return shell
+
+
+def show_in_notebooks() -> None:
+    """In a notebook, show lag events in sentences: a message itself has no text."""
+    with suppress(NotImplementedError):
+        kernel_shell().display_formatter.formatters["text/html"].for_type(LagEvent, sentences.html)
 
 
 class LiveTable:

@@ -71,14 +71,15 @@ def follows(event: LagEvent, ended: LagEvent) -> bool:
     reported_at = ended.observed_at if ended.runs is None else ended.runs.reported_at
     if event.runs.first_at < reported_at - _LATE_END_MS:
         return False
-    if ended.runs is not None and _age(event) <= _age(ended):
+    if ended.runs is not None and age_order(event) <= age_order(ended):
         # Of two that ended within the tolerance each would follow the other: no alarm was left.
         return False
     read = {(topic.cluster, topic.topic) for topic in ended.topics}
     return not read or any((topic.cluster, topic.topic) in read for topic in event.topics)
 
 
-def _age(event: LagEvent) -> tuple[int, str]:
+def age_order(event: LagEvent) -> tuple[int, str]:
+    """A key that sorts by the start of the first run, then id."""
     return (event.runs.first_at if event.runs is not None else 0, event.query_id)
 
 

@@ -17,6 +17,7 @@ from sparklag_schemas.codec import encode
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.messages.bounds import TopicName
 from sparklag_schemas.messages.query_names import (
+    age_order,
     follows,
     has_ended,
     ids_with_prefix,
@@ -206,7 +207,7 @@ class View:
         else:
             self._finished.pop(query_id, None)
         if entry.event.query is not None:
-            insort(self._ids_by_name.setdefault(entry.event.query, []), _age_order(entry.event))
+            insort(self._ids_by_name.setdefault(entry.event.query, []), age_order(entry.event))
         return True
 
     def remove(self, query_id: str) -> LagEvent | None:
@@ -259,7 +260,7 @@ class View:
         if event.query is None:
             return
         ids = self._ids_by_name[event.query]
-        del ids[bisect_left(ids, _age_order(event))]
+        del ids[bisect_left(ids, age_order(event))]
         if not ids:
             del self._ids_by_name[event.query]
 
@@ -270,10 +271,6 @@ class View:
 def _position(event: LagEvent) -> bytes:
     """A key that sorts by name, then id: UTF-8 sorts like code points."""
     return f"{event.query or ''}\0{event.query_id}".encode("utf-8", "surrogatepass")
-
-
-def _age_order(event: LagEvent) -> tuple[int, str]:
-    return (event.runs.first_at if event.runs is not None else 0, event.query_id)
 
 
 def is_forgettable(event: LagEvent) -> bool:

@@ -139,7 +139,7 @@ publisher.publish = publish
 
 def test_in_a_real_kernel_a_lag_is_shown_in_sentences() -> None:
     source = """
-from sparklag_listener.lag import show_in_notebooks
+from sparklag_listener.lag.lags import show_in_notebooks
 from tests.messages import lag_event
 show_in_notebooks()
 lag_event(query="orders <b>")

@@ -11,7 +11,7 @@ import { FigureTable } from "../parts/figure_table.tsx";
 import { Header } from "../parts/header.tsx";
 import { Age, Figure, Foreign, Headroom, QueryLink, StatusMark } from "../parts/text.tsx";
 import { goBack, pageHref, useTitle } from "../router.ts";
-import { bySeverity, compare } from "../status.ts";
+import { bySeverity, compare, sharedNames } from "../status.ts";
 import type { StreamState } from "../stream.ts";
 
 const INTERVAL_MS = 3_000;
@@ -179,7 +179,7 @@ const FIGURES = ["status", "query", "lag", "time_lag", "headroom", "last_measure
 function Readers({ readers, leftOut }: { readers: Reader[]; leftOut: number }) {
   const rows = readers.map((reader) => ({ reader, headroom: headroomOf(reader) }));
   const hasHeadroom = rows.some(({ headroom }) => headroom !== null);
-  const names = readers.map(({ event }) => event.query);
+  const shared = sharedNames(readers.map(({ event }) => event));
   return (
     <>
       <FigureTable name="Readers" figures={FIGURES.filter((figure) => figure !== "headroom" || hasHeadroom)}>
@@ -192,7 +192,7 @@ function Readers({ readers, leftOut }: { readers: Reader[]; leftOut: number }) {
                 <StatusMark status={event.status} />
               </td>
               <th scope="row">
-                <QueryLink event={event} isShared={names.filter((name) => name === event.query).length > 1} />
+                <QueryLink event={event} isShared={shared.has(event.query ?? "")} />
                 {event.origin === "group" && <small> consumer group</small>}
               </th>
               <td class="lag">{records(lag)}</td>
