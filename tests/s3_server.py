@@ -70,7 +70,7 @@ class RequestCounter:
         self._counted: Counter[str] = Counter()
         self.prefixes: set[str] = set()
         # Nothing but botocore's own events shows each request, tries anew included.
-        filesystem = reader._files._store._opened()  # type: ignore[attr-defined]
+        filesystem = reader._files._store._opened()  # type: ignore[attr-defined]  # of a remote one
         filesystem.connect()
         events = filesystem.s3.meta.events
         events.register("before-parameter-build.s3", self._note)

@@ -14,7 +14,7 @@ from hatch_build import BUILT, NODE, SOURCE, PageBuildHook, PageNotBuilt, npm
 
 
 def hook(root: Path) -> PageBuildHook:
-    return PageBuildHook(str(root), {}, None, None, "", "wheel")  # type: ignore[arg-type]
+    return PageBuildHook(str(root), {}, None, None, "", "wheel")  # type: ignore[arg-type]  # it uses neither
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ class KafkaConnection(AIOKafkaConnection):  # type: ignore[misc]  # aiokafka has
         if self._renewal is not None and not isinstance(request, SaslHandShakeRequest):
             return self._send_after(self._renewal, request, expect_response)
         try:
-            return super().send(request, expect_response)  # type: ignore[no-any-return]
+            return super().send(request, expect_response)  # type: ignore[no-any-return]  # it has no types
         except (IncompatibleBrokerVersion, NotImplementedError) as error:
             if isinstance(request, Request):  # aiokafka's text names neither request nor versions
                 raise not_taken(request.API_KEY) from error

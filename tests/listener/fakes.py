@@ -231,5 +231,5 @@ def session_without_jvm(
     """It describes queries, and is not polled again."""
     session = FakeObservedSession()
     session.queries.fail = lambda: ConnectionLost("gone")
-    session.queries.describe = describe  # type: ignore[assignment]
+    session.queries.describe = describe  # type: ignore[assignment]  # a fake
     return session

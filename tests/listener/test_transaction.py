@@ -149,7 +149,7 @@ def test_outside_a_batch_it_reports_where_it_belongs(results: Results, spark: Sp
         with pytest.raises(NotInBatch, match="within foreachBatch's function"):
             keep_offsets(connection, spark.range(1), 0)
         with pytest.raises(UnsupportedSession, match=r"foreachBatch is called with, got .*\.int"):
-            keep_offsets(connection, 1, 0)  # type: ignore[arg-type]
+            keep_offsets(connection, 1, 0)  # type: ignore[arg-type]  # what the test is about
 
 
 @pytest.mark.slow

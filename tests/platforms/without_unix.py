@@ -22,11 +22,11 @@ OF_OS = (
 )
 OF_SIGNAL = "SIGALRM SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGQUIT SIGUSR1 SIGUSR2 alarm pause"
 
-sys.modules.update(dict.fromkeys(MODULES.split()))  # type: ignore[arg-type]
+sys.modules.update(dict.fromkeys(MODULES.split()))  # type: ignore[arg-type]  # None: it cannot be imported
 for module, names in ((os, OF_OS), (signal, OF_SIGNAL)):
     for name in names.split():
         vars(module).pop(name, None)
-asyncio.SelectorEventLoop.add_signal_handler = asyncio.AbstractEventLoop.add_signal_handler  # type: ignore[method-assign]
+asyncio.SelectorEventLoop.add_signal_handler = asyncio.AbstractEventLoop.add_signal_handler  # type: ignore[method-assign]  # as there
 
 if __name__ == "__main__":
     del sys.argv[0]

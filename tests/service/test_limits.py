@@ -73,7 +73,7 @@ async def test_a_query_with_an_alarm_makes_room_for_none(
         for number in range(1, 4):
             service.observe(seen(topic, {0: 0}))
             limit = (service.settings.offsets_topic, "limit")
-            await holds(lambda limit=limit, n=number: refused[limit] == n, "refused")  # type: ignore[misc]
+            await holds(lambda limit=limit, n=number: refused[limit] == n, "refused")  # type: ignore[misc]  # mypy infers no default
         assert service.shown(failed.query_id).status == "FAILED"
         assert service.pipeline.counters.evicted == 0
 

@@ -84,7 +84,7 @@ async def test_a_query_is_forgotten_by_every_instance_whichever_gets_the_request
             version = await service.shows(kept.query_id, lambda e: True, "it is there")
             await service.shows(
                 kept.query_id,
-                lambda e, v=version: e.version > v.version,  # type: ignore[misc]
+                lambda e, v=version: e.version > v.version,  # type: ignore[misc]  # mypy infers no default
                 "some heartbeats later",
             )
         assert await only_one_is_left()

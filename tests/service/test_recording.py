@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,7 @@ async def test_what_another_driver_writes_in_its_name_does_not_move_a_query_ahea
         for number in (3, 4):
             own = replace(message[number], observed_at=later_ms + number)
             service.observe(replace(own, batch=Batch(started_at=later_ms, rows=10)))
-            await eventually(lambda n=number: has_batch(sqlite, query_id, n), "its own")  # type: ignore[misc]
+            await eventually(partial(has_batch, sqlite, query_id, number), "its own")
         assert counters.batches_refused == len(forged)
     assert (await kept(sqlite, query_id))[0].topics[0].ranges == [(0, 40, 50)]
 
@@ -217,10 +218,8 @@ async def test_two_services_share_the_recording_and_a_batch_is_there_once(
         for number in range(4, 6):
             first.observe(*(query[number] for query in queries))
         for query in queries:
-            await eventually(
-                lambda query=query: has_batch(sqlite, query[0].query_id, 5),  # type: ignore[misc]
-                "the last batch is recorded",
-            )
+            last = partial(has_batch, sqlite, query[0].query_id, 5)
+            await eventually(last, "the last batch is recorded")
     for query in queries:
         records = await kept(sqlite, query[0].query_id)
         assert [record.batch_id for record in records] == [5, 4, 3, 2, 1, 0]

@@ -88,7 +88,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready.append(handle)
         return handle
 
-    def call_at(  # type: ignore[override]
+    def call_at(  # type: ignore[override]  # as call_soon
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         context = contextvars.copy_context() if context is None else context
@@ -102,7 +102,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle.cancelled():
                 continue
-            process = handle._context.get(_current)  # type: ignore[attr-defined]
+            process = handle._context.get(_current)  # type: ignore[attr-defined]  # asyncio's
             if process is not None and process.remains_still:
                 process.put_off.append(handle)
             else:

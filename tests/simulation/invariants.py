@@ -76,9 +76,9 @@ class Invariants:
     def _on_commit(self, partition: TopicPartition, offset: int, _: Process | None) -> None:
         self._check(self._committed, partition, offset)
 
-    def _check(self, check: object, *args: object) -> None:
+    def _check(self, check: Callable[..., None], *args: object) -> None:
         try:
-            check(*args)  # type: ignore[operator]
+            check(*args)
         except Violation as violation:
             self.violation = self.violation or violation
 

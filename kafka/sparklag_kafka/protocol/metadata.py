@@ -64,7 +64,7 @@ class _Uuid(Int64):  # type: ignore[misc]  # aiokafka has no types
         return data.read(16)
 
 
-class _Partitions(CompactArray):  # type: ignore[misc]
+class _Partitions(CompactArray):  # type: ignore[misc]  # aiokafka has no types
     """Decodes to leaders and replicas by partition, four times as fast as CompactArray."""
 
     def decode(self, data: BytesIO) -> tuple[dict[int, int], dict[int, PartitionReplicas]]:

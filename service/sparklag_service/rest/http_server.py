@@ -165,9 +165,9 @@ class Connection(H11Protocol):
         # asyncio's transport refers to itself by this callback. The cycle would leak: the garbage
         # collector skips long-lived objects (SurvivorsFrozen).
         if hasattr(raw := self._raw, "_read_ready_cb"):
-            raw._read_ready_cb = None  # type: ignore[union-attr]
+            raw._read_ready_cb = None  # type: ignore[union-attr]  # asyncio's
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
         if self._raw is None and not self.accept(transport):
             transport.write(_FULL)
@@ -217,7 +217,7 @@ class Connection(H11Protocol):
         """Clear the request: an idle connection keeps no part of it."""
         self._lines = 0
         cast(_JoinedWrites, self.transport).end_response()
-        self.scope.clear()  # type: ignore[attr-defined]
+        self.scope.clear()  # type: ignore[attr-defined]  # of a TypedDict
         self.headers.clear()
         super().on_response_complete()
 
@@ -316,7 +316,7 @@ class HttpServer(uvicorn.Server):
         self.servers = []
 
         def make_protocol(number: int) -> asyncio.Protocol | TlsConnection:
-            connection: Any = self.config.http_protocol_class(self.config, self.server_state, {})  # type: ignore[call-arg]
+            connection: Any = self.config.http_protocol_class(self.config, self.server_state, {})  # type: ignore[call-arg]  # uvicorn's
             return (
                 connection
                 if self._tls is None

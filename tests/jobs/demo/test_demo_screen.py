@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from rich.console import Console
@@ -58,10 +59,10 @@ def test_the_lines_for_the_driver_are_its_import_and_its_call() -> None:
 
 
 @pytest.mark.parametrize("program", [order_producer, order_totals])
-def test_a_program_beside_the_broker_takes_its_address(program: object) -> None:
-    name = program.__name__  # type: ignore[attr-defined]
+def test_a_program_beside_the_broker_takes_its_address(program: ModuleType) -> None:
+    name = program.__name__
     (arguments,) = re.findall(rf"PY -m {name} \\\n +(.+)$", broker_usage("b:9092", "", "PY"), re.M)
-    parsed = program._arguments(shlex.split(arguments))  # type: ignore[attr-defined]
+    parsed = program._arguments(shlex.split(arguments))
     assert parsed.bootstrap_servers == "b:9092"
 
 

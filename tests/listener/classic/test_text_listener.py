@@ -26,7 +26,7 @@ def refuse(*arguments: object) -> None:
 class RecordingListener:
     def __init__(self, spark: SparkSession) -> None:
         gateway: Any = spark.sparkContext._gateway
-        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark's
         self.events: list[QueryEvent] = []
         self.errors: list[BaseException] = []
         self.listener = Py4jListener(spark._jvm, self.events.append, self.errors.append)
@@ -100,7 +100,7 @@ def test_callbacks_of_a_newer_spark_are_ignored_and_logged_once(
 
     caplog.set_level(logging.DEBUG, "sparklag")
     errors: list[BaseException] = []
-    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]  # pyspark's
     jvm: Any = spark._jvm
     listener = Newer(jvm, lambda event: None, errors.append)
     values = jvm.java.util.HashMap()

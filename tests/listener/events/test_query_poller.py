@@ -139,7 +139,7 @@ async def test_a_batch_that_ends_during_the_poll_is_left_to_its_event(driver: Co
         waits += 1
         return True
 
-    driver.queries.await_events = events_come  # type: ignore[method-assign]
+    driver.queries.await_events = events_come  # type: ignore[method-assign]  # a fake
     driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
     await holds(lambda: bool(driver.events()), "it is detected")
     assert waits == 2, "before it is fetched, and before it is reported"
@@ -166,7 +166,7 @@ async def test_a_lost_run_that_has_ended_is_left_to_its_events(driver: Counted) 
 
 async def test_events_before_the_first_poll_are_not_lost() -> None:
     async with counting(has_polled=False) as driver:
-        driver.queries.await_events = never_requested  # type: ignore[method-assign]
+        driver.queries.await_events = never_requested  # type: ignore[method-assign]  # a fake
         driver.queries.fail_once = SparkUnavailable("it will not say")
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
         driver.queries.stopping.add(RUN)

@@ -11,6 +11,7 @@ from sparklag_kafka.errors import KafkaUnavailable
 from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_offsets.errors import BeforeFirstBatch, PositionDeleted, SourceNotNamed, TopicChanged
 from sparklag_offsets.restore.positions import (
+    Edge,
     RestorePosition,
     checked_offsets,
     position_of_checkpoint,
@@ -144,8 +145,9 @@ def test_a_query_that_names_its_partitions_does_not_get_others() -> None:
 
 def test_a_topic_that_is_new_to_the_query_begins_at_earliest() -> None:
     bounds = {"orders": log((0, 9)), "new": log((3, 9), (0, 0))}
-    for edge, new in (("starting", {0: -2, 1: -2}), ("ending", {0: 3, 1: 0})):
-        offsets, _ = checked_offsets(at(of({0: 5})), bounds, edge, "error", ["orders", "new"])  # type: ignore[arg-type]
+    cases: dict[Edge, dict[int, int]] = {"starting": {0: -2, 1: -2}, "ending": {0: 3, 1: 0}}
+    for edge, new in cases.items():
+        offsets, _ = checked_offsets(at(of({0: 5})), bounds, edge, "error", ["orders", "new"])
         assert offsets == {"orders": {0: 5}, "new": new}
 
 

@@ -235,7 +235,7 @@ def test_without_a_transaction_it_refuses(engine: Engine) -> None:
 def test_it_takes_synchronous_engines_and_connections(tmp_path: Path) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path}/results.db"
     with pytest.raises(UnusableStore, match=r"takes a synchronous sqlalchemy\.Engine, got .*Async"):
-        prepare(create_async_engine(url))  # type: ignore[arg-type]
+        prepare(create_async_engine(url))  # type: ignore[arg-type]  # what the test is about
     with pytest.raises(UnusableStore, match=r"takes a sqlalchemy\.Connection.*got builtins\.int"):
         require_connection(1)
 

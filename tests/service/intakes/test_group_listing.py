@@ -45,7 +45,7 @@ def test_the_partition_is_that_of_javas_hash(group: str, code: int | None) -> No
 
 
 def responses(number: int) -> Responses:
-    return {number: {"group": CommittedGroup(0, {})}}  # type: ignore[dict-item]
+    return {number: {"group": CommittedGroup(0, {})}}  # type: ignore[dict-item]  # any key
 
 
 def read(partition: CommitPartition, number: int, at_s: float) -> CommitPartition:

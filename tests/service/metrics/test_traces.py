@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -221,16 +223,12 @@ async def test_while_the_collector_is_away_the_newest_are_kept_and_the_others_co
     port = free_port()
     settings = tracing(Settings(), f"http://127.0.0.1:{port}/v1/traces")
 
-    class State:
-        counters = Counters()
-
-    state = State()
-    state.settings = settings  # type: ignore[attr-defined]
+    state: Any = SimpleNamespace(settings=settings, counters=Counters())
     kept = PublishedTraces(state.counters)
     for number in range(5):
         context = SpanContext(f"{number + 1:032x}", f"{1:016x}")
         kept.add(BatchTrace(context, 1, 2), completed("orders"), lag_event())
-    push = TracesPush(state, kept)  # type: ignore[arg-type]
+    push = TracesPush(state, kept)
     with caplog.at_level(logging.WARNING):
         await push.push()
     assert "traces cannot be pushed to " in caplog.text

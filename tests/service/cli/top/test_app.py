@@ -155,7 +155,7 @@ async def test_arrows_and_j_and_k_select(fleet: LiveServer) -> None:
         ):
             await screen.press(*keys)
             await screen.when(
-                lambda name=name: screen.lines[screen.row(name)].startswith(">"),  # type: ignore[misc]
+                lambda name=name: screen.lines[screen.row(name)].startswith(">"),  # type: ignore[misc]  # mypy infers no default
                 f"{name} is selected",
             )
 
