@@ -10,7 +10,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from sparklag_listener.classic.listener import UNAVAILABLE, brief, read_text
-from sparklag_listener.classic.queries import describe_execution
+from sparklag_listener.classic.query_description import describe_execution
 from sparklag_listener.errors import NotInBatch, UnsupportedSession, UnsupportedSpark
 from sparklag_listener.events.kafka_source import described, reads
 from sparklag_offsets.checkpoints.offset_log import OffsetFile, parse_initial_offsets, parse_offsets

@@ -31,9 +31,10 @@ from sparklag_service.evaluation.query_history import (
     moved_history,
     start_history,
 )
+from sparklag_service.evaluation.query_measure import measure_query
 from sparklag_service.evaluation.rates import Rates, catch_up, headroom_of, rates_of
 from sparklag_service.evaluation.status import Evidence, patience_s, query_status
-from sparklag_service.evaluation.topic_measure import measure_query, unread_records, with_partitions
+from sparklag_service.evaluation.topic_measure import unread_records, with_partitions
 from sparklag_service.evaluation.trends import FLAGS, TopicTrends, alarms_by_trend
 from sparklag_service.tracking.query_state import QueryState, identity, query_fields
 

@@ -18,7 +18,7 @@ from sparklag_schemas import Batch, LagEvent, Thresholds, TopicLag
 from sparklag_schemas.messages.enumerations import traits_of
 from sparklag_schemas.text.formatting import OVERDUE, span
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
-from sparklag_service.evaluation.topic_measure import MeasuredQuery
+from sparklag_service.evaluation.query_measure import MeasuredQuery
 from sparklag_service.evaluation.trends import (
     LagRise,
     TopicTrends,

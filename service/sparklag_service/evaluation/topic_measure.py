@@ -1,4 +1,4 @@
-"""The lag of each partition of a topic, or why it is unknown; and the lag of a query. Pure."""
+"""The lag of each partition of a topic, or why it is unknown. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, OpenTransaction, PartitionLag, Status, TopicLag
+from sparklag_schemas import OpenTransaction, PartitionLag, Status, TopicLag
 from sparklag_schemas.messages.bounds import bounded, bounded_s
 from sparklag_service.enrichment.cluster_offsets import (
     SETTLED_S,
     MeasureTime,
-    OffsetsByCluster,
     TopicOffsets,
 )
 from sparklag_service.enrichment.log_end_history import LatestOffset
@@ -28,13 +27,12 @@ from sparklag_service.evaluation.topic_identity import (
     was_inside,
 )
 from sparklag_service.evaluation.trends import FLAGS, Verdict, aligned
-from sparklag_service.tracking.query_state import QueryState, TrackedSource
+from sparklag_service.tracking.query_state import TrackedSource
 
 NO_BATCH: Final = "no batch has completed yet"
 NOT_READ: Final = "not read yet: the completed batches read other sources"
 _ADDED = "added, not planned by Spark yet: lag counts from the earliest offset"
 _FROM_START = f"{NO_BATCH}: lag counts from startingOffsets"
-_NO_OFFSETS: Final = TopicOffsets()
 _SHORT_TRANSACTION_S: Final = 10.0
 """Records that wait this long behind the last stable offset wait for a transaction in progress."""
 
@@ -394,53 +392,3 @@ def with_partitions(topic: TopicLag, partitions: list[PartitionLag]) -> TopicLag
     lags = unread_records(partitions)
     total_lag = bounded(sum(lags)) if lags else None
     return replace(topic, partitions=partitions, total_lag=total_lag)
-
-
-class MeasuredQuery(NamedTuple):
-    """The lag of all topics of a query."""
-
-    topics: list[TopicLag]
-    unassigned: dict[int, list[PartitionLag]]
-    """Partitions that no member of the group reads, by the index of their topic. `topics` is
-    without them."""
-    unmeasured: list[Verdict]
-    """The verdicts on topics without partitions."""
-    arrived: int
-    moved: int
-
-
-def measure_query(
-    state: QueryState,
-    offsets: OffsetsByCluster,
-    measure_time: MeasureTime,
-    max_age_s: float,
-    previous: LagEvent | None,
-    since_s: float,
-) -> MeasuredQuery:
-    """Measure every topic. `previous` is the query's last event, `since_s` seconds ago."""
-    before = {(t.source, t.topic): t for t in previous.topics} if previous is not None else {}
-    topics: list[TopicLag] = []
-    unassigned: dict[int, list[PartitionLag]] = {}
-    unmeasured: list[Verdict] = []
-    arrived = moved = 0
-    processed_at_ms = min(state.processed_at or measure_time.now_ms, measure_time.now_ms)
-    unread = NO_BATCH if state.batch_id is None else NOT_READ
-    for source in state.sources:
-        of_cluster = offsets.get(source.cluster, {}) if source.cluster is not None else {}
-        if source.unlisted is not None:
-            unmeasured.append(Verdict("UNKNOWN", source.unlisted))
-        for name in source.watched_topics():
-            old = before.get((source.source, name))
-            measure = TopicMeasure(
-                *(source, name, of_cluster.get(name, _NO_OFFSETS), measure_time, max_age_s),
-                *(old, since_s, processed_at_ms, unread),
-            )
-            topic, without_member = measure.topic_lag(state.unassigned.get(name, ()))
-            if without_member:
-                unassigned[len(topics)] = without_member
-            topics.append(topic)
-            if not topic.partitions and not without_member:
-                unmeasured.append(measure.unmeasured())
-            arrived += measure.arrived
-            moved += measure.moved
-    return MeasuredQuery(topics, unassigned, unmeasured, arrived, moved)

@@ -17,7 +17,7 @@ from sparklag_listener import (
     observe,
 )
 from sparklag_listener.classic.listener import brief
-from sparklag_listener.classic.queries import _kafka_source
+from sparklag_listener.classic.query_description import _kafka_source
 from sparklag_listener.classic.session import ClassicSession, JvmShutdown, require_classic_session
 from sparklag_listener.events.kafka_source import reads
 from sparklag_schemas import SettingsError, SourcePosition
