@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from sparklag_jobs.broker.child_process import free_port
 from sparklag_schemas.text.printable import printable
@@ -193,6 +194,31 @@ async def test_the_dead_of_a_filter_are_forgotten_together(
     await expect(fleet.names).to_have_count(3)
     await dialog.get_by_role("button", name="Forget").click()
     await expect(fleet.names).to_have_text(["gone-not"])
+
+
+async def test_a_bulk_forget_ends_where_it_is_stopped(
+    fleet: FleetPage, service: ServiceProcess, topics: list[str]
+) -> None:
+    for number in range(2):
+        query = service.query(topics[0], f"halted-{number}")
+        query.complete_batch(QUERIES)
+        query.stop()
+    held: asyncio.Queue[Route] = asyncio.Queue()
+
+    async def hold(route: Route) -> None:
+        await (held.put(route) if route.request.method == "DELETE" else route.continue_())
+
+    await fleet.page.route("**/lag/*", hold)
+    await fleet.open("?filter=halted-")
+    await fleet.page.get_by_role("button", name="Forget 2 dead").click()
+    dialog = fleet.page.get_by_role("dialog")
+    await dialog.get_by_role("button", name="Forget").click()
+    first = await held.get()
+    await dialog.get_by_role("button", name="Stop").click()
+    await first.continue_()
+    await expect(fleet.names).to_have_count(1)
+    await expect(fleet.page.get_by_role("button", name="Forget 1 dead")).to_be_visible()
+    assert held.empty()
 
 
 async def test_topics_and_instances_are_listed(
