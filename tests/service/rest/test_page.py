@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
-from sparklag_schemas import Settings, Status
+from sparklag_schemas import Settings, Status, encode
 from sparklag_schemas.messages import enumerations
+from sparklag_schemas.messages.lag_event import Runs
 from sparklag_schemas.text import formatting
 from sparklag_schemas.text.printable import printable
+from sparklag_service.view.view import is_forgettable
 from tests.commands import succeed
+from tests.messages import lag_event
 from tests.node_programs import node_folder
 from tests.service.pipelines import complete_pipeline_of, show
 from tests.service.rest_client import rest_client
 
 ROOT = Path(__file__).parents[3]
+RUNS = Runs(first_at=1, started_at=1, reported_at=2)
 
 
 @pytest.fixture
@@ -83,6 +88,17 @@ async def test_the_explanation_is_what_the_terminal_shows(http: httpx.AsyncClien
     assert (await http.get("/lag/none/explanation")).status_code == 404
 
 
+def results_of(source: str, function: str, arguments: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    """What a function of the page returns for each of `arguments`."""
+    script = (
+        "const { [process.argv[2]]: call } = await import(process.argv[1]);"
+        "console.log(JSON.stringify(JSON.parse(process.argv[3]).map((each) => call(...each))))"
+    )
+    node = (node_folder() / "bin/node", "--input-type=module", "-e")
+    output = succeed(*node, script, ROOT / "web/src" / source, function, json.dumps(arguments))
+    return list(json.loads(output))
+
+
 def test_the_page_formats_values_as_the_terminal_does() -> None:
     cases: dict[str, list[list[Any]]] = {
         "span": [[s] for s in (0, 0.04, 9.96, 10, 119.4, 150, 7199, 7200, 172_799, 172_800, 1e7)],
@@ -116,17 +132,25 @@ def test_the_page_formats_values_as_the_terminal_does() -> None:
         "catchUp": formatting.catch_up,
         "printable": printable,
     }
-    script = (
-        "const format = await import(process.argv[1]);"
-        "const cases = JSON.parse(process.argv[2]);"
-        "console.log(JSON.stringify(Object.entries(cases).map(([name, all]) =>"
-        " [name, all.map((each) => format[name](...each))])))"
-    )
-    node = (node_folder() / "bin/node", "--input-type=module", "-e")
-    output = succeed(*node, script, ROOT / "web/src/format.ts", json.dumps(cases))
-    message = dict(json.loads(output))
     for name, arguments in cases.items():
-        assert message[name] == [python[name](*each) for each in arguments], name
+        expected = [python[name](*each) for each in arguments]
+        assert results_of("format.ts", name, arguments) == expected, name
+
+
+def test_the_page_takes_the_same_queries_for_dead() -> None:
+    events = [
+        lag_event(status=status, run_id=run_id, runs=runs, driver_end=driver_end)
+        for status in get_args(Status)
+        for run_id in (None, "run")
+        for runs in (None, replace(RUNS, ended=True), RUNS)
+        for driver_end in (None, "closed", "exited")
+    ]
+    read = ("run_id", "status", "runs", "driver_end")
+    arguments = [
+        [{name: value for name, value in json.loads(encode(event)).items() if name in read}]
+        for event in events
+    ]
+    assert results_of("status.ts", "isDead", arguments) == list(map(is_forgettable, events))
 
 
 def test_the_page_takes_the_same_statuses_for_urgent() -> None:
